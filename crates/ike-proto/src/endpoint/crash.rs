@@ -205,7 +205,7 @@ impl Endpoint {
         let (peer, crossed) = (sa.core.channel.path.remote, sa.crossed_rekey());
         // The crossed SA ends first, so that a new attempt does not find it.
         if let Some(theirs) = crossed {
-            self.with_sa(now, theirs, |sa, ctx| sa.on_crossed_lost(ctx, id));
+            self.with_sa(now, theirs, |sa, _| sa.on_crossed_lost(id));
         }
         self.with_sa(now, id, |sa, ctx| sa.on_peer_lost(ctx));
         // Other SAs with that host may be lost as well: their own tokens will show it.

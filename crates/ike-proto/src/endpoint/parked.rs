@@ -141,7 +141,7 @@ impl Parked {
         if (header.spi_i, header.spi_r) != (self.spi_i, answer.spi_r) {
             return Err("SPIs of no IKE SA");
         }
-        // See `IkeSa::takes_from`: the SA uses UDP so far.
+        // See `Core::takes_from`: the SA uses UDP so far.
         if (path.transport == Transport::Tcp) != answer.extensions.separate {
             return Err("not the transport of the IKE SA");
         }

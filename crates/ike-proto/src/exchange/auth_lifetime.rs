@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::{OwnedNotifies, Payloads};
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
+use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, IkeSa};
 use crate::wire::registry::NotifyType;
@@ -31,43 +31,40 @@ const SOONEST: Duration = Duration::from_secs(5);
 const REAUTH: TimerKey = TimerKey::Ike(Timer::ReauthIke);
 const END: TimerKey = TimerKey::Ike(Timer::Authorization);
 
-impl IkeSa {
-    // ---- gateway ----
-
+impl Established {
     /// True if this end may make a new IKE SA to replace this one. A gateway that has authenticated its client by
     /// EAP, or gave it an address, may not: only the client can begin that.
-    pub(crate) fn may_reauthenticate(&self) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        let eap = established.authenticated.remote.iter().any(|used| used.eap.is_some());
-        let gave = self.core.assigned.as_ref().is_some_and(|assigned| !assigned.0.ours);
-        self.core.extensions.client || !(eap || gave)
+    pub(crate) fn may_reauthenticate(&self, core: &Core) -> bool {
+        let eap = self.authenticated.remote.iter().any(|used| used.eap.is_some());
+        let gave = core.assigned.as_ref().is_some_and(|assigned| !assigned.0.ours);
+        core.extensions.client || !(eap || gave)
     }
 
     /// The same for an established SA. False if the SA is about to end.
     pub(crate) fn change_auth_lifetime(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         lifetime: Duration,
     ) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        if established.phase != IkePhase::Alive {
+        if self.phase != IkePhase::Alive {
             return false;
         }
-        self.core.limit_authentication(ctx.now.mono, lifetime);
-        if self.core.connection.session_resumption && !self.core.extensions.client {
+        core.limit_authentication(ctx.now.mono, lifetime);
+        if core.connection.session_resumption && !core.extensions.client {
             // The ticket has the earlier limit.
-            ctx.effects.push_back(Effect::TicketOver(self.core.id, self.core.spis_of_tickets()));
+            ctx.effects.push_back(Effect::TicketOver(core.id, core.spis_of_tickets()));
         }
-        if !self.may_reauthenticate() {
+        if !self.may_reauthenticate(core) {
             self.enqueue(Task::AuthLifetime);
         }
         true
     }
 
     /// Limits a resumed SA to the time of the SA before it.
-    pub(crate) fn await_reauthentication_by(&mut self, by: Instant) {
-        if !self.may_reauthenticate() {
-            self.core.channel.timers.set(END, by + self.core.connection.over_time.max(AT_LEAST));
+    pub(crate) fn await_reauthentication_by(&mut self, core: &mut Core, by: Instant) {
+        if !self.may_reauthenticate(core) {
+            core.channel.timers.set(END, by + core.connection.over_time.max(AT_LEAST));
         }
     }
 
@@ -77,8 +74,8 @@ impl IkeSa {
     //# exchange, or in an INFORMATIONAL request, which may be sent at any
     //# time.
     /// The notify for the client, if it has to authenticate again.
-    pub(crate) fn own_auth_lifetime(&self, now: Instant) -> OwnedNotifies {
-        let Some(at) = self.core.channel.timers.get(REAUTH).filter(|_| !self.may_reauthenticate())
+    pub(crate) fn own_auth_lifetime(&self, core: &Core, now: Instant) -> OwnedNotifies {
+        let Some(at) = core.channel.timers.get(REAUTH).filter(|_| !self.may_reauthenticate(core))
         else {
             return Vec::new();
         };
@@ -88,40 +85,49 @@ impl IkeSa {
     }
 
     /// Sends the notify. Its answer counts as that of a liveness check.
-    pub(crate) fn send_auth_lifetime(&mut self, ctx: &mut Context<'_>) {
-        let notifies = self.own_auth_lifetime(ctx.now.mono);
-        self.inform(ctx, &super::payloads_of(&notifies).collect::<Vec<_>>(), Initiated::Liveness);
+    pub(crate) fn send_auth_lifetime(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let notifies = self.own_auth_lifetime(core, ctx.now.mono);
+        self.inform(
+            core,
+            ctx,
+            &super::payloads_of(&notifies).collect::<Vec<_>>(),
+            Initiated::Liveness,
+        );
     }
-
-    // ---- client ----
 
     //= RFC 4478 §2
     //# An Initiator that received an AUTH_LIFETIME notification SHOULD
     //# repeat the Initial exchange within the time indicated in the
     //# notification.
     /// Handles the notify of the gateway in a protected message.
-    pub(crate) fn take_auth_lifetime(&mut self, now: Instant, payloads: &Payloads<'_, '_>) {
-        let State::Established(established) = &self.state else { return };
-        if !self.core.extensions.client || established.phase != IkePhase::Alive {
+    pub(crate) fn take_auth_lifetime(
+        &mut self,
+        core: &mut Core,
+        now: Instant,
+        payloads: &Payloads<'_, '_>,
+    ) {
+        if !core.extensions.client || self.phase != IkePhase::Alive {
             return;
         }
         let Some(told) = payloads.notify(NotifyType::AUTH_LIFETIME) else { return };
         let Ok(seconds) = <[u8; 4]>::try_from(told.data) else { return };
         let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
-        let margin = (lifetime / 10).min(self.core.connection.over_time);
-        let by = (now + (lifetime - margin)).max(established.since + SOONEST);
+        let margin = (lifetime / 10).min(core.connection.over_time);
+        let by = (now + (lifetime - margin)).max(self.since + SOONEST);
         //= RFC 4478 §5
         //# the
         //# Initiator may have a different policy regarding re-authentication,
         //# requiring more frequent re-authentication.
-        let own = self
-            .core
-            .channel
-            .timers
-            .get(REAUTH)
-            .filter(|_| !self.core.connection.reauth_time.is_zero());
-        self.core.channel.timers.set(REAUTH, own.map_or(by, |at| at.min(by)));
+        let own =
+            core.channel.timers.get(REAUTH).filter(|_| !core.connection.reauth_time.is_zero());
+        core.channel.timers.set(REAUTH, own.map_or(by, |at| at.min(by)));
     }
+}
+
+impl IkeSa {
+    // ---- gateway ----
+
+    // ---- client ----
 }
 
 impl Core {

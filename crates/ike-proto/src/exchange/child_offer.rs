@@ -19,9 +19,9 @@ use crate::config::{ChildConfig, ProposalConfig};
 use crate::crypto::{PendingKe, Secret};
 use crate::dataplane::{Flow, Mode, TrafficSelector};
 use crate::event::{Event, Failure, Hint, IkeSaId, Path, RequestId};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ChildOffer, Retry, State};
-use crate::ike_sa::{Core, IkeSa};
+use crate::ike_sa::state::{ChildOffer, Established, Retry};
 use crate::question::Exchange;
 use crate::wire::payload::{Ke, Payload, Sa, Spi};
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -264,16 +264,16 @@ impl ChildOffer {
     }
 }
 
-impl IkeSa {
+impl Established {
     /// Initiator: turns the response to `offer` into a Child SA.
     pub(crate) fn complete_child(
         &self,
+        core: &Core,
         ctx: &mut Context<'_>,
         offer: &ChildOffer,
         payloads: &Payloads<'_, '_>,
         nonces: (&[u8], &[u8]),
-        additional: &[Secret],
-        ppk: Option<MixedPpk>,
+        (additional, ppk): (&[Secret], Option<MixedPpk>),
     ) -> Result<ReadyChild, Refusal> {
         let sa = required(payloads.sa()?)?;
         let selected = proposal::accept(&offer.proposals, sa)
@@ -291,7 +291,7 @@ impl IkeSa {
             //= RFC 7296 §2.23.1
             //# Do address substitution before using those Traffic Selectors
             //# for anything other than storing original content of them.
-            (local_ts, remote_ts) = self.core.as_seen_here(&local_ts, &remote_ts);
+            (local_ts, remote_ts) = core.as_seen_here(&local_ts, &remote_ts);
         }
         // RFC 7296 §2.9: the responder may narrow and must not widen. If it does widen, this end uses the
         // selectors that it has requested, because its policy lets nothing else through.
@@ -303,7 +303,7 @@ impl IkeSa {
             let answered = (std::mem::take(&mut local_ts), std::mem::take(&mut remote_ts));
             let child = offer.config.name.clone();
             (local_ts, remote_ts) = own.clone();
-            let hint = Hint::SelectorsTooWide { ike: self.core.id, child, answered, used: own };
+            let hint = Hint::SelectorsTooWide { ike: core.id, child, answered, used: own };
             ctx.event(Event::Hint(Box::new(hint)));
         }
         // The offer in IKE_AUTH was made before the peer's certificate was known.
@@ -312,7 +312,7 @@ impl IkeSa {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
         if offer.heritage.is_none() {
-            local_ts = self.narrow_to_own(&offer.config, mode, local_ts);
+            local_ts = self.narrow_to_own(core, &offer.config, mode, local_ts);
             if local_ts.is_empty() {
                 return Err(NotifyType::TS_UNACCEPTABLE.into());
             }
@@ -336,7 +336,7 @@ impl IkeSa {
             Some((policy, heritage)) => (policy, Some(heritage)),
             None => (offer.policy, offer.heritage.clone()),
         };
-        let shared = self.core.complete_ke(ctx, offer.ke.as_ref(), &selected, payloads)?;
+        let shared = core.complete_ke(ctx, offer.ke.as_ref(), &selected, payloads)?;
         let parts = Parts {
             id: offer.id,
             policy,
@@ -350,23 +350,22 @@ impl IkeSa {
             heritage,
             dont_fragment,
             takes_tfc: tfc::is_taken(payloads),
-            asker: self.core.asker(offer.packet),
+            asker: core.asker(offer.packet),
             started: offer.started,
         };
-        let child = self.unkeyed(ctx, &offer.config, selected, parts)?;
+        let child = self.unkeyed(core, ctx, &offer.config, selected, parts)?;
         let shared: Vec<_> = shared.iter().chain(additional).collect();
-        self.keyed(ctx, child, &shared, nonces, ppk)
+        self.keyed(core, ctx, child, &shared, nonces, ppk)
     }
 
     /// The child beside which `offer` is a further one, or which it replaces. Fails if there is none any more.
     fn members(&self, offer: &ChildOffer) -> Result<Option<&ChildSa>, Refusal> {
-        let State::Established(established) = &self.state else { return Ok(None) };
         let Some(join) = offer.join else {
             let rekeyed = |child: &&ChildSa| Some(child.id) == offer.rekeys;
-            let old = established.children.iter().find(rekeyed);
+            let old = self.children.iter().find(rekeyed);
             return Ok(old.filter(|old| old.processing.per_cpu));
         };
-        let other = established.sharing(join.policy).next();
+        let other = self.sharing(join.policy).next();
         other.map(Some).ok_or_else(|| NotifyType::NO_ADDITIONAL_SAS.into())
     }
 }

@@ -20,9 +20,9 @@ use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::Secret;
 use crate::dataplane::{Command, Direction, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Event, Path};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::State;
-use crate::ike_sa::{Core, IkeSa};
+use crate::ike_sa::state::Established;
 use crate::keys::schedule::ChildKeys;
 use crate::wire::payload::Spi;
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -50,33 +50,32 @@ pub(crate) struct ChildRequest {
     pub(crate) with_ke: bool,
 }
 
-impl IkeSa {
+impl Established {
     /// Responder: judges a request for a child and makes the child. The log gets what does not fit.
     pub(crate) fn answer_child(
         &self,
+        core: &Core,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
         request: &ChildRequest,
         old: Option<&ChildSa>,
     ) -> Result<AnsweredChild, Halt> {
-        let answer = self.make_child(ctx, payloads, request, old);
+        let answer = self.make_child(core, ctx, payloads, request, old);
         if let Err(Halt::Refuse(refusal)) = &answer
-            && let Some(mut why) = detail::child(&self.core.connection.children, payloads, refusal)
+            && let Some(mut why) = detail::child(&core.connection.children, payloads, refusal)
         {
-            let remote_id = match &self.state {
-                State::Established(established) => Some(established.remote_id.clone()),
-                _ => None,
-            };
+            let remote_id = Some(self.remote_id.clone());
             if refusal.kind == NotifyType::TS_UNACCEPTABLE && self.has_certified_addresses() {
                 why.push_str("; the peer's certificate limits its addresses (RFC 3779)");
             }
-            ctx.event(Event::ChildRefused { ike: self.core.id, remote_id, why });
+            ctx.event(Event::ChildRefused { ike: core.id, remote_id, why });
         }
         answer
     }
 
     fn make_child(
         &self,
+        core: &Core,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
         request: &ChildRequest,
@@ -88,7 +87,7 @@ impl IkeSa {
         let ts_r = required(payloads.ts_r()?)?;
         let asked = Asked::read(payloads);
         let transport = asked == Asked::Transport && ctx.plane.transport_mode;
-        let (mode, chosen) = self.choose_mode(old, ts_r, ts_i, transport)?;
+        let (mode, chosen) = self.choose_mode(core, old, ts_r, ts_i, transport)?;
         let (config, local_ts, remote_ts) = chosen;
         let (mode, dont_fragment) = match asked {
             Asked::Aggfrag(Requirements::Met { dont_fragment })
@@ -131,7 +130,7 @@ impl IkeSa {
             shared = Some(secret);
         }
         let id = ctx.ids.child();
-        let spi_in = ctx.ids.esp_spi(ctx.rng, (self.core.id, id));
+        let spi_in = ctx.ids.esp_spi(ctx.rng, (core.id, id));
         let parts = Parts {
             id,
             policy: match (old, &place) {
@@ -156,7 +155,7 @@ impl IkeSa {
             started,
         };
         let child = self
-            .unkeyed(ctx, &config, selected, parts)
+            .unkeyed(core, ctx, &config, selected, parts)
             .inspect_err(|_| ctx.ids.esp.remove(&spi_in))?;
         Ok(AnsweredChild { child, shared, ke: reply_ke })
     }
@@ -170,9 +169,8 @@ impl IkeSa {
         local_ts: &[TrafficSelector],
         remote_ts: &[TrafficSelector],
     ) -> Result<Option<(PolicyId, Heritage)>, Refusal> {
-        let State::Established(established) = &self.state else { return Ok(None) };
-        let Some(other) = established.sibling(config, local_ts, remote_ts) else { return Ok(None) };
-        let place = established.place_beside(other, &ctx.plane)?;
+        let Some(other) = self.sibling(config, local_ts, remote_ts) else { return Ok(None) };
+        let place = self.place_beside(other, &ctx.plane)?;
         if !resource::is_alike(other, selected, mode, local_ts, remote_ts) {
             return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
         }
@@ -183,26 +181,28 @@ impl IkeSa {
     /// Transport mode if it is requested and configured, otherwise tunnel mode.
     fn choose_mode(
         &self,
+        core: &Core,
         old: Option<&ChildSa>,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
         transport: bool,
     ) -> Result<(Mode, Chosen), Refusal> {
         if transport {
-            let (local, remote) = self.core.as_seen_here(local, remote);
-            if let Ok(chosen) = self.choose_child(old, &local, &remote)
+            let (local, remote) = core.as_seen_here(local, remote);
+            if let Ok(chosen) = self.choose_child(core, old, &local, &remote)
                 && chosen.0.mode == Mode::Transport
             {
                 return Ok((Mode::Transport, chosen));
             }
         }
-        self.choose_child(old, local, remote).map(|chosen| (Mode::Tunnel, chosen))
+        self.choose_child(core, old, local, remote).map(|chosen| (Mode::Tunnel, chosen))
     }
 
     /// The child configuration that accepts the request's first selectors in full, otherwise the first one whose
     /// selectors overlap with the request's; and the intersection.
     fn choose_child(
         &self,
+        core: &Core,
         old: Option<&ChildSa>,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
@@ -216,13 +216,13 @@ impl IkeSa {
             }
         }
         let mut second_best = None;
-        for config in &self.core.connection.children {
+        for config in &core.connection.children {
             if old.is_some_and(|old| old.config.name != config.name) {
                 continue;
             }
-            let ours = self.resolve(config, true);
+            let ours = self.resolve(core, config, true);
             let local_ts = few(narrow(&ours, local), &ours);
-            let ours = self.resolve(config, false);
+            let ours = self.resolve(core, config, false);
             let remote_ts = few(narrow(&ours, remote), &ours);
             if local_ts.is_empty() || remote_ts.is_empty() {
                 continue;
@@ -246,6 +246,7 @@ impl IkeSa {
     /// 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
     pub(crate) fn keyed(
         &self,
+        core: &Core,
         ctx: &Context<'_>,
         mut child: ChildSa,
         shared: &[&Secret],
@@ -254,26 +255,21 @@ impl IkeSa {
     ) -> Result<ReadyChild, Refusal> {
         let suite = child.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
-        let session = &self.core.channel.session;
+        let session = &core.channel.session;
         let sk_d = ppk.as_ref().map_or(&session.keys.d, |ppk| &ppk.sk_d);
         let keys = ChildKeys::derive(session.prf, sk_d, shared, ni, nr, &lengths);
         child.ppk = ppk.map(|ppk| ppk.id);
-        let beside = || match &self.state {
-            State::Established(established) => {
-                established.children.iter().find(|other| other.phase == Phase::Installed)
-            }
-            _ => None,
-        };
-        if self.core.is_held()
+        let beside = || self.children.iter().find(|other| other.phase == Phase::Installed);
+        if core.is_held()
             && let Some(other) = beside()
         {
             // It uses the path of the others, until they move.
             (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
         } else {
             // The path may have changed since the exchange began, without MOBIKE by a NAT.
-            let path = self.core.esp_path();
-            let udp = match self.core.channel.mobike {
-                Some(_) => self.core.channel.nat.local || self.core.channel.nat.remote,
+            let path = core.esp_path();
+            let udp = match core.channel.mobike {
+                Some(_) => core.channel.nat.local || core.channel.nat.remote,
                 None => child.encap.is_some(),
             };
             child.follow_addresses(path);
@@ -285,6 +281,7 @@ impl IkeSa {
 
     pub(super) fn unkeyed(
         &self,
+        core: &Core,
         ctx: &mut Context<'_>,
         config: &Arc<ChildConfig>,
         selected: Selected,
@@ -293,9 +290,9 @@ impl IkeSa {
         let mut heritage = match parts.heritage {
             Some(heritage) => heritage,
             None => {
-                let if_ids = self.core.if_ids.values;
+                let if_ids = core.if_ids.values;
                 let (mut processing, lease) = ctx
-                    .processing(&self.core.connection, config, if_ids, parts.asker)
+                    .processing(&core.connection, config, if_ids, parts.asker)
                     .map_err(|NoneLeft| NotifyType::NO_ADDITIONAL_SAS)?;
                 if processing.per_cpu != parts.per_cpu {
                     Arc::make_mut(&mut processing).per_cpu = parts.per_cpu;
@@ -312,13 +309,8 @@ impl IkeSa {
             Arc::make_mut(&mut heritage.processing).tfc_padding = padding;
         }
         let Heritage { processing, lease, line, cpu, ordinal } = heritage;
-        let behind_nat = self.core.channel.nat.local || self.core.channel.nat.remote;
-        let owner = match &self.state {
-            State::Established(established) => {
-                format!("{} [{}]", self.core.connection.name, established.remote_id)
-            }
-            _ => self.core.connection.name.clone(),
-        };
+        let behind_nat = core.channel.nat.local || core.channel.nat.remote;
+        let owner = format!("{} [{}]", core.connection.name, self.remote_id);
         Ok(ChildSa {
             id: parts.id,
             config: Arc::clone(config),
@@ -337,9 +329,9 @@ impl IkeSa {
             ordinal,
             spi_in: parts.spi_in,
             spi_out: parts.spi_out,
-            local: self.core.esp_path().local.ip(),
-            remote: self.core.esp_path().remote.ip(),
-            encap: ChildSa::encap_on(self.core.esp_path(), behind_nat),
+            local: core.esp_path().local.ip(),
+            remote: core.esp_path().remote.ip(),
+            encap: ChildSa::encap_on(core.esp_path(), behind_nat),
             local_ts: parts.local_ts,
             remote_ts: parts.remote_ts,
             pending_out: None,

@@ -16,7 +16,7 @@ use crate::config::{ChildConfig, ConnectionConfig, TsSpec, Unique};
 use crate::dataplane::{Mode, TrafficSelector};
 use crate::event::{Event, Path, Ticket};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ExpectAuthRequest, State};
+use crate::ike_sa::state::{Established, ExpectAuthRequest, State};
 use crate::ike_sa::{Core, IkeSa};
 use crate::question::{Answer, Assignment, Lease, LeaseRequest, Question};
 use crate::wire::decode_inner_payloads;
@@ -127,6 +127,104 @@ fn has_config(first: PayloadType, octets: &[u8]) -> bool {
     true
 }
 
+impl Established {
+    /// Reads from the last IKE_AUTH response what was requested as `vips`.
+    pub(crate) fn take_configuration(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        vips: &[IpAddr],
+        payloads: &[Payload<'_>],
+    ) {
+        let Some(given) = attributes(payloads, CfgType::REPLY).filter(|_| !vips.is_empty()) else {
+            return;
+        };
+        let mut wanted: Vec<_> = vips.iter().map(IpAddr::is_ipv4).collect();
+        let mut own: Vec<IpAddr> = Vec::new();
+        for address in addresses(&given).into_iter().filter(is_usable) {
+            // One address for each that was requested.
+            if let Some(at) = wanted.iter().position(|v4| *v4 == address.is_ipv4()) {
+                wanted.swap_remove(at);
+                own.push(address);
+            }
+        }
+        let unproven = self.authenticated.remote.iter().all(|r| r.method == AuthMethod::NULL);
+        let others = given.into_iter().filter(|attribute| match attribute {
+            //= RFC 9464 §6
+            //# If the IKEv2 responder has used the NULL Authentication method
+            //# [RFC7619] to authenticate itself, the initiator MUST NOT use returned
+            //# ENCDNS_IP* resolvers configuration
+            Attribute::EncDns(..) | Attribute::EncDigest(_) => !unproven,
+            Attribute::Ip4Address(_) | Attribute::Ip6Address(_) => false,
+            //= RFC 8598 §6
+            //# IKE clients willing to accept INTERNAL_DNSSEC_TA attributes MUST use
+            //# a whitelist of one or more domains that can be updated out of band.
+            // There is no such list.
+            Attribute::DnssecTa(_) => false,
+            _ => true,
+        });
+        let assignment = Arc::new(Assignment {
+            ike: core.id,
+            connection: core.connection.name.clone(),
+            ours: true,
+            pools: Vec::new(),
+            peer: self.remote_id.clone(),
+            path: core.channel.path,
+            addresses: own,
+            attributes: others.collect(),
+        });
+        core.assigned = Some(Arc::new(Assigned(assignment)));
+        core.tell_assigned(ctx);
+    }
+
+    /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or otherwise its address.
+    pub(crate) fn resolve(
+        &self,
+        core: &Core,
+        config: &ChildConfig,
+        local: bool,
+    ) -> Vec<TrafficSelector> {
+        let resolved = resolve(config, core.channel.path, local, core.virtual_ips(local));
+        if local { resolved } else { self.narrow_to_certified(resolved) }
+    }
+
+    /// True if a certificate of the peer limits its addresses.
+    pub(crate) fn has_certified_addresses(&self) -> bool {
+        self.authenticated.remote.iter().any(|used| used.addresses.is_some())
+    }
+
+    /// The part of the peer's selectors within the addresses of its certificates, in each round of authentication
+    /// (RFC 3779).
+    pub(crate) fn narrow_to_certified(
+        &self,
+        mut remote_ts: Vec<TrafficSelector>,
+    ) -> Vec<TrafficSelector> {
+        for used in &self.authenticated.remote {
+            if let Some(allowed) = &used.addresses
+                && !remote_ts.iter().all(|ts| allowed.iter().any(|range| range.contains(ts)))
+            {
+                remote_ts = narrow(allowed, &remote_ts);
+            }
+        }
+        remote_ts
+    }
+
+    /// Initiator: an offer in IKE_AUTH was made before the virtual IPs were known. Narrows the peer's answer to
+    /// them.
+    pub(crate) fn narrow_to_own(
+        &self,
+        core: &Core,
+        config: &ChildConfig,
+        mode: Mode,
+        local_ts: Vec<TrafficSelector>,
+    ) -> Vec<TrafficSelector> {
+        if core.connection.vips.is_empty() || mode == Mode::Transport {
+            return local_ts;
+        }
+        narrow(&self.resolve(core, config, true), &local_ts)
+    }
+}
+
 impl IkeSa {
     // ---- responder ----
 
@@ -220,99 +318,6 @@ impl IkeSa {
     }
 
     // ---- initiator ----
-
-    /// Reads from the last IKE_AUTH response what was requested as `vips`.
-    pub(crate) fn take_configuration(
-        &mut self,
-        ctx: &mut Context<'_>,
-        vips: &[IpAddr],
-        payloads: &[Payload<'_>],
-    ) {
-        let State::Established(established) = &self.state else { return };
-        let Some(given) = attributes(payloads, CfgType::REPLY).filter(|_| !vips.is_empty()) else {
-            return;
-        };
-        let mut wanted: Vec<_> = vips.iter().map(IpAddr::is_ipv4).collect();
-        let mut own: Vec<IpAddr> = Vec::new();
-        for address in addresses(&given).into_iter().filter(is_usable) {
-            // One address for each that was requested.
-            if let Some(at) = wanted.iter().position(|v4| *v4 == address.is_ipv4()) {
-                wanted.swap_remove(at);
-                own.push(address);
-            }
-        }
-        let unproven =
-            established.authenticated.remote.iter().all(|r| r.method == AuthMethod::NULL);
-        let others = given.into_iter().filter(|attribute| match attribute {
-            //= RFC 9464 §6
-            //# If the IKEv2 responder has used the NULL Authentication method
-            //# [RFC7619] to authenticate itself, the initiator MUST NOT use returned
-            //# ENCDNS_IP* resolvers configuration
-            Attribute::EncDns(..) | Attribute::EncDigest(_) => !unproven,
-            Attribute::Ip4Address(_) | Attribute::Ip6Address(_) => false,
-            //= RFC 8598 §6
-            //# IKE clients willing to accept INTERNAL_DNSSEC_TA attributes MUST use
-            //# a whitelist of one or more domains that can be updated out of band.
-            // There is no such list.
-            Attribute::DnssecTa(_) => false,
-            _ => true,
-        });
-        let assignment = Arc::new(Assignment {
-            ike: self.core.id,
-            connection: self.core.connection.name.clone(),
-            ours: true,
-            pools: Vec::new(),
-            peer: established.remote_id.clone(),
-            path: self.core.channel.path,
-            addresses: own,
-            attributes: others.collect(),
-        });
-        self.core.assigned = Some(Arc::new(Assigned(assignment)));
-        self.core.tell_assigned(ctx);
-    }
-
-    /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or otherwise its address.
-    pub(crate) fn resolve(&self, config: &ChildConfig, local: bool) -> Vec<TrafficSelector> {
-        let resolved = resolve(config, self.core.channel.path, local, self.core.virtual_ips(local));
-        if local { resolved } else { self.narrow_to_certified(resolved) }
-    }
-
-    /// True if a certificate of the peer limits its addresses.
-    pub(crate) fn has_certified_addresses(&self) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        established.authenticated.remote.iter().any(|used| used.addresses.is_some())
-    }
-
-    /// The part of the peer's selectors within the addresses of its certificates, in each round of authentication
-    /// (RFC 3779).
-    pub(crate) fn narrow_to_certified(
-        &self,
-        mut remote_ts: Vec<TrafficSelector>,
-    ) -> Vec<TrafficSelector> {
-        let State::Established(established) = &self.state else { return remote_ts };
-        for used in &established.authenticated.remote {
-            if let Some(allowed) = &used.addresses
-                && !remote_ts.iter().all(|ts| allowed.iter().any(|range| range.contains(ts)))
-            {
-                remote_ts = narrow(allowed, &remote_ts);
-            }
-        }
-        remote_ts
-    }
-
-    /// Initiator: an offer in IKE_AUTH was made before the virtual IPs were known. Narrows the peer's answer to
-    /// them.
-    pub(crate) fn narrow_to_own(
-        &self,
-        config: &ChildConfig,
-        mode: Mode,
-        local_ts: Vec<TrafficSelector>,
-    ) -> Vec<TrafficSelector> {
-        if self.core.connection.vips.is_empty() || mode == Mode::Transport {
-            return local_ts;
-        }
-        narrow(&self.resolve(config, true), &local_ts)
-    }
 }
 
 impl Core {

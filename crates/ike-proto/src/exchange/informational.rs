@@ -8,91 +8,98 @@
 use super::config::OwnedConfig;
 use super::{Payloads, payloads_of, qcd};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{IkePhase, Initiated, State};
+use crate::ike_sa::state::{Established, IkePhase, Initiated};
 use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{Core, IkeSa};
 use crate::wire::payload::{Delete, Payload};
 use crate::wire::registry::{ExchangeType, ProtocolId};
 
 /// SPIs of Deletes that are remembered because they may be about a child that is not known yet.
 const MAX_DELETED: usize = 8;
 
-impl IkeSa {
-    // ---- initiator ----
-
+impl Established {
     /// Checks that the peer is alive, by an empty request (RFC 7296 §2.4).
-    pub(crate) fn send_liveness(&mut self, ctx: &mut Context<'_>) {
+    pub(crate) fn send_liveness(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         //= RFC 4555 §3.8
         //# When the initiator is behind a NAT (as detected earlier using the
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications), it SHOULD include these notifications in DPD messages
-        let mapped = self.core.decides() && self.core.channel.nat.local;
-        let nat = (mapped && self.core.channel.nat.supported).then(|| self.core.nat_hashes(ctx));
+        let mapped = core.decides() && core.channel.nat.local;
+        let nat = (mapped && core.channel.nat.supported).then(|| core.nat_hashes(ctx));
         let mut payloads = Vec::new();
         if let Some(nat) = &nat {
             nat.push(&mut payloads);
         }
-        self.inform(ctx, &payloads, Initiated::Liveness);
+        self.inform(core, ctx, &payloads, Initiated::Liveness);
     }
 
     /// Sends the peer the token of this SA (RFC 6290 §4.3). Its answer counts as that of a liveness check.
-    pub(crate) fn send_token(&mut self, ctx: &mut Context<'_>) {
-        if let Some(token) = self.core.own_token(ctx) {
-            self.inform(ctx, &[qcd::payload(&token)], Initiated::Liveness);
+    pub(crate) fn send_token(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        if let Some(token) = core.own_token(ctx) {
+            self.inform(core, ctx, &[qcd::payload(&token)], Initiated::Liveness);
         }
     }
 
     /// Deletes the pair of SAs whose inbound SA has `spi`.
-    pub(crate) fn send_delete_child(&mut self, ctx: &mut Context<'_>, spi: u32, ours: Initiated) {
+    pub(crate) fn send_delete_child(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        spi: u32,
+        ours: Initiated,
+    ) {
         let delete = Delete { protocol: ProtocolId::ESP, spis: vec![spi] };
-        self.inform(ctx, &[Payload::Delete(delete)], ours);
+        self.inform(core, ctx, &[Payload::Delete(delete)], ours);
     }
 
     pub(crate) fn send_delete_ike(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         reason: Failure,
         request: Option<RequestId>,
     ) {
-        if let State::Established(established) = &mut self.state
-            && established.phase == IkePhase::Alive
-        {
-            established.phase = IkePhase::Closing;
+        if self.phase == IkePhase::Alive {
+            self.phase = IkePhase::Closing;
         }
         let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
-        self.inform(ctx, &[Payload::Delete(delete)], Initiated::DeleteIke { reason, request });
+        self.inform(
+            core,
+            ctx,
+            &[Payload::Delete(delete)],
+            Initiated::DeleteIke { reason, request },
+        );
     }
 
     pub(crate) fn inform(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         ours: Initiated,
     ) {
-        self.core.request(ctx, ExchangeType::INFORMATIONAL, payloads);
-        if let State::Established(established) = &mut self.state {
-            established.ours = Some(ours);
-        }
+        core.request(ctx, ExchangeType::INFORMATIONAL, payloads);
+        self.ours = Some(ours);
     }
 
     /// The peer has confirmed the delete of `child`.
     pub(crate) fn on_child_deleted(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         child: ChildSaId,
         reason: &Failure,
         request: Option<RequestId>,
     ) {
-        self.drop_child(ctx, child, reason);
+        self.drop_child(core, ctx, child, reason);
         ctx.done(request, Ok(()));
     }
 
-    // ---- responder ----
-
     pub(crate) fn on_informational_request(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
     ) {
@@ -104,33 +111,33 @@ impl IkeSa {
             })
         };
         if deletes().any(|delete| delete.protocol == ProtocolId::IKE) {
-            return self.on_ike_delete(ctx);
+            return self.on_ike_delete(core, ctx);
         }
-        let this = self.core.channel.window.in_progress().map(|(message_id, _)| message_id);
-        let follows_auth = this.is_some() && this == self.core.follows_auth;
+        let this = core.channel.window.in_progress().map(|(message_id, _)| message_id);
+        let follows_auth = this.is_some() && this == core.follows_auth;
         if follows_auth && let Some(kind) = parsed.fatal_in_auth() {
-            self.core.respond(ctx, &[]);
-            return self.close(ctx, Failure::Peer(kind));
+            core.respond(ctx, &[]);
+            return core.end(Failure::Peer(kind));
         }
-        self.core.take_token(payloads);
-        self.take_auth_lifetime(ctx.now.mono, &parsed);
+        core.take_token(payloads);
+        self.take_auth_lifetime(core, ctx.now.mono, &parsed);
         let mut answered = Vec::new();
         for delete in deletes().filter(|delete| delete.protocol == ProtocolId::ESP) {
             for &spi in &delete.spis {
-                if let Some(own) = self.on_esp_delete(ctx, spi)
+                if let Some(own) = self.on_esp_delete(core, ctx, spi)
                     && !answered.contains(&own)
                 {
                     answered.push(own);
                 }
             }
         }
-        if let Some(to) = self.core.redirect_in(ctx, &parsed) {
+        if let Some(to) = core.redirect_in(ctx, &parsed) {
             let wanted = Vec::new();
-            ctx.effects.push_back(Effect::Redirect { ike: self.core.id, to, wanted });
+            ctx.effects.push_back(Effect::Redirect { ike: core.id, to, wanted });
         }
-        let mobility = self.on_mobility_request(ctx, &parsed);
-        let config = self.core.answer_configuration(&parsed);
-        let ticket = self.answer_ticket_request(ctx, &parsed);
+        let mobility = self.on_mobility_request(core, ctx, &parsed);
+        let config = core.answer_configuration(&parsed);
+        let ticket = self.answer_ticket_request(core, ctx, &parsed);
         let mut reply = mobility.payloads();
         if !answered.is_empty() {
             let delete = Delete { protocol: ProtocolId::ESP, spis: answered };
@@ -138,38 +145,37 @@ impl IkeSa {
         }
         reply.extend(config.as_ref().map(OwnedConfig::payload));
         reply.extend(payloads_of(&ticket));
-        self.core.respond(ctx, &reply);
+        core.respond(ctx, &reply);
     }
 
     /// Deletes the child whose outbound SA has `spi`. Returns the SPI of the inbound SA, if the answer is to name
     /// it.
-    fn on_esp_delete(&mut self, ctx: &mut Context<'_>, spi: u32) -> Option<u32> {
-        let State::Established(established) = &mut self.state else { return None };
-        let Some(child) = established.children.iter().find(|child| child.spi_out == spi) else {
+    fn on_esp_delete(&mut self, core: &mut Core, ctx: &mut Context<'_>, spi: u32) -> Option<u32> {
+        let Some(child) = self.children.iter().find(|child| child.spi_out == spi) else {
             // It may be an SA that the peer has made in answer to a request whose response is still to come.
-            if let Some(offer) = established.ours.as_mut().and_then(Initiated::child_mut)
+            if let Some(offer) = self.ours.as_mut().and_then(Initiated::child_mut)
                 && offer.deleted.len() < MAX_DELETED
             {
                 offer.deleted.push(spi);
             }
             return None;
         };
-        let activity = established.delete_activity(child);
+        let activity = self.delete_activity(child);
         let (id, spi_in) = (child.id, child.spi_in);
         if activity == ChildActivity::Deleting {
-            self.close_outbound(ctx, id);
+            self.close_outbound(core, ctx, id);
             return None;
         }
-        let own_reason = established.reason_to_delete(id).cloned();
+        let own_reason = self.reason_to_delete(id).cloned();
         let bring_back = match own_reason {
-            None => self.stood_in(id),
+            None => self.stood_in(core, id),
             Some(_) => None,
         };
         let reason = match bring_back {
             Some(_) => Failure::Replaced,
             None => own_reason.unwrap_or(Failure::DeletedByPeer),
         };
-        self.drop_child(ctx, id, &reason);
+        self.drop_child(core, ctx, id, &reason);
         ctx.effects.extend(bring_back);
         match collision::on_child_delete_request(activity) {
             DeleteAnswer::WithDelete => Some(spi_in),
@@ -177,29 +183,32 @@ impl IkeSa {
         }
     }
 
-    fn on_ike_delete(&mut self, ctx: &mut Context<'_>) {
-        self.core.respond(ctx, &[]);
+    fn on_ike_delete(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        core.respond(ctx, &[]);
         let theirs = self.crossed_rekey();
         match (collision::on_ike_delete_request(theirs.is_some()), theirs) {
-            (IkeDelete::AdoptTheirs, Some(to)) => self.succeeded_by(ctx, to),
-            _ => self.close(ctx, Failure::DeletedByPeer),
+            (IkeDelete::AdoptTheirs, Some(to)) => self.succeeded_by(core, ctx, to),
+            _ => core.end(Failure::DeletedByPeer),
         }
     }
 
     /// Ends this SA, whose rekey crossed the peer's, in favour of the SA `to` that the peer has made.
-    pub(crate) fn succeeded_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
-        let State::Established(established) = &mut self.state else { return };
-        if let Some(ours) = established.ours.take() {
+    pub(crate) fn succeeded_by(&mut self, core: &mut Core, ctx: &mut Context<'_>, to: IkeSaId) {
+        if let Some(ours) = self.ours.take() {
             ctx.done(ours.request().0, Ok(()));
         }
-        self.core.channel.window.abandon_request();
-        self.replaced_by(ctx, to);
+        core.channel.window.abandon_request();
+        self.replaced_by(core, ctx, to);
         // A timer closes it after the children have moved. Nothing is sent on it any more.
-        if let State::Established(established) = &mut self.state {
-            for task in established.queue.drain(..) {
-                ctx.done(task.request().0, Ok(()));
-            }
+        for task in self.queue.drain(..) {
+            ctx.done(task.request().0, Ok(()));
         }
-        self.core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+        core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
     }
+}
+
+impl IkeSa {
+    // ---- initiator ----
+
+    // ---- responder ----
 }

@@ -20,14 +20,13 @@ use super::{Payloads, Refusal, required};
 use crate::config::{EndpointConfig, PostQuantumKey, PpkId};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::Failure;
-use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::pending::What;
 use crate::ike_sa::state::{
     ExpectAuthRequest, ExpectAuthResponse, ExpectIntermediateRequest, ExpectIntermediateResponse,
     State, Step, Steps,
 };
-use crate::ike_sa::{IkeSa, notify};
+use crate::ike_sa::{Core, IkeSa, notify};
 use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::NotCovered;
 use crate::wire::payload::{Ke, Payload};
@@ -70,7 +69,7 @@ impl IkeSa {
                     let next =
                         ExpectIntermediateResponse { ke: None, ppks: Vec::new(), rest, auth };
                     self.state = State::ExpectIntermediateResponse(Box::new(next));
-                    return self.put_off(ctx, exchange, What::Step(step));
+                    return self.core.put_off(ctx, exchange, What::Step(step));
                 }
                 Err(Undone::Failed(_)) => {
                     self.state = State::ExpectAuthResponse(Box::new(auth));
@@ -117,7 +116,7 @@ impl IkeSa {
                 match ctx.complete(*method, half, ke.data) {
                     Ok(shared) => Some(Some(shared)),
                     Err(Undone::Ask(exchange)) => {
-                        return self.put_off(ctx, exchange, What::Response(opened.clone()));
+                        return self.core.put_off(ctx, exchange, What::Response(opened.clone()));
                     }
                     Err(Undone::Failed(_)) => None,
                 }
@@ -176,10 +175,10 @@ impl IkeSa {
         };
         match answered {
             Ok(()) => {}
-            Err(Halt::Refuse(refusal)) => self.refuse(ctx, refusal),
+            Err(Halt::Refuse(refusal)) => self.core.refuse(ctx, refusal),
             Err(Halt::Ask(exchange)) => {
                 let what = What::Request(ExchangeType::IKE_INTERMEDIATE, opened.clone());
-                self.put_off(ctx, exchange, what);
+                self.core.put_off(ctx, exchange, what);
             }
         }
     }

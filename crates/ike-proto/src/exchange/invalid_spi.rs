@@ -9,9 +9,10 @@
 
 use super::Payloads;
 use crate::event::Transport;
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
-use crate::ike_sa::{IkeSa, notify};
+use crate::ike_sa::notify;
+use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 use crate::wire::payload::Payload;
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, Message, encode_message};
@@ -58,22 +59,21 @@ pub(crate) fn read(message: &Message<'_>) -> Option<u32> {
     Some(u32::from_be_bytes(notify.data.try_into().ok()?))
 }
 
-impl IkeSa {
+impl Established {
     /// Handles that the peer sends ESP packets with this SPI, for which there is no SA. Queues INVALID_SPI, unless
     /// another request is queued, which also shows that this end is alive.
     pub(crate) fn tell_invalid_spi(&mut self, spi: u32) -> bool {
-        let State::Established(established) = &mut self.state else { return false };
-        if established.phase != IkePhase::Alive {
+        if self.phase != IkePhase::Alive {
             return false;
         }
-        if established.ours.is_none() && established.queue.is_empty() {
-            established.queue.push_back(Task::InvalidSpi(spi));
+        if self.ours.is_none() && self.queue.is_empty() {
+            self.queue.push_back(Task::InvalidSpi(spi));
         }
         true
     }
 
-    pub(crate) fn send_invalid_spi(&mut self, ctx: &mut Context<'_>, spi: u32) {
+    pub(crate) fn send_invalid_spi(&mut self, core: &mut Core, ctx: &mut Context<'_>, spi: u32) {
         let spi = spi.to_be_bytes();
-        self.inform(ctx, &[notify(NotifyType::INVALID_SPI, &spi)], Initiated::Liveness);
+        self.inform(core, ctx, &[notify(NotifyType::INVALID_SPI, &spi)], Initiated::Liveness);
     }
 }

@@ -11,14 +11,15 @@ use std::net::IpAddr;
 use super::OwnedNotifies;
 use super::Payloads;
 use super::sa_init::{NatHashes, status};
+use crate::child::ChildSa;
 use crate::config::TsSpec;
 use crate::dataplane::TrafficSelector;
 use crate::event::{Failure, Path, Transport};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::mobility::Mobike;
-use crate::ike_sa::state::{Initiated, NatStatus, State, Task};
-use crate::ike_sa::{IkeSa, notify};
+use crate::ike_sa::notify;
+use crate::ike_sa::state::{Established, Initiated, NatStatus, Task};
 use crate::wire::payload::Payload;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -144,72 +145,13 @@ fn no_nats(path: Path, sent: bool) -> Vec<u8> {
     data
 }
 
-impl IkeSa {
-    /// Addresses of this end besides the one in use that the connection allows.
-    pub(crate) fn further_addresses(&self, ctx: &Context<'_>) -> Vec<IpAddr> {
-        let here = self.core.channel.path.local.ip().to_canonical();
-        let own = ctx.network.addresses.iter().copied();
-        own.filter(|ip| *ip != here && self.may_have(*ip)).take(MOST_ADDRESSES).collect()
-    }
-
-    /// True if this end may use `address`: `local_addrs` contains it, and it is not an inner address of a tunnel.
-    pub(crate) fn may_have(&self, address: IpAddr) -> bool {
-        let here = self.core.channel.path.local.ip().to_canonical();
-        self.core.fits(address) && !self.selectors(true).any(|ts| is_inner(ts, address, here))
-    }
-
-    /// True if the peer may be reached at `address`, by the same rule.
-    pub(crate) fn peer_may_have(&self, address: IpAddr) -> bool {
-        let there = self.core.channel.path.remote.ip().to_canonical();
-        !self.selectors(false).any(|ts| is_inner(ts, address, there))
-    }
-
-    /// The traffic selectors of the children, configured and negotiated.
-    fn selectors(&self, local: bool) -> impl Iterator<Item = &TrafficSelector> {
-        let configured = self.core.connection.children.iter().flat_map(move |child| {
-            let list = if local { &child.local_ts } else { &child.remote_ts };
-            list.iter().filter_map(|ts| match ts {
-                TsSpec::Fixed(ts) => Some(ts),
-                TsSpec::Dynamic { .. } => None,
-            })
-        });
-        let children = match &self.state {
-            State::Established(established) => established.children.as_slice(),
-            _ => &[],
-        };
-        configured.chain(children.iter().flat_map(move |child| {
-            if local { child.local_ts.iter() } else { child.remote_ts.iter() }
-        }))
-    }
-
-    /// The notifies of this end's IKE_AUTH message with the SA payload.
-    pub(crate) fn mobike_in_auth(&mut self, ctx: &Context<'_>) -> OwnedNotifies {
-        let supported = if self.core.initiator {
-            self.core.connection.mobike
-        } else {
-            self.core.channel.mobike.is_some()
-        };
-        if !supported {
-            return Vec::new();
-        }
-        let further = self.further_addresses(ctx);
-        let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
-        if self.core.initiator && !self.core.channel.nat.supported {
-            notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(self.core.channel.path, true)));
-        }
-        notifies.extend(further.iter().map(additional));
-        if let Some(mobike) = &mut self.core.channel.mobike {
-            mobike.told = further;
-        }
-        notifies
-    }
-
+impl Established {
     /// Sends a request of MOBIKE.
-    pub(crate) fn send_mobility(&mut self, ctx: &mut Context<'_>, what: Mobility) {
-        let further = self.further_addresses(ctx);
+    pub(crate) fn send_mobility(&mut self, core: &mut Core, ctx: &mut Context<'_>, what: Mobility) {
+        let further = core.further_addresses(ctx, &self.children);
         let mut cookie = [0; 16];
         ctx.rng.fill(&mut cookie);
-        let Some(mobike) = &mut self.core.channel.mobike else { return };
+        let Some(mobike) = &mut core.channel.mobike else { return };
         mobike.probing = false;
         let number = mobike.moves;
         if what != Mobility::Routability {
@@ -219,10 +161,10 @@ impl IkeSa {
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications MAY be included in any INFORMATIONAL request
         // libreswan copies COOKIE2 only to a response with NAT detection.
-        let nat = self.core.channel.nat.supported && what != Mobility::Addresses;
-        let nat = nat.then(|| self.core.nat_hashes(ctx));
-        let protected = !self.core.channel.nat.supported && what != Mobility::Routability;
-        let protected = protected.then(|| no_nats(self.core.channel.path, true));
+        let nat = core.channel.nat.supported && what != Mobility::Addresses;
+        let nat = nat.then(|| core.nat_hashes(ctx));
+        let protected = !core.channel.nat.supported && what != Mobility::Routability;
+        let protected = protected.then(|| no_nats(core.channel.path, true));
         let list = AddressList::new(&further, true);
         let mut payloads = Vec::new();
         if what == Mobility::Update {
@@ -236,16 +178,15 @@ impl IkeSa {
             payloads.extend(list.payloads());
         }
         payloads.push(notify(NotifyType::COOKIE2, &cookie));
-        self.core.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
-        if let State::Established(established) = &mut self.state {
-            let sent = SentMobility { what, number, cookie };
-            established.ours = Some(Initiated::Mobility(Box::new(sent)));
-        }
+        core.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
+        let sent = SentMobility { what, number, cookie };
+        self.ours = Some(Initiated::Mobility(Box::new(sent)));
     }
 
     /// Handles the response to a request of MOBIKE.
     pub(crate) fn on_mobility_response(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         sent: &SentMobility,
         payloads: &[Payload<'_>],
@@ -261,7 +202,7 @@ impl IkeSa {
         }
         // A response without COOKIE2 proves only that its sender has the keys.
         let shown = cookie.is_some();
-        let Some(mobike) = &mut self.core.channel.mobike else { return };
+        let Some(mobike) = &mut core.channel.mobike else { return };
         if sent.number != mobike.moves {
             //= RFC 4555 §3.5
             //# If an address change has occurred after the request was first
@@ -276,9 +217,9 @@ impl IkeSa {
                     self.tell_again(Mobility::Addresses);
                 }
             }
-            Mobility::Routability if shown => self.release_held(ctx),
+            Mobility::Routability if shown => self.release_held(core, ctx),
             Mobility::Routability => self.give_up_unproven(),
-            Mobility::Update => self.on_updated(ctx, &payloads, shown),
+            Mobility::Update => self.on_updated(core, ctx, &payloads, shown),
         }
     }
 
@@ -289,8 +230,14 @@ impl IkeSa {
     }
 
     /// Handles the response to an update. `shown` if it has the COOKIE2 of the request.
-    fn on_updated(&mut self, ctx: &mut Context<'_>, payloads: &Payloads<'_, '_>, shown: bool) {
-        let Some(mobike) = &mut self.core.channel.mobike else { return };
+    fn on_updated(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        payloads: &Payloads<'_, '_>,
+        shown: bool,
+    ) {
+        let Some(mobike) = &mut core.channel.mobike else { return };
         let refused = payloads.notify(NotifyType::UNACCEPTABLE_ADDRESSES).is_some();
         let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
         if refused || changed {
@@ -298,35 +245,37 @@ impl IkeSa {
             if mobike.retries > MOST_RETRIES {
                 return;
             }
-            return if changed { self.tell_again(Mobility::Update) } else { self.try_another(ctx) };
+            return if changed {
+                self.tell_again(Mobility::Update)
+            } else {
+                self.try_another(core, ctx)
+            };
         }
         if mobike.held && !shown {
             return self.give_up_unproven();
         }
         (mobike.retries, mobike.confirmed) = (0, mobike.moves);
-        let before = (self.core.channel.nat.local, self.core.channel.nat.remote);
-        let detected = self.core.detect_nat(ctx, self.core.channel.path, payloads);
+        let before = (core.channel.nat.local, core.channel.nat.remote);
+        let detected = core.detect_nat(ctx, core.channel.path, payloads);
         if detected.supported {
             let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
             let seen = seen.and_then(|notify| notify.data.try_into().ok());
-            if let Some(mobike) = &mut self.core.channel.mobike {
+            if let Some(mobike) = &mut core.channel.mobike {
                 mobike.seen = seen;
             }
-            self.core.channel.nat = detected;
+            core.channel.nat = detected;
         }
-        if before != (self.core.channel.nat.local, self.core.channel.nat.remote)
-            && !self.core.is_held()
-        {
-            self.move_children(ctx);
+        if before != (core.channel.nat.local, core.channel.nat.remote) && !core.is_held() {
+            self.move_children(core, ctx);
         }
-        self.release_held(ctx);
-        self.core.arm_keepalive(ctx);
+        self.release_held(core, ctx);
+        core.arm_keepalive(ctx);
     }
 
     /// Handles the response to a liveness check with NAT detection.
-    pub(crate) fn on_mapping_seen(&mut self, payloads: &[Payload<'_>]) {
+    pub(crate) fn on_mapping_seen(&mut self, core: &mut Core, payloads: &[Payload<'_>]) {
         let payloads = Payloads(payloads);
-        let Some(mobike) = self.core.channel.mobike.as_mut().filter(|mobike| mobike.decides) else {
+        let Some(mobike) = core.channel.mobike.as_mut().filter(|mobike| mobike.decides) else {
             return;
         };
         let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
@@ -337,7 +286,7 @@ impl IkeSa {
         //# SHOULD send UPDATE_SA_ADDRESSES
         // The first value may differ from that of IKE_SA_INIT. Behind a NAT that causes one further update.
         let before = mobike.seen.replace(seen);
-        if before.map_or(self.core.channel.nat.local, |before| before != seen) {
+        if before.map_or(core.channel.nat.local, |before| before != seen) {
             mobike.moves += 1;
             self.tell_again(Mobility::Update);
         }
@@ -346,19 +295,19 @@ impl IkeSa {
     /// Does what a request of MOBIKE demands. Returns the part of the response.
     pub(crate) fn on_mobility_request(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> MobilityReply {
         let mut reply = MobilityReply::default();
-        if self.core.channel.mobike.is_none() {
+        if core.channel.mobike.is_none() {
             return reply;
         }
-        let path = self.core.answer_to();
+        let path = core.answer_to();
         let cookie = payloads.notify(NotifyType::COOKIE2);
         reply.cookie = cookie.filter(|c| (8..=64).contains(&c.data.len())).map(|c| c.data.to_vec());
         // Only the original initiator decides about the addresses.
-        let update =
-            !self.core.decides() && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
+        let update = !core.decides() && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
         let addresses = read_addresses(payloads);
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
             && (update || addresses.is_some())
@@ -367,21 +316,20 @@ impl IkeSa {
             reply.error = Some(NotifyType::UNEXPECTED_NAT_DETECTED);
             return reply;
         }
-        let detected = self.core.detect_nat(ctx, path, payloads);
+        let detected = core.detect_nat(ctx, path, payloads);
         //= RFC 4555 §3.8
         //# if the
         //# request includes them, the responder MUST also include them in the
         //# response
         if detected.supported {
-            let fake = self.core.connection.encap || !ctx.plane.plain_esp;
-            reply.nat =
-                Some(NatHashes::new(ctx.crypto, self.core.spi_i, self.core.spi_r, path, fake));
+            let fake = core.connection.encap || !ctx.plane.plain_esp;
+            reply.nat = Some(NatHashes::new(ctx.crypto, core.spi_i, core.spi_r, path, fake));
         }
-        if update && !self.core.is_acceptable(path) {
+        if update && !core.is_acceptable(path) {
             reply.error = Some(NotifyType::UNACCEPTABLE_ADDRESSES);
             return reply;
         }
-        if let (Some(addresses), Some(mobike)) = (&addresses, &mut self.core.channel.mobike) {
+        if let (Some(addresses), Some(mobike)) = (&addresses, &mut core.channel.mobike) {
             //= RFC 4555 §3.6
             //# Updates the set of peer addresses based on the IP header and the
             //# ADDITIONAL_IP4_ADDRESS, ADDITIONAL_IP6_ADDRESS, and
@@ -393,16 +341,76 @@ impl IkeSa {
             }
         }
         if update {
-            let nat = if detected.supported { detected } else { self.core.channel.nat };
-            self.on_update(ctx, path, nat);
-        } else if addresses.is_some() && self.core.decides() {
-            self.on_peer_addresses(ctx);
+            let nat = if detected.supported { detected } else { core.channel.nat };
+            self.on_update(core, ctx, path, nat);
+        } else if addresses.is_some() && core.decides() {
+            self.on_peer_addresses(core, ctx);
         }
         reply
     }
 }
 
 impl Core {
+    /// Addresses of this end besides the one in use that the connection allows.
+    pub(crate) fn further_addresses(&self, ctx: &Context<'_>, children: &[ChildSa]) -> Vec<IpAddr> {
+        let here = self.channel.path.local.ip().to_canonical();
+        let own = ctx.network.addresses.iter().copied();
+        own.filter(|ip| *ip != here && self.may_have(*ip, children)).take(MOST_ADDRESSES).collect()
+    }
+
+    /// True if this end may use `address`: `local_addrs` contains it, and it is not an inner address of a tunnel.
+    pub(crate) fn may_have(&self, address: IpAddr, children: &[ChildSa]) -> bool {
+        let here = self.channel.path.local.ip().to_canonical();
+        self.fits(address) && !self.selectors(children, true).any(|ts| is_inner(ts, address, here))
+    }
+
+    /// True if the peer may be reached at `address`, by the same rule.
+    pub(crate) fn peer_may_have(&self, address: IpAddr, children: &[ChildSa]) -> bool {
+        let there = self.channel.path.remote.ip().to_canonical();
+        !self.selectors(children, false).any(|ts| is_inner(ts, address, there))
+    }
+
+    /// The traffic selectors of the children, configured and negotiated.
+    fn selectors<'a>(
+        &'a self,
+        children: &'a [ChildSa],
+        local: bool,
+    ) -> impl Iterator<Item = &'a TrafficSelector> {
+        let configured = self.connection.children.iter().flat_map(move |child| {
+            let list = if local { &child.local_ts } else { &child.remote_ts };
+            list.iter().filter_map(|ts| match ts {
+                TsSpec::Fixed(ts) => Some(ts),
+                TsSpec::Dynamic { .. } => None,
+            })
+        });
+        configured.chain(children.iter().flat_map(move |child| {
+            if local { child.local_ts.iter() } else { child.remote_ts.iter() }
+        }))
+    }
+
+    /// The notifies of this end's IKE_AUTH message with the SA payload.
+    pub(crate) fn mobike_in_auth(
+        &mut self,
+        ctx: &Context<'_>,
+        children: &[ChildSa],
+    ) -> OwnedNotifies {
+        let supported =
+            if self.initiator { self.connection.mobike } else { self.channel.mobike.is_some() };
+        if !supported {
+            return Vec::new();
+        }
+        let further = self.further_addresses(ctx, children);
+        let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
+        if self.initiator && !self.channel.nat.supported {
+            notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(self.channel.path, true)));
+        }
+        notifies.extend(further.iter().map(additional));
+        if let Some(mobike) = &mut self.channel.mobike {
+            mobike.told = further;
+        }
+        notifies
+    }
+
     /// True if `local_addrs` has `address`.
     pub(crate) fn fits(&self, address: IpAddr) -> bool {
         self.connection.local_addrs.iter().any(|spec| spec.contains(address))

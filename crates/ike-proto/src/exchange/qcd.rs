@@ -20,9 +20,9 @@ use super::Payloads;
 use crate::config::EndpointConfig;
 use crate::crypto::{CryptoProvider, Secret};
 use crate::event::{Failure, IkeSaId};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{IkePhase, State, Task};
-use crate::ike_sa::{Core, IkeSa};
+use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::wire::payload::{Notify, Payload, Spi};
 use crate::wire::registry::{NotifyType, PrfId, ProtocolId};
 use crate::wire::{Header, Message};
@@ -120,13 +120,13 @@ fn tokens<'a, 'b>(payloads: &'b [Payload<'a>]) -> impl Iterator<Item = &'a [u8]>
     notifies.map(|notify| notify.data).filter(|token| LENGTHS.contains(&token.len()))
 }
 
-impl IkeSa {
+impl Established {
     /// Sends the peer the token of this SA, which this end's rekey has made.
-    pub(crate) fn give_token(&mut self, ctx: &Context<'_>) {
+    pub(crate) fn give_token(&mut self, core: &mut Core, ctx: &Context<'_>) {
         //= RFC 6290 §4.3
         //# If the initiator is also a token maker, it SHOULD initiate an
         //# INFORMATIONAL exchange immediately after the CREATE_CHILD_SA exchange
-        if self.core.own_token(ctx).is_some() {
+        if core.own_token(ctx).is_some() {
             self.enqueue(Task::Token);
         }
     }
@@ -136,23 +136,19 @@ impl IkeSa {
     //# IKE SA and all associated child SAs.
     /// Handles that the peer has lost this SA: as if it did not answer, except that it cannot be alive on the SA
     /// of a rekey of its own that crossed ours.
-    pub(crate) fn on_peer_lost(&mut self, ctx: &mut Context<'_>) {
+    pub(crate) fn on_peer_lost(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         // The children of a replaced SA belong to its successor, which has a token of its own.
-        if let State::Established(established) = &self.state
-            && !matches!(established.phase, IkePhase::Replaced(_))
-        {
+        if !matches!(self.phase, IkePhase::Replaced(_)) {
             self.uncross();
         }
-        self.on_peer_dead(ctx, Failure::LostByPeer);
+        self.on_peer_dead(core, ctx, Failure::LostByPeer);
     }
 
     /// Handles that the peer has lost the SA `from`. The peer began the rekey that made this SA. The children have
     /// not moved to this SA, and the peer could not send its token for it.
-    pub(crate) fn on_crossed_lost(&mut self, ctx: &mut Context<'_>, from: IkeSaId) {
-        if let State::Established(established) = &self.state
-            && established.phase == IkePhase::Crossed(from)
-        {
-            self.close(ctx, Failure::LostByPeer);
+    pub(crate) fn on_crossed_lost(&mut self, core: &mut Core, from: IkeSaId) {
+        if self.phase == IkePhase::Crossed(from) {
+            core.end(Failure::LostByPeer);
         }
     }
 }

@@ -12,11 +12,10 @@ use std::time::{Duration, Instant};
 use super::Payloads;
 use crate::endpoint::attempt::Wanted;
 use crate::event::{Failure, RequestId};
-use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{ChildOffer, Initiated, State, Task};
+use crate::ike_sa::state::{ChildOffer, Established, Initiated, State, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{IkeSa, notify};
+use crate::ike_sa::{Core, IkeSa, notify};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -108,6 +107,67 @@ pub(crate) fn redirected_from(payloads: &Payloads<'_, '_>) -> Option<IpAddr> {
     read_gateway(from.data).ok().map(|(gateway, _)| gateway)
 }
 
+impl Established {
+    /// Handles a redirect at the end of IKE_AUTH: the children that were wanted of this SA are wanted of the other
+    /// gateway.
+    pub(crate) fn leave_for(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        to: IpAddr,
+        child: Option<Box<ChildOffer>>,
+    ) {
+        let mut wanted = Vec::new();
+        if let Some(offer) = child {
+            ctx.ids.esp.remove(&offer.spi_in);
+            let (child, request) = (Some(offer.config), offer.request);
+            wanted.push(Wanted { child, request, packet: offer.packet });
+        }
+        for task in self.queue.drain(..) {
+            if let Task::CreateChild { config, packet, request, .. } = task {
+                wanted.push(Wanted { child: Some(config), request, packet });
+            }
+        }
+        let waiting = std::mem::take(&mut core.waiting).into_iter();
+        let alone = |request| Wanted { child: None, request: Some(request), packet: None };
+        wanted.extend(waiting.map(alone));
+        let reason = Failure::Replaced;
+        self.queue.push_front(Task::DeleteIke { reason, request: None });
+        ctx.effects.push_back(Effect::Redirect { ike: core.id, to, wanted });
+    }
+
+    /// Gateway: redirects the client to `to`.
+    pub(crate) fn send_redirect(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        to: IpAddr,
+        request: Option<RequestId>,
+    ) {
+        if !core.extensions.redirect {
+            let text = "the peer has not said that it follows redirects".to_owned();
+            return ctx.done(request, Err(Failure::Config(text)));
+        }
+        let data = gateway_data(to, &[]);
+        core.request(ctx, ExchangeType::INFORMATIONAL, &[notify(NotifyType::REDIRECT, &data)]);
+        self.ours = Some(Initiated::Redirect(request));
+    }
+
+    /// Gateway: true while a client that was redirected in IKE_AUTH has not gone.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let ends = |task: &Task| matches!(task, Task::DeleteIke { .. });
+        self.delayed.iter().any(|(_, task)| ends(task))
+    }
+
+    /// Gives the redirected client the time to go.
+    pub(crate) fn let_leave(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+        self.delayed.push((ctx.now.mono + TIME_TO_GO, task));
+        let first = self.delayed.iter().map(|(at, _)| *at).min();
+        core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
+    }
+}
+
 impl IkeSa {
     /// Handles a redirect in the first IKE_AUTH response of several, in which the responder has authenticated
     /// itself. Nothing more is sent; the attempt goes to the other gateway.
@@ -132,68 +192,6 @@ impl IkeSa {
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return false };
         waiting.redirect = to;
         to.is_some()
-    }
-
-    /// Handles a redirect at the end of IKE_AUTH: the children that were wanted of this SA are wanted of the other
-    /// gateway.
-    pub(crate) fn leave_for(
-        &mut self,
-        ctx: &mut Context<'_>,
-        to: IpAddr,
-        child: Option<Box<ChildOffer>>,
-    ) {
-        let mut wanted = Vec::new();
-        if let Some(offer) = child {
-            ctx.ids.esp.remove(&offer.spi_in);
-            let (child, request) = (Some(offer.config), offer.request);
-            wanted.push(Wanted { child, request, packet: offer.packet });
-        }
-        let State::Established(established) = &mut self.state else { return };
-        for task in established.queue.drain(..) {
-            if let Task::CreateChild { config, packet, request, .. } = task {
-                wanted.push(Wanted { child: Some(config), request, packet });
-            }
-        }
-        let waiting = std::mem::take(&mut self.core.waiting).into_iter();
-        let alone = |request| Wanted { child: None, request: Some(request), packet: None };
-        wanted.extend(waiting.map(alone));
-        let reason = Failure::Replaced;
-        established.queue.push_front(Task::DeleteIke { reason, request: None });
-        ctx.effects.push_back(Effect::Redirect { ike: self.core.id, to, wanted });
-    }
-
-    /// Gateway: redirects the client to `to`.
-    pub(crate) fn send_redirect(
-        &mut self,
-        ctx: &mut Context<'_>,
-        to: IpAddr,
-        request: Option<RequestId>,
-    ) {
-        if !self.core.extensions.redirect {
-            let text = "the peer has not said that it follows redirects".to_owned();
-            return ctx.done(request, Err(Failure::Config(text)));
-        }
-        let data = gateway_data(to, &[]);
-        self.core.request(ctx, ExchangeType::INFORMATIONAL, &[notify(NotifyType::REDIRECT, &data)]);
-        if let State::Established(established) = &mut self.state {
-            established.ours = Some(Initiated::Redirect(request));
-        }
-    }
-
-    /// Gateway: true while a client that was redirected in IKE_AUTH has not gone.
-    pub(crate) fn is_leaving(&self) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        let ends = |task: &Task| matches!(task, Task::DeleteIke { .. });
-        established.delayed.iter().any(|(_, task)| ends(task))
-    }
-
-    /// Gives the redirected client the time to go.
-    pub(crate) fn let_leave(&mut self, ctx: &mut Context<'_>) {
-        let State::Established(established) = &mut self.state else { return };
-        let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-        established.delayed.push((ctx.now.mono + TIME_TO_GO, task));
-        let first = established.delayed.iter().map(|(at, _)| *at).min();
-        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
     }
 }
 

@@ -22,14 +22,13 @@ use super::{Payloads, Refusal, payloads_of, qcd, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Event, Failure, IkeSaId, RequestId};
-use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, Nonces, RekeyResponse};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{
     CrossedIke, Established, IkePhase, Initiated, RekeyOffer, Retry, Session, State, Task,
 };
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{IkeSa, NewIkeSa, notify};
+use crate::ike_sa::{Core, IkeSa, NewIkeSa, notify};
 use crate::keys::epoch::Epoch;
 use crate::keys::schedule::IkeKeys;
 use crate::wire::payload::{Ke, Payload, Sa, Spi};
@@ -38,18 +37,17 @@ use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 /// How long a replaced SA waits for the peer's Delete.
 const REPLACED_LINGERS: Duration = Duration::from_secs(60);
 
-impl IkeSa {
-    // ---- initiator ----
-
+impl Established {
     pub(crate) fn send_rekey_ike(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         request: Option<RequestId>,
         retry: Retry,
     ) {
-        match self.core.rekey_offer(ctx, request, retry) {
-            Ok(offer) if self.core.lacks_required_ppk(&offer.ppks) => {
-                self.refuse_ppk(ctx, OurOffer::Ike(Box::new(offer)), &[], NO_KEY, true);
+        match core.rekey_offer(ctx, request, retry) {
+            Ok(offer) if core.lacks_required_ppk(&offer.ppks) => {
+                self.refuse_ppk(core, ctx, OurOffer::Ike(Box::new(offer)), &[], NO_KEY, true);
             }
             Ok(offer) => {
                 let mut payloads = vec![
@@ -58,24 +56,27 @@ impl IkeSa {
                     Payload::Ke(Ke { method: offer.method, data: offer.ke.public() }),
                 ];
                 payloads.extend(ppk::offer_payloads(&offer.ppks));
-                self.core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
-                if let State::Established(established) = &mut self.state {
-                    established.ours = Some(Initiated::RekeyIke(Box::new(offer)));
-                }
+                core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+                self.ours = Some(Initiated::RekeyIke(Box::new(offer)));
             }
             Err(Undone::Ask(exchange)) => {
-                self.prepare(ctx, exchange, Task::RekeyIke { request, retry });
+                self.prepare(core, ctx, exchange, Task::RekeyIke { request, retry });
             }
             Err(Undone::Failed(_)) => {
                 ctx.done(request, Err(Failure::Crypto));
                 // There is no other timer before the hard limit.
-                self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
+                self.retry_later(
+                    core,
+                    ctx,
+                    Task::RekeyIke { request: None, retry: Retry::default() },
+                );
             }
         }
     }
 
     pub(crate) fn on_rekey_ike_response(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         offer: RekeyOffer,
         payloads: &[Payload<'_>],
@@ -83,26 +84,26 @@ impl IkeSa {
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
-            return self.on_rekey_ike_error(ctx, offer, error.kind, error.data);
+            return self.on_rekey_ike_error(core, ctx, offer, error.kind, error.data);
         }
-        let ppk = match self.core.ppk_taken(&offer.ppks, &parsed) {
+        let ppk = match core.ppk_taken(&offer.ppks, &parsed) {
             Ok(ppk) => ppk,
             Err(reason) => {
                 let what = OurOffer::Ike(Box::new(offer));
-                return self.refuse_ppk(ctx, what, payloads, reason, false);
+                return self.refuse_ppk(core, ctx, what, payloads, reason, false);
             }
         };
-        let (new, nr) = match self.complete_rekey_ike(ctx, &offer, &parsed, additional, ppk) {
+        let (new, nr) = match self.complete_rekey_ike(core, ctx, &offer, &parsed, additional, ppk) {
             Ok(made) => made,
             Err(refusal) => {
-                return self.fail_offer(ctx, OurOffer::Ike(Box::new(offer)), refusal.kind);
+                return self.fail_offer(core, ctx, OurOffer::Ike(Box::new(offer)), refusal.kind);
             }
         };
         let ours = Nonces { i: &offer.nonce, r: &nr };
         let meanwhile = offer.meanwhile();
         let new_id = new.core.id;
         let mut new = Box::new(new);
-        let adopted = matches!(&self.state, State::Established(e) if matches!(e.phase, IkePhase::Replaced(_)));
+        let adopted = matches!(self.phase, IkePhase::Replaced(_));
         match collision::after_rekey(RekeyResponse::Created(ours), meanwhile) {
             AfterRekey::DeleteOld if adopted => {
                 // The peer uses the SA of its own rekey, whatever the nonces say.
@@ -112,87 +113,74 @@ impl IkeSa {
             AfterRekey::DeleteNew => {
                 new.mark_redundant();
                 ctx.effects.push_back(Effect::Rekeyed(new));
-                self.yield_ike(ctx, &offer);
+                self.yield_ike(core, ctx, &offer);
             }
             _ => {
                 new.give_token(ctx);
                 ctx.effects.push_back(Effect::Rekeyed(new));
-                self.replaced_by(ctx, new_id);
+                self.replaced_by(core, ctx, new_id);
                 if let Some(theirs) = offer.crossed.as_ref().and_then(|crossed| crossed.ike) {
                     ctx.effects.push_back(Effect::Redundant(theirs));
                 }
-                if let State::Established(established) = &mut self.state {
-                    let reason = Failure::Replaced;
-                    established.queue.push_front(Task::DeleteIke { reason, request: None });
-                }
+                let reason = Failure::Replaced;
+                self.queue.push_front(Task::DeleteIke { reason, request: None });
             }
         }
         ctx.done(offer.request, Ok(()));
     }
 
     /// Hands the children to the SA `to`, and waits for the end of this one.
-    pub(crate) fn replaced_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
-        let from = self.core.id;
-        let State::Established(established) = &mut self.state else { return };
-        if matches!(established.phase, IkePhase::Replaced(_)) {
+    pub(crate) fn replaced_by(&mut self, core: &mut Core, ctx: &mut Context<'_>, to: IkeSaId) {
+        let from = core.id;
+        if matches!(self.phase, IkePhase::Replaced(_)) {
             return;
         }
-        established.phase = IkePhase::Replaced(to);
-        self.drop_chains(ctx, |_| true);
+        self.phase = IkePhase::Replaced(to);
+        self.drop_chains(core, ctx, |_| true);
         let lives = [Timer::RekeyIke, Timer::ReauthIke, Timer::HardLifeIke, Timer::Authorization];
         for timer in lives.into_iter().chain([Timer::Dpd]) {
-            self.core.channel.timers.clear(TimerKey::Ike(timer));
+            core.channel.timers.clear(TimerKey::Ike(timer));
         }
-        self.core
-            .channel
+        core.channel
             .timers
             .set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
-        let estate = self.release_children();
+        let estate = self.release_children(core);
         ctx.effects.push_back(Effect::MoveChildren { from, to, estate });
         ctx.event(Event::IkeRekeyed { old: from, new: to });
     }
 
     /// The SA of the peer's rekey of this one, while ours waits for its answer.
     pub(crate) fn crossed_rekey(&self) -> Option<IkeSaId> {
-        let State::Established(established) = &self.state else { return None };
-        let offer = established.ours.as_ref().and_then(Initiated::ike)?;
+        let offer = self.ours.as_ref().and_then(Initiated::ike)?;
         offer.crossed.as_ref().and_then(|crossed| crossed.ike)
     }
 
     /// Handles that the SA of the peer's rekey is gone: only ours is left.
     pub(crate) fn uncross(&mut self) {
-        if let State::Established(established) = &mut self.state
-            && let Some(offer) = established.ours.as_mut().and_then(Initiated::ike_mut)
-        {
+        if let Some(offer) = self.ours.as_mut().and_then(Initiated::ike_mut) {
             offer.crossed = None;
         }
     }
 
     /// Waits for the peer's Delete of this SA, which the peer's rekey made and which lost to ours.
-    pub(crate) fn await_delete(&mut self, ctx: &Context<'_>) {
-        if let State::Established(established) = &mut self.state {
-            established.phase = IkePhase::Replaced(self.core.id);
-            self.core.channel.timers.clear_all();
-            self.core
-                .channel
-                .timers
-                .set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
-        }
+    pub(crate) fn await_delete(&mut self, core: &mut Core, ctx: &Context<'_>) {
+        self.phase = IkePhase::Replaced(core.id);
+        core.channel.timers.clear_all();
+        core.channel
+            .timers
+            .set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
     }
 
     /// Marks this SA as the loser of two simultaneous rekeys. The end that made it deletes it.
-    fn mark_redundant(&mut self) {
-        if let State::Established(established) = &mut self.state {
-            established.phase = IkePhase::Replaced(self.core.id);
-            established
-                .queue
-                .push_back(Task::DeleteIke { reason: Failure::Replaced, request: None });
-        }
-        self.core.channel.timers.clear_all();
+    pub(crate) fn mark_redundant(&mut self, core: &mut Core) {
+        self.phase = IkePhase::Replaced(core.id);
+        self.queue.push_back(Task::DeleteIke { reason: Failure::Replaced, request: None });
+        core.channel.timers.clear_all();
     }
 
     pub(crate) fn complete_rekey_ike(
         &self,
+        core: &Core,
         ctx: &mut Context<'_>,
         offer: &RekeyOffer,
         payloads: &Payloads<'_, '_>,
@@ -222,13 +210,14 @@ impl IkeSa {
             ppk,
             started: offer.started,
         };
-        let mut new = self.successor(ctx, successor)?;
+        let mut new = self.successor(core, ctx, successor)?;
         new.core.take_token(payloads.0);
         Ok((new, nr))
     }
 
     pub(crate) fn on_rekey_ike_error(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         offer: RekeyOffer,
         kind: NotifyType,
@@ -243,11 +232,10 @@ impl IkeSa {
             && method != offer.method
             // A rekey of the peer that crossed this one has done the work.
             && offer.crossed.is_none()
-            && usable_methods(ctx, &self.core.connection.proposals).contains(&method)
+            && usable_methods(ctx, &core.connection.proposals).contains(&method)
         {
             let retry = Retry { method: Some(method), ..offer.retry };
-            let State::Established(established) = &mut self.state else { return };
-            established.queue.push_front(Task::RekeyIke { request: offer.request, retry });
+            self.queue.push_front(Task::RekeyIke { request: offer.request, retry });
             return;
         }
         let response = match kind {
@@ -258,31 +246,33 @@ impl IkeSa {
         };
         match collision::after_rekey(response, offer.meanwhile()) {
             AfterRekey::Done => {
-                self.yield_ike(ctx, &offer);
+                self.yield_ike(core, ctx, &offer);
                 ctx.done(offer.request, Ok(()));
             }
             AfterRekey::RetryLater => {
                 let temporary_failures = offer.retry.temporary_failures.saturating_add(1);
                 let retry = Retry { temporary_failures, ..offer.retry };
-                self.retry_later(ctx, Task::RekeyIke { request: offer.request, retry });
+                self.retry_later(core, ctx, Task::RekeyIke { request: offer.request, retry });
             }
             _ => {
                 ctx.done(offer.request, Err(failure));
-                self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
+                self.retry_later(
+                    core,
+                    ctx,
+                    Task::RekeyIke { request: None, retry: Retry::default() },
+                );
             }
         }
     }
 
-    // ---- responder ----
-
     pub(crate) fn answer_rekey_ike(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
-        let State::Established(established) = &self.state else { return Ok(()) };
-        let activity = established.ike_activity();
-        let child_exchange = established.child_exchange();
+        let activity = self.ike_activity();
+        let child_exchange = self.child_exchange();
         match collision::on_ike_rekey_request(activity, child_exchange) {
             Answer::Accept => {}
             _ => return Err(NotifyType::TEMPORARY_FAILURE.into()),
@@ -291,7 +281,7 @@ impl IkeSa {
         let ni = required(payloads.nonce()?)?.to_vec();
         // RFC 9370 §2.2.1 requires IKE_INTERMEDIATE for IKE_SA_INIT only.
         let options = SelectOptions { intermediate: true, ..SelectOptions::default() };
-        let selected = proposal::select(&self.core.connection.proposals, sa, options)
+        let selected = proposal::select(&core.connection.proposals, sa, options)
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let Spi::Ike(spi_i) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
@@ -302,7 +292,7 @@ impl IkeSa {
         if payloads.ke()?.is_none_or(|ke| ke.method != selected.ke) {
             return Err(invalid_ke(selected.ke).into());
         }
-        let ppk = self.ppk_for_request(ctx.config, payloads, &ni)?;
+        let ppk = self.ppk_for_request(core, ctx.config, payloads, &ni)?;
         let (ppk, ppk_id) = ppk.unzip();
         let (public, shared) = respond_ke(ctx, selected.ke, payloads)?;
         let spi_r = ctx.ids.ike_spi(ctx.rng);
@@ -317,15 +307,15 @@ impl IkeSa {
             Payload::Ke(Ke { method, data: &public }),
         ];
         reply.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-        let token = self.core.responders_token(ctx, spis);
+        let token = core.responders_token(ctx, spis);
         reply.extend(token.iter().map(qcd::payload));
         if selected.additional().next().is_some() {
             let what = TheirOffer::Ike { spis, selected, started };
-            let link = self.start_chain(ctx, what, vec![shared], (&ni, &nr), ppk);
+            let link = self.start_chain(core, ctx, what, vec![shared], (&ni, &nr), ppk);
             reply.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             let later = payloads.notify(NotifyType::TICKET_REQUEST).is_some();
             reply.extend(later.then(|| notify(NotifyType::TICKET_ACK, &[])));
-            self.core.respond(ctx, &reply);
+            core.respond(ctx, &reply);
             self.note_crossed_ike(None, ni, nr.to_vec());
             return Ok(());
         }
@@ -338,69 +328,67 @@ impl IkeSa {
             ppk,
             started,
         };
-        let mut new = self.successor(ctx, new)?;
-        let ticket = new.answer_ticket_request(ctx, payloads);
+        let mut new = self.successor(core, ctx, new)?;
+        let ticket = new
+            .established_mut()
+            .map_or_else(Vec::new, |(new, core)| new.answer_ticket_request(core, ctx, payloads));
         reply.extend(payloads_of(&ticket));
-        self.core.respond(ctx, &reply);
-        self.hand_over(ctx, new, ni, nr.to_vec());
+        core.respond(ctx, &reply);
+        self.hand_over(core, ctx, new, ni, nr.to_vec());
         Ok(())
     }
 
     /// Handles that the peer has its new SA: that SA takes over, unless our own rekey is in flight as well.
     pub(crate) fn hand_over(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         mut new: IkeSa,
         ni: Vec<u8>,
         nr: Vec<u8>,
     ) {
-        let (from, to) = (self.core.id, new.core.id);
-        self.drop_chains(ctx, |_| true);
+        let (from, to) = (core.id, new.core.id);
+        self.drop_chains(core, ctx, |_| true);
         new.core.await_sign(ctx.now.mono);
         if self.note_crossed_ike(Some(to), ni, nr) {
-            if let State::Established(established) = &mut new.state {
-                established.phase = IkePhase::Crossed(from);
+            if let State::Established(new) = &mut new.state {
+                new.phase = IkePhase::Crossed(from);
             }
             ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         } else {
             ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
-            self.replaced_by(ctx, to);
+            self.replaced_by(core, ctx, to);
         }
     }
 
     /// Records the peer's rekey if this end is rekeying the SA, too. The response to ours will decide. True if so.
     fn note_crossed_ike(&mut self, ike: Option<IkeSaId>, ni: Vec<u8>, nr: Vec<u8>) -> bool {
-        let State::Established(established) = &mut self.state else { return false };
-        let Some(Initiated::RekeyIke(offer)) = &mut established.ours else { return false };
+        let Some(Initiated::RekeyIke(offer)) = &mut self.ours else { return false };
         offer.crossed = Some(CrossedIke { ike, nonces: (ni, nr) });
         true
     }
 
-    // ---- both ----
-
     /// The successor of this SA: the same peers, new keys, no children yet.
     pub(crate) fn successor(
         &self,
+        core: &Core,
         ctx: &mut Context<'_>,
         new: Successor<'_>,
     ) -> Result<IkeSa, Refusal> {
-        let State::Established(established) = &self.state else {
-            return Err(NotifyType::TEMPORARY_FAILURE.into());
-        };
         let refused = || Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN);
         let prf = ctx.crypto.prf(new.selected.prf).ok_or_else(refused)?;
         let lengths = ctx.crypto.ciphers.lengths(new.selected.suite).ok_or_else(refused)?;
         let (ni, nr) = new.nonces;
         let (spi_i, spi_r) = new.spis;
-        let old = &self.core.channel.session;
+        let old = &core.channel.session;
         let sk_d = new.ppk.as_ref().map_or(&old.keys.d, |ppk| &ppk.sk_d);
         let keys = IkeKeys::rekeyed(old.prf, sk_d, new.shared, ni, nr, spi_i, spi_r, prf, &lengths);
         let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
             .map_err(|_| refused())?;
         let state = State::Established(Box::new(Established {
-            local_id: established.local_id.clone(),
-            remote_id: established.remote_id.clone(),
-            authenticated: Arc::clone(&established.authenticated),
+            local_id: self.local_id.clone(),
+            remote_id: self.remote_id.clone(),
+            authenticated: Arc::clone(&self.authenticated),
             since: ctx.now.mono,
             children: Vec::new(),
             ours: None,
@@ -413,8 +401,8 @@ impl IkeSa {
             queries: Vec::new(),
             theirs: Vec::new(),
             full: Vec::new(),
-            soft_at: established.soft_at.filter(|_| established.renewing),
-            renewing: established.renewing,
+            soft_at: self.soft_at.filter(|_| self.renewing),
+            renewing: self.renewing,
         }));
         let id = ctx.ids.ike();
         let mut sa = IkeSa::new(
@@ -423,50 +411,59 @@ impl IkeSa {
                 id,
                 initiator: new.initiator,
                 spis: new.spis,
-                path: self.core.channel.path,
-                nat: self.core.channel.nat,
-                extensions: self.core.extensions,
-                connection: self.core.connection.clone(),
+                path: core.channel.path,
+                nat: core.channel.nat,
+                extensions: core.extensions,
+                connection: core.connection.clone(),
                 session: Session { epoch, previous: None, prf, keys, selected: new.selected },
                 state,
                 started: new.started,
             },
         );
         sa.core.channel.session.wipe_all_but_d();
-        sa.core.begun_here = self.core.begun_here;
-        sa.core.share_stream(ctx, &self.core);
-        sa.core.channel.mobike = self.core.channel.mobike.clone();
+        sa.core.begun_here = core.begun_here;
+        sa.core.peer = core.peer;
+        sa.core.share_stream(ctx, core);
+        sa.core.channel.mobike = core.channel.mobike.clone();
         if let Some(mobike) = &mut sa.core.channel.mobike {
             // The peer's hash covers the SPIs, and no request of this SA is in flight.
             (mobike.seen, mobike.probing) = (None, false);
         }
-        sa.core.redirected = self.core.redirected.clone();
+        sa.core.redirected = core.redirected.clone();
         // SK_d contains the PPK of this SA.
-        let inherited = || self.core.ppk.used().cloned();
+        let inherited = || core.ppk.used().cloned();
         sa.core.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
             Some(id) => PpkStage::Used(id),
             None => PpkStage::Without,
         };
-        sa.core.if_ids = self.core.if_ids.clone();
-        sa.core.assigned = self.core.assigned.clone();
-        sa.core.channel.probe = self.core.channel.probe.inherited();
-        sa.core.channel.window.inherit(self.core.channel.window.rtt().clone());
-        sa.core.inherit_turns(self.core.turns());
+        sa.core.if_ids = core.if_ids.clone();
+        sa.core.assigned = core.assigned.clone();
+        sa.core.channel.probe = core.channel.probe.inherited();
+        sa.core.channel.window.inherit(core.channel.window.rtt().clone());
+        sa.core.inherit_turns(core.turns());
         // Reauthentication counts from the last authentication, not from the last rekey.
         sa.core.arm_lifetimes(ctx);
         for timer in [Timer::ReauthIke, Timer::Authorization].map(TimerKey::Ike) {
-            sa.core.channel.timers.set_or_clear(timer, self.core.channel.timers.get(timer));
+            sa.core.channel.timers.set_or_clear(timer, core.channel.timers.get(timer));
         }
         // Nor does a rekey put off the end of what is not authenticated anew in time.
         let hard = TimerKey::Ike(Timer::HardLifeIke);
         if let (Some(until), Some(armed)) =
-            (self.core.channel.timers.get(hard), sa.core.channel.timers.get(hard))
-            && !self.core.connection.reauth_time.is_zero()
+            (core.channel.timers.get(hard), sa.core.channel.timers.get(hard))
+            && !core.connection.reauth_time.is_zero()
         {
             sa.core.channel.timers.set(hard, armed.min(until));
         }
         Ok(sa)
     }
+}
+
+impl IkeSa {
+    // ---- initiator ----
+
+    // ---- responder ----
+
+    // ---- both ----
 }
 
 impl Core {

@@ -18,8 +18,7 @@ use crate::child::{ChildSa, Phase};
 use crate::config::ChildConfig;
 use crate::config::proposal::Selected;
 use crate::dataplane::{Capabilities, Flow, Mode, PolicyId, Processing, TrafficSelector};
-use crate::ike_sa::IkeSa;
-use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, State, Task};
+use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, Task};
 use crate::wire::payload::{Notify, Payload, Sa, Transform};
 use crate::wire::registry::{IntegId, NotifyType, TransformType};
 
@@ -223,25 +222,23 @@ impl ChildOffer {
     }
 }
 
-impl IkeSa {
+impl Established {
     /// Handles a packet for `policy` on a CPU that has no child of its own.
     pub(crate) fn want_cpu(&mut self, policy: PolicyId, cpu: u32, packet: Flow) {
-        let State::Established(established) = &mut self.state else { return };
-        if established.full.contains(&policy) {
+        if self.full.contains(&policy) {
             return;
         }
-        let Some(config) = established.sharing(policy).next().map(|child| child.config.clone())
-        else {
+        let Some(config) = self.sharing(policy).next().map(|child| child.config.clone()) else {
             return;
         };
         // A child for all CPUs comes first.
-        let missing = established.sharing(policy).all(|child| child.cpu.is_some());
+        let missing = self.sharing(policy).all(|child| child.cpu.is_some());
         let cpu = (!missing).then_some(cpu);
-        let there = established.sharing(policy).any(|child| child.cpu == cpu);
-        if there || established.asked(policy).any(|join| join.cpu == cpu) {
+        let there = self.sharing(policy).any(|child| child.cpu == cpu);
+        if there || self.asked(policy).any(|join| join.cpu == cpu) {
             return;
         }
-        established.queue.push_back(Task::CreateChild {
+        self.queue.push_back(Task::CreateChild {
             config,
             packet: Some(packet),
             request: None,
@@ -257,8 +254,7 @@ impl IkeSa {
         packet: Flow,
         trap: &Processing,
     ) -> Option<PolicyId> {
-        let State::Established(established) = &self.state else { return None };
-        let mut children = established.children.iter();
+        let mut children = self.children.iter();
         let found = children.find(|child| {
             child.config.name == name
                 && child.shares(child.policy)
@@ -275,18 +271,14 @@ impl IkeSa {
         local_ts: &[TrafficSelector],
         remote_ts: &[TrafficSelector],
     ) -> Option<&ChildSa> {
-        let State::Established(established) = &self.state else { return None };
-        let sibling = established.sibling(config, local_ts, remote_ts);
+        let sibling = self.sibling(config, local_ts, remote_ts);
         sibling.filter(|child| child.processing.per_cpu)
     }
 
     /// The error for a peer whose `child` is not possible. For a further child RFC 9611 §6 has an error of its
     /// own.
     pub(crate) fn no_room(&self, child: &ChildSa) -> NotifyType {
-        let State::Established(established) = &self.state else {
-            return NotifyType::NO_ADDITIONAL_SAS;
-        };
-        let more = established.sharing(child.policy).any(|other| other.id != child.id);
+        let more = self.sharing(child.policy).any(|other| other.id != child.id);
         match more && child.replaces.is_none() {
             true => NotifyType::TS_MAX_QUEUE,
             false => NotifyType::NO_ADDITIONAL_SAS,
@@ -295,16 +287,13 @@ impl IkeSa {
 
     /// True if `child` was to be for one CPU, and all children beside it have gone meanwhile.
     pub(crate) fn has_lost_its_place(&self, child: &ChildSa) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        child.cpu.is_some() && established.sharing(child.policy).next().is_none()
+        child.cpu.is_some() && self.sharing(child.policy).next().is_none()
     }
 
     /// Records that the peer accepts no more children beside those of `policy`.
     pub(crate) fn note_full(&mut self, policy: PolicyId) {
-        if let State::Established(established) = &mut self.state
-            && !established.full.contains(&policy)
-        {
-            established.full.push(policy);
+        if !self.full.contains(&policy) {
+            self.full.push(policy);
         }
     }
 }

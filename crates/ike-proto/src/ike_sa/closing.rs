@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use super::Core;
 use super::context::{Context, Effect};
-use super::state::{Established, IkePhase, Initiated, Retry, State, Task};
+use super::state::{Established, IkePhase, Initiated, Retry, Task};
 use super::succession::Inheritance;
-use super::{Core, IkeSa};
 use crate::child::{ChildSa, Phase};
 use crate::config::FailureShunt;
 use crate::dataplane::{Command, PolicyId};
@@ -15,13 +15,19 @@ use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::followup::drop_chain;
 use crate::wire::registry::NotifyType;
 
-impl IkeSa {
+impl Established {
     /// Handles a response to `ours` that cannot be used, so that the two ends have different states: the IKE SA is
     /// deleted at both ends.
     ///
     /// The Delete is a request that is retransmitted until it is answered, because the peer may think that all is
     /// well.
-    pub(crate) fn abandon(&mut self, ctx: &mut Context<'_>, ours: Initiated, kind: NotifyType) {
+    pub(crate) fn abandon(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        ours: Initiated,
+        kind: NotifyType,
+    ) {
         let reason = Failure::Refused(kind);
         if let Some(spi_in) = ours.spi_in() {
             ctx.ids.esp.remove(&spi_in);
@@ -39,7 +45,7 @@ impl IkeSa {
         ctx.done(request, if wants_end { Ok(()) } else { Err(reason.clone()) });
         match crossed {
             // The peer's own rekey has made an SA that both ends can use.
-            Some(theirs) => self.replaced_by(ctx, theirs),
+            Some(theirs) => self.replaced_by(core, ctx, theirs),
             //= RFC 7296 §2.21
             //# Such errors in parsing or
             //# processing response packets should still cause the recipient to clean
@@ -55,25 +61,23 @@ impl IkeSa {
     }
 
     /// Handles a Delete of the peer for `id` while this end's own Delete for it is in flight.
-    pub(crate) fn close_outbound(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+    pub(crate) fn close_outbound(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
         //= RFC 7296 §1.4.1
         //# If a node receives a
         //# delete request for SAs for which it has already issued a delete
         //# request, it MUST delete the outgoing SAs while processing the request
         //# and the incoming SAs while processing the response.
-        let State::Established(established) = &mut self.state else { return };
-        if let Some(new) = established.replacement_of(id) {
-            self.activate(ctx, new);
+        if let Some(new) = self.replacement_of(id) {
+            self.activate(core, ctx, new);
         }
-        let State::Established(established) = &mut self.state else { return };
-        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
             return;
         };
         child.half_closed = true;
         child.pending_out = None;
         let routed = std::mem::take(&mut child.routed);
         let (phase, policy, outbound) = (child.phase, child.policy, child.outbound());
-        let heir = established.children.iter_mut().find(|other| {
+        let heir = self.children.iter_mut().find(|other| {
             other.policy == policy
                 && other.id != id
                 && matches!(other.phase, Phase::Installing | Phase::Installed)
@@ -93,22 +97,24 @@ impl IkeSa {
     }
 
     /// Handles a peer that does not answer or has lost the SA: the SA ends, and `dpd_action` says what follows.
-    pub(crate) fn on_peer_dead(&mut self, ctx: &mut Context<'_>, reason: Failure) {
+    pub(crate) fn on_peer_dead(&mut self, core: &mut Core, ctx: &mut Context<'_>, reason: Failure) {
         if let Some(to) = self.crossed_rekey() {
             // The peer may well be alive on the SA of its own rekey.
-            return self.succeeded_by(ctx, to);
+            return self.succeeded_by(core, ctx, to);
         }
-        self.close(ctx, reason);
+        core.end(reason);
     }
+}
 
+impl Core {
     pub(super) fn on_established_closed(
         &mut self,
         ctx: &mut Context<'_>,
         established: Established,
         reason: &Failure,
     ) {
-        let ike = self.core.id;
-        let endings = self.core.endings(ctx, &established, reason);
+        let ike = self.id;
+        let endings = self.endings(ctx, &established, reason);
         let Established {
             children,
             ours,
@@ -127,8 +133,8 @@ impl IkeSa {
         // An end that deletes an SA does not resume it, even if the peer did not get the Delete. An end that
         // learns of the loss by a token does (RFC 6290 §7).
         let lost = matches!(reason, Failure::Timeout | Failure::LostByPeer);
-        if self.core.connection.session_resumption && (wanted || !lost) {
-            ctx.effects.push_back(Effect::TicketOver(ike, self.core.spis_of_tickets()));
+        if self.connection.session_resumption && (wanted || !lost) {
+            ctx.effects.push_back(Effect::TicketOver(ike, self.spis_of_tickets()));
         }
         let mut batch = Vec::new();
         if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {
@@ -186,7 +192,7 @@ impl IkeSa {
         if let IkePhase::Crossed(from) = phase {
             ctx.effects.push_back(Effect::Uncross { from });
         } else if !matches!(phase, IkePhase::Replaced(_)) {
-            let connection = self.core.connection.name.clone();
+            let connection = self.connection.name.clone();
             let reason = reason.clone();
             ctx.event(Event::IkeDown { ike, connection, established: true, reason });
         }
@@ -194,9 +200,7 @@ impl IkeSa {
             ctx.effects.push_back(Effect::Ended(Box::new(ended)));
         }
     }
-}
 
-impl Core {
     /// The ends that follow from the end of an established SA: one for each child that it has or makes.
     fn endings(
         &self,

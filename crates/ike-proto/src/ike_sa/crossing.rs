@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::doubles::Fate;
+use super::Core;
 use super::collision::{ChildActivity, IkeActivity};
 use super::context::Context;
-use super::state::{Initiated, Retry, State, Task};
+use super::state::{Established, Initiated, Retry, Task};
 use super::timer::{ChildTimer, TimerKey};
-use super::{Core, IkeSa};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ChildConfig, Unique};
 use crate::dataplane::{Command, Mode, TrafficSelector};
@@ -158,26 +158,24 @@ fn redundant_of(one: &ChildSa, other: &ChildSa) -> (ChildSaId, bool) {
     (redundant.id, redundant.ours)
 }
 
-impl IkeSa {
+impl Established {
     /// Checks whether the child `id`, which is installed, has crossed another child of this IKE SA.
-    pub(crate) fn judge_crossing(&mut self, ctx: &Context<'_>, id: ChildSaId) {
-        if self.core.connection.unique == Unique::Never {
+    pub(crate) fn judge_crossing(&mut self, core: &mut Core, ctx: &Context<'_>, id: ChildSaId) {
+        if core.connection.unique == Unique::Never {
             return;
         }
-        let State::Established(established) = &self.state else { return };
-        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
-        let other = established.children.iter().find(|other| child.crosses(other));
+        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let other = self.children.iter().find(|other| child.crosses(other));
         let redundant = other.map(|other| redundant_of(child, other));
-        self.core.end_redundant(ctx, redundant.into_iter().collect());
+        core.end_redundant(ctx, redundant.into_iter().collect());
     }
 
     /// As [`judge_crossing`](Self::judge_crossing) and [`judge_double`](Self::judge_double), for all children, which
     /// belonged to another IKE SA until now. The peer decides how many of them it has, and this end how many of them
     /// are its own: each of these is compared with those of its name.
-    pub(crate) fn judge_crossings(&mut self, ctx: &Context<'_>) {
-        let State::Established(established) = &self.state else { return };
+    pub(crate) fn judge_crossings(&mut self, core: &mut Core, ctx: &Context<'_>) {
         let mut names: BTreeMap<&str, Vec<&ChildSa>> = BTreeMap::new();
-        for child in &established.children {
+        for child in &self.children {
             names.entry(&child.config.name).or_default().push(child);
         }
         let (mut redundant, mut doubles) = (Vec::new(), Vec::new());
@@ -190,31 +188,35 @@ impl IkeSa {
                 }
             }
         }
-        if self.core.connection.unique != Unique::Never {
-            self.core.end_redundant(ctx, redundant);
+        if core.connection.unique != Unique::Never {
+            core.end_redundant(ctx, redundant);
         }
-        self.core.look_for_doubles(ctx, doubles);
+        core.look_for_doubles(ctx, doubles);
     }
 
     /// Ends a child that is redundant. The other one carries the same, and stays.
-    pub(crate) fn end_crossed_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let State::Established(established) = &self.state else { return };
-        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+    pub(crate) fn end_crossed_child(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+    ) {
+        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
-        let one_stays = self.core.connection.unique != Unique::Never;
+        let one_stays = core.connection.unique != Unique::Never;
         let yields = |other: &ChildSa| {
             one_stays
                 && child.crosses(other)
                 && is_redundant(spis(child), spis(other))
-                && established.reason_to_delete(other.id).is_none()
+                && self.reason_to_delete(other.id).is_none()
         };
         // If it does not yield, the peer has ended the other one, or one of the two has been replaced.
-        let fate = match established.children.iter().any(yields) {
+        let fate = match self.children.iter().any(yields) {
             true => Fate::Ends,
-            false => self.core.fate_of_double(ctx, established, child),
+            false => core.fate_of_double(ctx, self, child),
         };
-        let busy = established.ike_activity() != IkeActivity::Idle
-            || established.activity(child) != ChildActivity::Idle;
+        let busy =
+            self.ike_activity() != IkeActivity::Idle || self.activity(child) != ChildActivity::Idle;
         let policy = child.policy;
         let again = match fate {
             Fate::Stays => return,
@@ -228,7 +230,7 @@ impl IkeSa {
         };
         if let Some(wait) = again {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
-            return self.core.channel.timers.set(key, ctx.now.mono + wait);
+            return core.channel.timers.set(key, ctx.now.mono + wait);
         }
         self.enqueue_urgent(Task::DeleteChild {
             child: id,
@@ -242,24 +244,23 @@ impl IkeSa {
 
     /// What the children of this SA carry; `None` while that is changing.
     pub(crate) fn carried(&self) -> Option<Vec<Carries>> {
-        let State::Established(established) = &self.state else { return None };
         let makes = |task: &Task| {
             matches!(
                 task,
                 Task::CreateChild { .. } | Task::RekeyChild { .. } | Task::RekeyIke { .. }
             )
         };
-        let delayed = established.delayed.iter().map(|(_, task)| task);
-        let settled = established.ike_activity() == IkeActivity::Idle
-            && !established.child_exchange()
-            && established.responding.is_none()
-            && !established.queue.iter().chain(delayed).any(makes)
-            && established.children.iter().all(|child| child.phase == Phase::Installed);
+        let delayed = self.delayed.iter().map(|(_, task)| task);
+        let settled = self.ike_activity() == IkeActivity::Idle
+            && !self.child_exchange()
+            && self.responding.is_none()
+            && !self.queue.iter().chain(delayed).any(makes)
+            && self.children.iter().all(|child| child.phase == Phase::Installed);
         if !settled {
             return None;
         }
-        let mut all: Vec<Carries> = Vec::with_capacity(established.children.len());
-        for carries in established.children.iter().map(Carries::of) {
+        let mut all: Vec<Carries> = Vec::with_capacity(self.children.len());
+        for carries in self.children.iter().map(Carries::of) {
             if !carries.per_cpu || !all.contains(&carries) {
                 all.push(carries);
             }
@@ -268,7 +269,7 @@ impl IkeSa {
     }
 
     /// Whether the children of this SA can replace `wanted`.
-    pub(crate) fn covers(&self, wanted: &[Carries]) -> Cover {
+    pub(crate) fn covers(&self, core: &Core, wanted: &[Carries]) -> Cover {
         let Some(mut left) = self.carried() else { return Cover::Later };
         let mut lacks = Vec::new();
         for one in wanted {
@@ -276,9 +277,8 @@ impl IkeSa {
                 left.swap_remove(at);
                 continue;
             }
-            let State::Established(established) = &self.state else { return Cover::Never };
-            let there = established.children.iter().any(|child| child.config.name == one.name);
-            match self.core.connection.child(&one.name) {
+            let there = self.children.iter().any(|child| child.config.name == one.name);
+            match core.connection.child(&one.name) {
                 Some(config) if !there => lacks.push(Arc::clone(config)),
                 _ => return Cover::Never,
             }
@@ -301,19 +301,17 @@ impl IkeSa {
 
     /// Checks that the peer is alive, unless an answer is due anyway.
     pub(crate) fn ask_for_life(&mut self) {
-        let State::Established(established) = &self.state else { return };
-        if established.ours.is_none() && established.queue.is_empty() {
+        if self.ours.is_none() && self.queue.is_empty() {
             self.enqueue(Task::Liveness);
         }
     }
 
     /// Ends an IKE SA that crossed another one, whose children carry everything that its own carry.
     pub(crate) fn end_crossed(&mut self, ctx: &mut Context<'_>) {
-        let State::Established(established) = &mut self.state else { return };
-        for child in &mut established.children {
+        for child in &mut self.children {
             child.routed = false;
         }
-        let policies: BTreeSet<_> = established.children.iter().map(|child| child.policy).collect();
+        let policies: BTreeSet<_> = self.children.iter().map(|child| child.policy).collect();
         let batch: Vec<_> = policies.into_iter().map(Command::RemovePolicy).collect();
         self.enqueue_urgent(Task::DeleteIke { reason: Failure::Replaced, request: None });
         // The order is that for a single child.
@@ -323,20 +321,18 @@ impl IkeSa {
     }
 
     /// What each child carries by which packets leave, and since when.
-    pub(crate) fn routes(&self) -> Vec<(Carries, Instant)> {
-        let State::Established(established) = &self.state else { return Vec::new() };
+    pub(crate) fn used_routes(&self) -> Vec<(Carries, Instant)> {
         let sends =
             |child: &&ChildSa| child.phase == Phase::Installed && child.routed && !child.standby;
-        let sends = established.children.iter().filter(sends);
+        let sends = self.children.iter().filter(sends);
         sends.map(|child| (Carries::of(child), child.installed)).collect()
     }
 
     /// This IKE SA is about to end for another one with the routes `new`. Packets leave by those from now on, also where
     /// this one got its child later.
     pub(crate) fn send_by_others(&mut self, ctx: &mut Context<'_>, new: &[(Carries, Instant)]) {
-        let State::Established(established) = &mut self.state else { return };
         let mut standby = Vec::new();
-        for child in established.children.iter_mut().filter(|child| child.routed) {
+        for child in self.children.iter_mut().filter(|child| child.routed) {
             let carries = Carries::of(child);
             let older =
                 |(other, at): &(Carries, Instant)| *other == carries && *at <= child.installed;
@@ -352,22 +348,21 @@ impl IkeSa {
 
     /// True if there is a child of this name for all CPUs, or if either end is making one.
     pub(crate) fn has_or_makes(&self, name: &str) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        if established.ike_activity() == IkeActivity::Closing {
+        if self.ike_activity() == IkeActivity::Closing {
             return false;
         }
         let is = |child: &ChildSa| {
             child.config.name == name
                 && child.cpu.is_none()
                 && matches!(child.phase, Phase::Installing | Phase::Installed)
-                && established.activity(child) != ChildActivity::Deleting
+                && self.activity(child) != ChildActivity::Deleting
         };
-        let asked = established.ours.as_ref().and_then(Initiated::child);
-        let delayed = established.delayed.iter().map(|(_, task)| task);
-        established.children.iter().any(is)
+        let asked = self.ours.as_ref().and_then(Initiated::child);
+        let delayed = self.delayed.iter().map(|(_, task)| task);
+        self.children.iter().any(is)
             || asked.is_some_and(|offer| offer.config.name == name)
-            || established.theirs.iter().filter_map(|chain| chain.child()).any(is)
-            || established
+            || self.theirs.iter().filter_map(|chain| chain.child()).any(is)
+            || self
                 .queue
                 .iter()
                 .chain(delayed)

@@ -22,7 +22,6 @@ mod taken;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use super::state::State;
 use super::window::Class;
 use super::{Core, IkeSa};
 use crate::config::{FragmentAckTypes, Fragmentation};
@@ -144,16 +143,20 @@ impl FragmentAcks {
 }
 
 impl IkeSa {
+    // ---- receiver ----
+
+    // ---- sender ----
+}
+
+impl Core {
     /// The numbers that this end, as initiator, announced to a peer that is not authenticated. If the peer
     /// acknowledges fragments although its IKE_SA_INIT response did not agree, an attacker has removed the
     /// announcement.
     fn announced(&self, ctx: &Context<'_>) -> Option<FragmentAckTypes> {
-        let unproven = self.core.initiator && !matches!(self.state, State::Established(_));
-        let may = unproven && self.core.connection.fragmentation != Fragmentation::No;
+        let unproven = self.initiator && !self.is_authenticated();
+        let may = unproven && self.connection.fragmentation != Fragmentation::No;
         ctx.config.fragment_ack.filter(|_| may)
     }
-
-    // ---- receiver ----
 
     /// Handles an authentic fragment of the message in progress, new or repeated.
     pub(super) fn on_fragment(
@@ -165,16 +168,16 @@ impl IkeSa {
         again: bool,
     ) {
         let now = ctx.now.mono;
-        self.core.channel.acks.on_heard(now, header);
-        if self.core.acknowledges().is_none() {
+        self.channel.acks.on_heard(now, header);
+        if self.acknowledges().is_none() {
             return;
         }
         let (number, total) = fragment;
         let follow = self.may_follow(path);
         let place = if header.flags.response {
-            &mut self.core.channel.acks.responses
+            &mut self.channel.acks.responses
         } else {
-            &mut self.core.channel.acks.requests
+            &mut self.channel.acks.requests
         };
         match place.as_mut().filter(|arrivals| arrivals.is_of(header.message_id, total)) {
             Some(arrivals) if again => {
@@ -195,19 +198,19 @@ impl IkeSa {
 
     /// Sends the acknowledgements that are due.
     pub(super) fn acknowledge(&mut self, ctx: &mut Context<'_>) {
-        if let Some(types) = self.core.acknowledges() {
-            let (now, known) = (ctx.now.mono, self.core.known());
+        if let Some(types) = self.acknowledges() {
+            let (now, known) = (ctx.now.mono, self.known());
             for of_response in [false, true] {
-                let Some(arrivals) = self.core.channel.acks.arrivals(of_response) else { continue };
+                let Some(arrivals) = self.channel.acks.arrivals(of_response) else { continue };
                 let (id, path) = (arrivals.message_id, arrivals.path);
                 let Some(report) = arrivals.report(now, known) else { continue };
                 let kind = if of_response { types.response } else { types.request };
                 if !self.send_ack(ctx, path, NotifyType(kind), id, of_response, report) {
                     // The fragments were dropped.
                     *(if of_response {
-                        &mut self.core.channel.acks.responses
+                        &mut self.channel.acks.responses
                     } else {
-                        &mut self.core.channel.acks.requests
+                        &mut self.channel.acks.requests
                     }) = None;
                 }
             }
@@ -224,9 +227,8 @@ impl IkeSa {
         of_response: bool,
         report: Report,
     ) -> bool {
-        let set =
-            if of_response { &self.core.channel.responses } else { &self.core.channel.requests };
-        let room = self.core.room(ctx).saturating_sub(OVERHEAD);
+        let set = if of_response { &self.channel.responses } else { &self.channel.requests };
+        let room = self.room(ctx).saturating_sub(OVERHEAD);
         let most = if !of_response && self.is_unproven(path) {
             MOST_RANGES_UNPROVEN
         } else {
@@ -235,8 +237,7 @@ impl IkeSa {
         let exchange = match report {
             // The request has been answered meanwhile, and needs no acknowledgement any more.
             Report::Whole => {
-                let whole =
-                    self.core.channel.window.in_progress().filter(|(id, _)| *id == message_id);
+                let whole = self.channel.window.in_progress().filter(|(id, _)| *id == message_id);
                 whole.map(|(_, exchange)| exchange)
             }
             _ => set.exchange_of(message_id),
@@ -263,10 +264,10 @@ impl IkeSa {
         //# When the initiator sends a FRAGMENT_ACK_RES notification in response
         //# to a fragmented response, it MUST set the IKE header Response (R)
         //# bit.
-        let flags = Flags { initiator: self.core.initiator, version: false, response: true };
+        let flags = Flags { initiator: self.initiator, version: false, response: true };
         let outgoing = Outgoing {
-            spi_i: self.core.spi_i,
-            spi_r: self.core.spi_r,
+            spi_i: self.spi_i,
+            spi_r: self.spi_r,
             exchange,
             flags,
             message_id,
@@ -275,22 +276,20 @@ impl IkeSa {
             force_fragment: false,
         };
         // There are no IVs left. The next message that matters ends the SA because of it.
-        let Ok(sealed) = self.core.channel.session.epoch.seal(&outgoing, ctx.rng) else {
+        let Ok(sealed) = self.channel.session.epoch.seal(&outgoing, ctx.rng) else {
             return false;
         };
-        let path = if of_response { self.core.channel.path } else { path };
+        let path = if of_response { self.channel.path } else { path };
         for octets in sealed.into_iter().map(Into::into) {
-            let (kind, dscp) = (TransmitKind::FragmentAck, self.core.connection.dscp);
+            let (kind, dscp) = (TransmitKind::FragmentAck, self.connection.dscp);
             ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
         }
-        self.core.arm_keepalive(ctx);
-        if let Some(arrivals) = self.core.channel.acks.arrivals(of_response) {
+        self.arm_keepalive(ctx);
+        if let Some(arrivals) = self.channel.acks.arrivals(of_response) {
             arrivals.on_told(ctx.now.mono, last, beyond);
         }
         true
     }
-
-    // ---- sender ----
 
     /// Handles an acknowledgement of a response of this end, for which the window has no place. False if the
     /// message cannot be one.
@@ -306,10 +305,9 @@ impl IkeSa {
         let Some(Payload::Sk(sk)) = message.payloads.last() else { return false };
         let possible = matches!(class, Class::Stale | Class::OutOfWindow)
             && header.flags.response
-            && self.core.acknowledges().is_some()
+            && self.acknowledges().is_some()
             && octets.len() <= LONGEST
             && self
-                .core
                 .channel
                 .window
                 .fragments_of_answer(header.exchange, header.message_id)
@@ -317,8 +315,7 @@ impl IkeSa {
         if !possible {
             return false;
         }
-        let epochs =
-            [Some(&self.core.channel.session.epoch), self.core.channel.session.previous.as_deref()];
+        let epochs = [Some(&self.channel.session.epoch), self.channel.session.previous.as_deref()];
         let opened = epochs.into_iter().flatten().find_map(|epoch| epoch.open(octets, sk).ok());
         match opened {
             None => ctx.dropped(path, "integrity check failed"),
@@ -337,7 +334,7 @@ impl IkeSa {
         header: &Header,
         opened: &Opened,
     ) -> bool {
-        let agreed = self.core.acknowledges();
+        let agreed = self.acknowledges();
         let Some(types) = agreed.or_else(|| self.announced(ctx)).filter(|_| header.flags.response)
         else {
             return false;
@@ -363,9 +360,9 @@ impl IkeSa {
         };
         let of_response = notify.kind.0 == types.response;
         let sent = if of_response {
-            self.core.channel.window.fragments_of_answer(header.exchange, header.message_id)
+            self.channel.window.fragments_of_answer(header.exchange, header.message_id)
         } else {
-            self.core.channel.window.fragments_of_request(header.exchange, header.message_id)
+            self.channel.window.fragments_of_request(header.exchange, header.message_id)
         };
         let Some(fragments) = sent.filter(|fragments| *fragments > 1) else {
             ctx.dropped(path, "fragment acknowledgement of nothing in flight");
@@ -378,51 +375,43 @@ impl IkeSa {
         };
         let digest = ctx.digest(octets);
         let taken = if of_response {
-            &mut self.core.channel.acks.of_response
+            &mut self.channel.acks.of_response
         } else {
-            &mut self.core.channel.acks.of_request
+            &mut self.channel.acks.of_request
         };
         if !taken.take(digest) {
             ctx.dropped(path, "fragment acknowledgement once too often");
             return true;
         }
         // Only now: a replayed acknowledgement is no sign of life.
-        self.core.channel.last_heard = ctx.now.mono;
+        self.channel.last_heard = ctx.now.mono;
         let unproven = of_response
             && self
-                .core
                 .channel
                 .window
                 .answer_to()
                 .is_some_and(|to| !to.transport.is_reliable() && self.is_unproven(to));
-        if unproven && !self.core.may_send_elsewhere() {
+        if unproven && !self.may_send_elsewhere() {
             ctx.dropped(path, "response sent elsewhere too often");
             return true;
         }
         let ranges: Vec<_> = ranges.iter().map(|range| (range.first, range.last)).collect();
         if of_response {
-            self.core.channel.probe.on_response_acknowledged(total, &ranges);
+            self.channel.probe.on_response_acknowledged(total, &ranges);
         } else {
-            let (again, octets) = (self.core.channel.window.tries(), self.core.largest_request());
-            self.core.channel.probe.on_request_acknowledged(
+            let (again, octets) = (self.channel.window.tries(), self.largest_request());
+            self.channel.probe.on_request_acknowledged(
                 ctx.now.mono,
                 (total, &ranges),
                 again,
                 octets,
             );
         }
-        self.core.channel.window.missing(
-            ctx.now.mono,
-            of_response,
-            self.core.known().round_trip,
-            &ranges,
-        );
-        self.core.pace(ctx);
+        self.channel.window.missing(ctx.now.mono, of_response, self.known().round_trip, &ranges);
+        self.pace(ctx);
         true
     }
-}
 
-impl Core {
     /// The agreed numbers, if fragments are acknowledged. Before the peer is authenticated, one of several
     /// IKE_SA_INIT responses with the same keys may have announced it. A peer that has not agreed takes an
     /// acknowledgement for an unexpected response, and drops it.

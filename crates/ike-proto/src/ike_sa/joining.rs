@@ -1,7 +1,6 @@
 //! A command joins the child that this end is already making by itself, instead of making a second one.
 
-use super::IkeSa;
-use super::state::{Initiated, State, Task};
+use super::state::{Established, Initiated, Task};
 use crate::event::RequestId;
 
 impl Task {
@@ -21,20 +20,18 @@ impl Task {
     }
 }
 
-impl IkeSa {
+impl Established {
     /// True if this end makes a child `name` by itself. `request` waits for it from now on.
     pub(crate) fn is_joined_by(&mut self, name: &str, request: RequestId) -> bool {
-        let State::Established(established) = &mut self.state else { return false };
-        let sent = established.ours.as_mut().and_then(Initiated::child_mut);
+        let sent = self.ours.as_mut().and_then(Initiated::child_mut);
         if sent.is_some_and(|offer| offer.is_joined_by(name, request)) {
             return true;
         }
-        let delayed = established.delayed.iter_mut().map(|(_, task)| task);
-        if established.queue.iter_mut().chain(delayed).any(|task| task.is_joined_by(name, request))
-        {
+        let delayed = self.delayed.iter_mut().map(|(_, task)| task);
+        if self.queue.iter_mut().chain(delayed).any(|task| task.is_joined_by(name, request)) {
             return true;
         }
-        let children = &established.children;
+        let children = &self.children;
         let named = |id| {
             children.iter().any(|child| {
                 child.id == id
@@ -43,7 +40,7 @@ impl IkeSa {
                     && child.replaces.is_none()
             })
         };
-        let mut installing = established.installing.iter_mut();
+        let mut installing = self.installing.iter_mut();
         let own = installing.find(|(_, child, waits)| waits.is_none() && named(*child));
         own.is_some_and(|(_, _, waits)| {
             *waits = Some(request);

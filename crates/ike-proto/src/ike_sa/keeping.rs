@@ -3,12 +3,12 @@
 use super::context::Context;
 use super::memory::{Payer, Pool};
 use super::state::State;
-use super::{Core, IkeSa};
+use super::{Core, IkeSa, Peer};
 use crate::endpoint::folded;
 use crate::event::Failure;
 use crate::keys::epoch::Opened;
 use crate::shares::Origin;
-use crate::wire::payload::Payload;
+use crate::wire::payload::{IdData, Payload};
 use crate::wire::registry::{AuthMethod, IdType};
 
 /// Why a message of an unauthenticated peer is dropped.
@@ -20,36 +20,6 @@ pub(crate) fn no_room() -> Failure {
 }
 
 impl IkeSa {
-    /// The account to which this SA's kept octets are charged.
-    pub(super) fn payer(&self, ctx: &Context<'_>) -> Payer {
-        let address = || Origin::of(self.core.channel.path.remote.ip());
-        let (pool, origin) = match &self.state {
-            State::Established(established) => {
-                let owner = folded(established.owner_id());
-                // Such an identity proves nothing.
-                let nobody = owner.kind == IdType::NULL;
-                let digest = || ctx.hash((owner.kind.0, &owner.data));
-                (Pool::Peers, if nobody { address() } else { Origin::of_peer(digest()) })
-            }
-            _ if self.core.initiator => (Pool::Own, address()),
-            _ => (Pool::Strangers, address()),
-        };
-        Payer { pool, ike: self.core.id, origin }
-    }
-
-    /// Makes room for a message that has to wait. False if there is none.
-    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
-        let octets = length(message);
-        let payer = self.payer(ctx).of_message(octets);
-        self.core.hold_for(ctx, payer, octets)
-    }
-
-    /// The same for other octets that are kept of an unauthenticated peer.
-    pub(crate) fn hold_octets(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
-        let payer = self.payer(ctx);
-        self.core.hold_for(ctx, payer, octets)
-    }
-
     /// True unless a message of an unauthenticated peer would have to wait and has no room. A peer that is
     /// authenticated by a secret does not wait.
     pub(super) fn has_room_for<E>(
@@ -73,7 +43,7 @@ impl IkeSa {
             return true;
         }
         let octets = length(message);
-        let payer = self.payer(ctx).of_message(octets);
+        let payer = self.core.payer().of_message(octets);
         ctx.budget.has_room(payer, octets)
     }
 
@@ -86,7 +56,7 @@ impl IkeSa {
         if self.core.channel.kept.of(pool) == 0 {
             return ctx.dropped(self.core.channel.path, "fragments gave way to those of others");
         }
-        if self.is_stranger() {
+        if self.core.is_stranger() {
             self.close(ctx, no_room());
         } else {
             self.refuse_waiting(ctx);
@@ -95,6 +65,39 @@ impl IkeSa {
 }
 
 impl Core {
+    /// Records that the peer is authenticated as `owner`.
+    pub(crate) fn set_authenticated(&mut self, ctx: &Context<'_>, owner: &IdData) {
+        let owner = folded(owner);
+        // Such an identity proves nothing.
+        let nobody = owner.kind == IdType::NULL;
+        let digest = || ctx.hash((owner.kind.0, &owner.data));
+        self.peer = Peer::Authenticated((!nobody).then(|| Origin::of_peer(digest())));
+    }
+
+    /// The account to which this SA's kept octets are charged.
+    pub(super) fn payer(&self) -> Payer {
+        let address = || Origin::of(self.channel.path.remote.ip());
+        let (pool, origin) = match self.peer {
+            Peer::Authenticated(account) => (Pool::Peers, account.unwrap_or_else(address)),
+            Peer::Unauthenticated if self.initiator => (Pool::Own, address()),
+            Peer::Unauthenticated => (Pool::Strangers, address()),
+        };
+        Payer { pool, ike: self.id, origin }
+    }
+
+    /// Makes room for a message that has to wait. False if there is none.
+    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
+        let octets = length(message);
+        let payer = self.payer().of_message(octets);
+        self.hold_for(ctx, payer, octets)
+    }
+
+    /// The same for other octets that are kept of an unauthenticated peer.
+    pub(crate) fn hold_octets(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
+        let payer = self.payer();
+        self.hold_for(ctx, payer, octets)
+    }
+
     fn hold_for(&mut self, ctx: &mut Context<'_>, payer: Payer, octets: usize) -> bool {
         let room = ctx.budget.take(payer, octets);
         if room {

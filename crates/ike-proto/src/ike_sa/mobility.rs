@@ -7,12 +7,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+use super::Core;
 use super::context::Context;
 use super::rtt::Rtt;
-use super::state::{IkePhase, Initiated, NatStatus, State, Task};
+use super::state::{Established, IkePhase, Initiated, NatStatus, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
-use super::{Core, IkeSa};
 use crate::config::TcpUse;
 use crate::event::{Event, Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::mobike::Mobility;
@@ -60,28 +60,25 @@ pub(crate) struct Whereabouts {
     stream: Option<Box<Stream>>,
 }
 
-impl IkeSa {
+impl Established {
     /// Handles a change of this host's addresses, or of the routes to the peer.
-    pub(crate) fn on_network(&mut self, ctx: &mut Context<'_>) {
-        let State::Established(established) = &self.state else { return };
-        if self.core.channel.mobike.is_none() {
+    pub(crate) fn on_network(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        if core.channel.mobike.is_none() {
             return;
         }
-        let here = self.core.channel.path.local.ip().to_canonical();
+        let here = core.channel.path.local.ip().to_canonical();
         let still = ctx.network.addresses.contains(&here);
-        let leads = ctx
-            .network
-            .source_to(self.core.channel.path.remote.ip())
-            .filter(|ip| self.core.fits(*ip));
-        let moved_on = matches!(established.phase, IkePhase::Replaced(_));
-        if self.core.decides() {
+        let leads =
+            ctx.network.source_to(core.channel.path.remote.ip()).filter(|ip| core.fits(*ip));
+        let moved_on = matches!(self.phase, IkePhase::Replaced(_));
+        if core.decides() {
             let better = leads.is_some_and(|source| source != here) && ctx.config.prefer_best_path;
             if !still || better {
                 // If no route leads to the peer, there will be another change.
                 if let Some(path) =
-                    self.find_path(ctx).filter(|path| *path != self.core.channel.path)
+                    self.find_path(core, ctx).filter(|path| *path != core.channel.path)
                 {
-                    self.move_to(ctx, path);
+                    self.move_to(core, ctx, path);
                 }
                 return;
             }
@@ -89,99 +86,89 @@ impl IkeSa {
             //# Unreliable information SHOULD be treated only as a hint
             //# that there might be a problem, and the initiator SHOULD trigger Dead
             //# Peer Detection
-            if self.core.channel.nat.local {
+            if core.channel.nat.local {
                 self.check_mapping();
             } else if leads != Some(here) {
                 self.check_liveness();
             }
         } else if !still {
-            if self.core.channel.path.transport == Transport::Tcp {
+            if core.channel.path.transport == Transport::Tcp {
                 // The connection breaks, and the other end has to open the next one.
                 return;
             }
-            let any = || ctx.network.addresses.iter().copied().find(|ip| self.may_replace(*ip));
-            let Some(source) = leads.filter(|ip| self.may_replace(*ip)).or_else(any) else {
+            let any =
+                || ctx.network.addresses.iter().copied().find(|ip| self.may_replace(core, *ip));
+            let Some(source) = leads.filter(|ip| self.may_replace(core, *ip)).or_else(any) else {
                 return;
             };
-            return self.lose_address(ctx, source);
+            return self.lose_address(core, ctx, source);
         }
-        let further = self.further_addresses(ctx);
-        if !moved_on
-            && self.core.channel.mobike.as_ref().is_some_and(|mobike| mobike.told != further)
-        {
+        let further = core.further_addresses(ctx, &self.children);
+        if !moved_on && core.channel.mobike.as_ref().is_some_and(|mobike| mobike.told != further) {
             self.tell_again(Mobility::Addresses);
         }
     }
 
     /// Handles changes since this end's IKE_AUTH request, before which there was no MOBIKE.
-    pub(crate) fn on_network_meanwhile(&mut self, ctx: &mut Context<'_>) {
-        let Some(mobike) = &self.core.channel.mobike else { return };
-        let here = self.core.channel.path.local.ip().to_canonical();
+    pub(crate) fn on_network_meanwhile(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let Some(mobike) = &core.channel.mobike else { return };
+        let here = core.channel.path.local.ip().to_canonical();
         let unknown = ctx.network.addresses.is_empty();
         let still = unknown || ctx.network.addresses.contains(&here);
-        if !still || mobike.told != self.further_addresses(ctx) {
-            self.on_network(ctx);
+        if !still || mobike.told != core.further_addresses(ctx, &self.children) {
+            self.on_network(core, ctx);
         }
     }
 
     /// True if `address` may replace this end's address in the present path.
-    fn may_replace(&self, address: IpAddr) -> bool {
-        let family =
-            address.is_ipv4() == self.core.channel.path.remote.ip().to_canonical().is_ipv4();
-        family && self.may_have(address)
+    fn may_replace(&self, core: &Core, address: IpAddr) -> bool {
+        let family = address.is_ipv4() == core.channel.path.remote.ip().to_canonical().is_ipv4();
+        family && core.may_have(address, &self.children)
     }
 
     /// Queues a liveness check, unless one is queued or a request is in flight.
     pub(crate) fn check_liveness(&mut self) {
-        let State::Established(established) = &self.state else { return };
-        if established.ours.is_none() {
+        if self.ours.is_none() {
             self.check_mapping();
         }
     }
 
     /// The same although a request is in flight: only the answer to a liveness check shows the mapping of a NAT.
     fn check_mapping(&mut self) {
-        let State::Established(established) = &mut self.state else { return };
-        let asked = established.queue.iter().any(|task| matches!(task, Task::Liveness));
-        if !asked && established.phase == IkePhase::Alive {
-            established.queue.push_back(Task::Liveness);
+        let asked = self.queue.iter().any(|task| matches!(task, Task::Liveness));
+        if !asked && self.phase == IkePhase::Alive {
+            self.queue.push_back(Task::Liveness);
         }
     }
 
-    /// True if the peer may be waiting for this end behind a NAT that has another mapping now: it has lately put off a request
-    /// of this end, maybe until it has the answer to a request that it sends to the former mapping.
-    pub(crate) fn may_be_lost_behind_nat(&self, now: Instant) -> bool {
-        let refused = self.core.put_off.as_deref().and_then(|put_off| put_off.refused);
-        let lately = refused.is_some_and(|(_, last)| now < last + self.core.connection.dpd_delay);
-        lately && self.core.decides() && self.core.channel.nat.local
-    }
-
     /// The peer's addresses with the one in use first.
-    fn remotes(&self) -> impl Iterator<Item = IpAddr> + '_ {
-        let there = self.core.channel.path.remote.ip().to_canonical();
-        let peer = self.core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
-        std::iter::once(there).chain(peer.filter(move |ip| *ip != there && self.peer_may_have(*ip)))
+    fn remotes<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = IpAddr> + 'a {
+        let there = core.channel.path.remote.ip().to_canonical();
+        let peer = core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
+        std::iter::once(there)
+            .chain(peer.filter(move |ip| *ip != there && core.peer_may_have(*ip, &self.children)))
     }
 
     /// The best path by the routes: to the peer's address in use if a route leads there.
-    fn find_path(&self, ctx: &Context<'_>) -> Option<Path> {
-        self.remotes().find_map(|remote| {
-            let local = ctx.network.source_to(remote).filter(|ip| self.core.fits(*ip))?;
-            Some(self.core.path_between(local, remote))
+    fn find_path(&self, core: &Core, ctx: &Context<'_>) -> Option<Path> {
+        self.remotes(core).find_map(|remote| {
+            let local = ctx.network.source_to(remote).filter(|ip| core.fits(*ip))?;
+            Some(core.path_between(local, remote))
         })
     }
 
     /// All other paths that might lead to the peer.
-    fn other_paths(&self, ctx: &Context<'_>) -> Vec<Path> {
+    fn other_paths(&self, core: &Core, ctx: &Context<'_>) -> Vec<Path> {
         let mut paths = Vec::new();
-        for remote in self.remotes() {
+        for remote in self.remotes(core) {
             let first = ctx.network.source_to(remote);
             let own = ctx.network.addresses.iter().copied();
             for local in first.into_iter().chain(own.filter(|ip| Some(*ip) != first)) {
                 let fits = local.is_ipv4() == remote.is_ipv4()
-                    && (Some(local) == first && self.core.fits(local) || self.may_have(local));
-                let path = self.core.path_between(local, remote);
-                if fits && path != self.core.channel.path && paths.len() < MOST_PATHS {
+                    && (Some(local) == first && core.fits(local)
+                        || core.may_have(local, &self.children));
+                let path = core.path_between(local, remote);
+                if fits && path != core.channel.path && paths.len() < MOST_PATHS {
                     paths.push(path);
                 }
             }
@@ -190,31 +177,31 @@ impl IkeSa {
     }
 
     /// Initiator: moves the SA to `path`.
-    fn move_to(&mut self, ctx: &mut Context<'_>, path: Path) {
-        let path = self.first_tried(ctx, path);
+    fn move_to(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
+        let path = core.first_tried(ctx, path);
         let elsewhere =
-            path.remote.ip().to_canonical() != self.core.channel.path.remote.ip().to_canonical();
-        self.core.take_path(ctx, path);
+            path.remote.ip().to_canonical() != core.channel.path.remote.ip().to_canonical();
+        core.take_path(ctx, path);
         //= RFC 4555 §3.7
         //# By
         //# default, the return routability check SHOULD be done before updating
         //# the IPsec SAs
         // A peer's address that is in use is proven.
-        if let Some(mobike) = &mut self.core.channel.mobike {
+        if let Some(mobike) = &mut core.channel.mobike {
             mobike.held |= elsewhere;
         }
-        if !self.core.is_held() {
-            self.move_children(ctx);
+        if !core.is_held() {
+            self.move_children(core, ctx);
         }
         self.tell_again(Mobility::Update);
     }
 
     /// Responder: its address is gone, and it continues at `local`.
-    fn lose_address(&mut self, ctx: &mut Context<'_>, local: IpAddr) {
-        let mut path = self.core.channel.path;
+    fn lose_address(&mut self, core: &mut Core, ctx: &mut Context<'_>, local: IpAddr) {
+        let mut path = core.channel.path;
         path.local.set_ip(local);
-        self.core.take_path(ctx, path);
-        if let Some(mobike) = &mut self.core.channel.mobike {
+        core.take_path(ctx, path);
+        if let Some(mobike) = &mut core.channel.mobike {
             mobike.astray = true;
         }
         //= RFC 4555 §3.5
@@ -222,105 +209,93 @@ impl IkeSa {
         //# unavailable (i.e., sending packets using that source address is no
         //# longer possible), the responder is allowed to update the IPsec SAs to
         //# use some other address
-        self.move_children(ctx);
+        self.move_children(core, ctx);
         self.tell_again(Mobility::Addresses);
     }
 
     /// Responder: handles an update that moves the SA to `path`.
-    pub(crate) fn on_update(&mut self, ctx: &mut Context<'_>, path: Path, nat: NatStatus) {
+    pub(crate) fn on_update(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        path: Path,
+        nat: NatStatus,
+    ) {
         let elsewhere =
-            path.remote.ip().to_canonical() != self.core.channel.path.remote.ip().to_canonical();
-        self.core.channel.nat = nat;
-        if path != self.core.channel.path {
-            self.core.take_path(ctx, path);
+            path.remote.ip().to_canonical() != core.channel.path.remote.ip().to_canonical();
+        core.channel.nat = nat;
+        if path != core.channel.path {
+            core.take_path(ctx, path);
         }
-        if let Some(mobike) = &mut self.core.channel.mobike {
+        if let Some(mobike) = &mut core.channel.mobike {
             mobike.esp_remote = None;
         }
-        self.core.bring_separate();
+        core.bring_separate();
         // Over TCP the peer has proven its address already.
         let check = elsewhere && ctx.config.return_routability && path.transport != Transport::Tcp;
-        let Some(mobike) = &mut self.core.channel.mobike else { return };
+        let Some(mobike) = &mut core.channel.mobike else { return };
         mobike.held = check || mobike.held && !elsewhere;
         if mobike.held {
             return self.tell_again(Mobility::Routability);
         }
-        self.move_children(ctx);
-        self.core.arm_keepalive(ctx);
+        self.move_children(core, ctx);
+        core.arm_keepalive(ctx);
     }
 
     /// Moves the children to the path of the IKE SA, because the peer has proven its address.
-    pub(crate) fn release_held(&mut self, ctx: &mut Context<'_>) {
-        let held = self
-            .core
-            .channel
-            .mobike
-            .as_mut()
-            .is_some_and(|mobike| std::mem::take(&mut mobike.held));
+    pub(crate) fn release_held(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let held =
+            core.channel.mobike.as_mut().is_some_and(|mobike| std::mem::take(&mut mobike.held));
         if held {
-            self.move_children(ctx);
+            self.move_children(core, ctx);
         }
     }
 
     /// Queues a request of MOBIKE before all others. An update includes a list of addresses.
     pub(crate) fn tell_again(&mut self, what: Mobility) {
-        let State::Established(established) = &mut self.state else { return };
         // A rekeyed SA sends it, too: the peer may not know its successor yet.
-        if matches!(established.phase, IkePhase::Crossed(_)) {
+        if matches!(self.phase, IkePhase::Crossed(_)) {
             return;
         }
         let queued = |wanted: Mobility| move |task: &Task| matches!(task, Task::Mobility(what) if *what == wanted);
-        if what == Mobility::Addresses && established.queue.iter().any(queued(Mobility::Update)) {
+        if what == Mobility::Addresses && self.queue.iter().any(queued(Mobility::Update)) {
             return;
         }
         let covered = |task: &Task| {
             queued(what)(task) || what == Mobility::Update && queued(Mobility::Addresses)(task)
         };
-        established.queue.retain(|task| !covered(task));
-        established.queue.push_front(Task::Mobility(what));
+        self.queue.retain(|task| !covered(task));
+        self.queue.push_front(Task::Mobility(what));
     }
 
     /// Handles the peer's list of addresses. If the address in use is not in it, the SA moves.
-    pub(crate) fn on_peer_addresses(&mut self, ctx: &mut Context<'_>) {
-        let there = self.core.channel.path.remote.ip().to_canonical();
-        if self.core.channel.mobike.as_ref().is_none_or(|mobike| mobike.peer.contains(&there)) {
+    pub(crate) fn on_peer_addresses(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let there = core.channel.path.remote.ip().to_canonical();
+        if core.channel.mobike.as_ref().is_none_or(|mobike| mobike.peer.contains(&there)) {
             return;
         }
         // The first one is the source of the message.
-        let next = self.core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
-        let here = self.core.channel.path.local.ip().to_canonical();
+        let next = core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
+        let here = core.channel.path.local.ip().to_canonical();
         let path = next.into_iter().find_map(|remote| {
-            let known = ctx.network.source_to(remote).filter(|ip| self.core.fits(*ip));
+            let known = ctx.network.source_to(remote).filter(|ip| core.fits(*ip));
             let local = known.unwrap_or(here);
-            (local.is_ipv4() == remote.is_ipv4() && self.peer_may_have(remote))
-                .then(|| self.core.path_between(local, remote))
+            (local.is_ipv4() == remote.is_ipv4() && core.peer_may_have(remote, &self.children))
+                .then(|| core.path_between(local, remote))
         });
         if let Some(path) = path {
-            self.move_to(ctx, path);
+            self.move_to(core, ctx, path);
         }
     }
 
     /// Moves to another path, because the peer has refused the present one.
-    pub(crate) fn try_another(&mut self, ctx: &mut Context<'_>) {
-        let retries =
-            self.core.channel.mobike.as_ref().map_or(0, |mobike| usize::from(mobike.retries));
-        let paths = self.other_paths(ctx);
+    pub(crate) fn try_another(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let retries = core.channel.mobike.as_ref().map_or(0, |mobike| usize::from(mobike.retries));
+        let paths = self.other_paths(core, ctx);
         let next = retries.saturating_sub(1).checked_rem(paths.len());
         if let Some(path) = next.and_then(|index| paths.get(index)) {
-            self.move_to(ctx, *path);
+            self.move_to(core, ctx, *path);
         }
-    }
-
-    /// Where a peer behind a NAT is seen, if not at its address in use: its ESP or its latest request came from there.
-    fn seen_elsewhere(&self) -> impl Iterator<Item = SocketAddr> {
-        let mobike = self.core.channel.mobike.as_deref();
-        let esp = mobike.and_then(|mobike| mobike.esp_remote.as_deref().copied());
-        let from = self.core.answer_to();
-        let follows = self.core.channel.nat.remote && mobike.is_some_and(|mobike| !mobike.decides);
-        let moved = from.transport == self.core.channel.path.transport
-            && from.remote != self.core.channel.path.remote;
-        let asked = (follows && moved).then_some(from.remote);
-        esp.into_iter().chain(asked.filter(|remote| Some(*remote) != esp))
     }
 
     //= RFC 4555 §3.5
@@ -328,28 +303,26 @@ impl IkeSa {
     //# valid reply has been received.  This suggests the current path is
     //# no longer working.
     /// Sends the request in flight by all other paths as well.
-    pub(crate) fn probe_paths(&mut self, ctx: &mut Context<'_>) {
-        let Some(mobike) = &self.core.channel.mobike else { return };
-        if self.core.channel.path.transport == Transport::Tcp {
+    pub(crate) fn probe_paths(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let Some(mobike) = &core.channel.mobike else { return };
+        if core.channel.path.transport == Transport::Tcp {
             return;
         }
-        let tries = self.core.channel.window.tries();
+        let tries = core.channel.window.tries();
         let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
-        let mut paths = if due { self.other_paths(ctx) } else { Vec::new() };
+        let mut paths = if due { self.other_paths(core, ctx) } else { Vec::new() };
         // IKE does not follow a new mapping by itself (RFC 4555 §3.8). But if the old one gives no answer, the request
         // goes to the new one as well.
         if tries > 1 {
-            paths.extend(
-                self.seen_elsewhere().map(|remote| Path { remote, ..self.core.channel.path }),
-            );
+            paths.extend(core.seen_elsewhere().map(|remote| Path { remote, ..core.channel.path }));
         }
-        let Some(datagrams) = self.core.channel.window.outstanding_datagrams().cloned() else {
+        let Some(datagrams) = core.channel.window.outstanding_datagrams().cloned() else {
             return;
         };
-        if let Some(mobike) = self.core.channel.mobike.as_mut().filter(|_| !paths.is_empty()) {
+        if let Some(mobike) = core.channel.mobike.as_mut().filter(|_| !paths.is_empty()) {
             mobike.probing = true;
         }
-        let (kind, dscp) = (TransmitKind::Retransmission, self.core.connection.dscp);
+        let (kind, dscp) = (TransmitKind::Retransmission, core.connection.dscp);
         for path in paths {
             let all = datagrams.iter();
             let all = all.map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
@@ -358,87 +331,111 @@ impl IkeSa {
     }
 
     /// Handles an authentic response by `path`.
-    pub(crate) fn on_response_by(&mut self, ctx: &mut Context<'_>, path: Path) {
-        if self.core.channel.mobike.is_some() {
-            self.core.on_response_over(path.transport);
+    pub(crate) fn on_response_by(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
+        if core.channel.mobike.is_some() {
+            core.on_response_over(path.transport);
         }
-        let mapped = self.seen_elsewhere().any(|remote| remote == path.remote);
-        let Some(mobike) = &mut self.core.channel.mobike else { return };
+        let mapped = core.seen_elsewhere().any(|remote| remote == path.remote);
+        let Some(mobike) = &mut core.channel.mobike else { return };
         let (probing, astray) = (mobike.probing, mobike.astray);
         (mobike.probing, mobike.astray) = (false, false);
         let ends = |path: Path| {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
         };
-        let same_transport = path.transport == self.core.channel.path.transport;
-        if probing && mapped && same_transport && !self.core.decides() {
+        let same_transport = path.transport == core.channel.path.transport;
+        if probing && mapped && same_transport && !core.decides() {
             // This is an authentic answer, not only ESP or a request, so the peer is there.
-            self.core.take_path(ctx, path);
+            core.take_path(ctx, path);
             // Without COOKIE2 it does not prove an address that is to be proven.
-            if !self.core.is_held() {
-                self.move_children(ctx);
+            if !core.is_held() {
+                self.move_children(core, ctx);
             }
             return;
         }
-        if !probing || !same_transport || ends(path) == ends(self.core.channel.path) {
+        if !probing || !same_transport || ends(path) == ends(core.channel.path) {
             //= RFC 4555 §3.6
             //# If the request to update the addresses is retransmitted using several
             //# different source addresses, a new INFORMATIONAL request MUST be sent.
             // The peer has moved to the path of the first one that it received.
             if probing
                 && self.tells_of_a_move()
-                && let Some(mobike) = &mut self.core.channel.mobike
+                && let Some(mobike) = &mut core.channel.mobike
             {
                 mobike.moves = mobike.moves.wrapping_add(1);
             }
             return;
         }
         // The peer answers by this path, and not by the one in use.
-        if self.core.decides() {
-            self.move_to(ctx, path);
+        if core.decides() {
+            self.move_to(core, ctx, path);
         } else if astray {
-            self.core.take_path(ctx, path);
-            self.move_children(ctx);
+            core.take_path(ctx, path);
+            self.move_children(core, ctx);
             self.tell_again(Mobility::Addresses);
         }
     }
 
     /// True if the request in flight is one of MOBIKE.
     fn tells_of_a_move(&self) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        matches!(established.ours, Some(Initiated::Mobility(_)))
+        matches!(self.ours, Some(Initiated::Mobility(_)))
     }
 
     /// Takes over the path of the predecessor, if it is newer, and tells the peer what it may not know.
-    pub(crate) fn take_whereabouts(&mut self, ctx: &mut Context<'_>, before: Option<Whereabouts>) {
-        let (Some(before), Some(mobike)) = (before, &mut self.core.channel.mobike) else { return };
+    pub(crate) fn take_whereabouts(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        before: Option<Whereabouts>,
+    ) {
+        let (Some(before), Some(mobike)) = (before, &mut core.channel.mobike) else { return };
         let newer = before.mobike.moves > mobike.moves;
         let told = before.mobike.confirmed == before.mobike.moves;
         if newer {
             **mobike = Mobike { seen: None, ..*before.mobike };
-            if before.path.transport != self.core.channel.path.transport {
-                self.core.channel.stream = before.stream;
+            if before.path.transport != core.channel.path.transport {
+                core.channel.stream = before.stream;
                 let (now, fallback) = (ctx.now.mono, TimerKey::Ike(Timer::Fallback));
-                if let TcpUse::Fallback(patience) = self.core.connection.enable_tcp
-                    && self.core.channel.stream.is_none()
-                    && self.core.decides()
+                if let TcpUse::Fallback(patience) = core.connection.enable_tcp
+                    && core.channel.stream.is_none()
+                    && core.decides()
                 {
-                    self.core.channel.timers.set(fallback, now + patience);
+                    core.channel.timers.set(fallback, now + patience);
                 }
             }
-            (self.core.channel.path, self.core.channel.nat) = (before.path, before.nat);
-            self.core.channel.window.on_moved(ctx.now.mono, ctx.rng);
-        } else if before.path == self.core.channel.path {
+            (core.channel.path, core.channel.nat) = (before.path, before.nat);
+            core.channel.window.on_moved(ctx.now.mono, ctx.rng);
+        } else if before.path == core.channel.path {
             mobike.esp_remote = before.mobike.esp_remote;
         }
-        if self.core.decides() && !told {
+        if core.decides() && !told {
             self.tell_again(Mobility::Update);
-        } else if self.core.is_held() {
+        } else if core.is_held() {
             self.tell_again(Mobility::Routability);
         }
     }
 }
 
 impl Core {
+    /// Where a peer behind a NAT is seen, if not at its address in use: its ESP or its latest request came from there.
+    fn seen_elsewhere(&self) -> impl Iterator<Item = SocketAddr> {
+        let mobike = self.channel.mobike.as_deref();
+        let esp = mobike.and_then(|mobike| mobike.esp_remote.as_deref().copied());
+        let from = self.answer_to();
+        let follows = self.channel.nat.remote && mobike.is_some_and(|mobike| !mobike.decides);
+        let moved = from.transport == self.channel.path.transport
+            && from.remote != self.channel.path.remote;
+        let asked = (follows && moved).then_some(from.remote);
+        esp.into_iter().chain(asked.filter(|remote| Some(*remote) != esp))
+    }
+
+    /// True if the peer may be waiting for this end behind a NAT that has another mapping now: it has lately put off a request
+    /// of this end, maybe until it has the answer to a request that it sends to the former mapping.
+    pub(crate) fn may_be_lost_behind_nat(&self, now: Instant) -> bool {
+        let refused = self.put_off.as_deref().and_then(|put_off| put_off.refused);
+        let lately = refused.is_some_and(|(_, last)| now < last + self.connection.dpd_delay);
+        lately && self.decides() && self.channel.nat.local
+    }
+
     /// The path between two addresses.
     fn path_between(&self, local: IpAddr, remote: IpAddr) -> Path {
         let port =

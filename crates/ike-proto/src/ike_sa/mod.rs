@@ -7,6 +7,7 @@ mod closing;
 pub(crate) mod collision;
 pub(crate) mod context;
 pub(crate) mod crossing;
+mod entry;
 pub(crate) mod established;
 pub(crate) mod flight;
 pub(crate) mod fragment_ack;
@@ -46,6 +47,7 @@ use crate::event::{
 use crate::exchange::config::Assigned;
 use crate::exchange::ppk::PpkStage;
 use crate::exchange::redirect::Redirected;
+use crate::shares::Origin;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 use context::Context;
@@ -89,6 +91,8 @@ pub(crate) struct Core {
     /// When the first message of the exchange that made it was sent or received.
     pub(crate) started: Instant,
     pub(crate) channel: Channel,
+    /// What this end knows of the peer.
+    pub(crate) peer: Peer,
     /// Why the SA ends. The state is closed once the handler that found the reason has returned.
     ending: Option<Failure>,
     /// Initiator: how the SA came to its gateway by redirects.
@@ -124,6 +128,14 @@ pub(crate) struct Core {
     pub(crate) peer_token: Option<Secret>,
     /// Slow key exchanges that are done outside the engine.
     pending: Option<Box<Pending>>,
+}
+
+/// What an IKE SA knows of its peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Peer {
+    Unauthenticated,
+    /// With the account of its identity, unless the identity proves nothing.
+    Authenticated(Option<Origin>),
 }
 
 /// How the messages of an IKE SA travel: paths, keys, message window, timers, fragments. It knows no exchange.
@@ -235,6 +247,7 @@ impl IkeSa {
             extensions: new.extensions,
             started: new.started,
             channel,
+            peer: Peer::Unauthenticated,
             ending: None,
             redirected: None,
             ppk: PpkStage::default(),
@@ -254,14 +267,6 @@ impl IkeSa {
             pending: None,
         };
         Self { core, state: new.state }
-    }
-
-    /// See [`Established::coming_spis`](state::Established::coming_spis).
-    pub(crate) fn coming_spis(&self) -> [u64; 2] {
-        if let State::Established(established) = &self.state {
-            return established.coming_spis();
-        }
-        [0; 2]
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -284,11 +289,6 @@ impl IkeSa {
         self.state.half_open().is_some()
     }
 
-    /// True if a peer that is not authenticated asks for an answer to `to`, an address that nothing has proven.
-    fn is_unproven(&self, to: Path) -> bool {
-        self.is_half_open() && to.remote.ip().to_canonical() != self.core.channel.reached
-    }
-
     /// Handles every timer that is due.
     pub(crate) fn on_timeout(&mut self, ctx: &mut Context<'_>) {
         while !self.is_closed()
@@ -306,7 +306,7 @@ impl IkeSa {
                     self.core.channel.requests.release(ctx.budget);
                     self.core.channel.responses.release(ctx.budget);
                 }
-                TimerKey::Ike(Timer::Acknowledge) => self.acknowledge(ctx),
+                TimerKey::Ike(Timer::Acknowledge) => self.core.acknowledge(ctx),
                 TimerKey::Ike(Timer::Exchange) => self.on_exchange_timeout(ctx),
                 TimerKey::Ike(Timer::KeepAlive) => {
                     let octets = Arc::from([0xff].as_slice());
@@ -316,14 +316,16 @@ impl IkeSa {
                     self.core.arm_keepalive(ctx);
                 }
                 TimerKey::Ike(Timer::Reopen) => self.core.reopen(ctx),
-                TimerKey::Ike(Timer::Fallback) => self.fall_back(ctx),
                 TimerKey::Ike(Timer::Forget) => {
                     self.core.channel.window.forget_answer();
                     self.core.channel.acks.forget();
                     self.core.channel.timers.trim();
                 }
-                TimerKey::Ike(timer) => self.on_ike_timer(ctx, timer),
-                TimerKey::Child(child, timer) => self.on_child_timer(ctx, child, timer),
+                key => {
+                    if let Some((established, core)) = self.established_mut() {
+                        established.on_timer(core, ctx, key);
+                    }
+                }
             }
         }
     }
@@ -353,9 +355,14 @@ impl IkeSa {
                     let hint = Hint::LargeUnanswered { ike, remote, exchange, octets };
                     ctx.event(Event::Hint(Box::new(hint)));
                 }
-                self.probe_paths(ctx);
+                if let Some((established, core)) = self.established_mut() {
+                    established.probe_paths(core, ctx);
+                }
             }
-            Retransmit::GiveUp => self.on_peer_dead(ctx, Failure::Timeout),
+            Retransmit::GiveUp => match self.established_mut() {
+                Some((established, core)) => established.on_peer_dead(core, ctx, Failure::Timeout),
+                None => self.core.end(Failure::Timeout),
+            },
             Retransmit::Nothing => {}
         }
     }
@@ -365,7 +372,9 @@ impl IkeSa {
     pub(crate) fn finish(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
         self.settle(ctx);
         self.core.channel.window.set_fragment_acks(self.core.surely_acknowledged());
-        self.pump(ctx);
+        if let Some((established, core)) = self.established_mut() {
+            established.pump(core, ctx);
+        }
         self.settle(ctx);
         if self.is_closed() {
             return None;
@@ -403,7 +412,7 @@ impl IkeSa {
         self.core.channel.timers.clear_all();
         match state {
             State::Established(established) => {
-                self.on_established_closed(ctx, *established, &reason);
+                self.core.on_established_closed(ctx, *established, &reason);
             }
             State::ExpectIntermediateRequest(_)
             | State::ExpectAuthRequest(_)
@@ -444,16 +453,27 @@ impl IkeSa {
         ticket: Ticket,
         result: Result<Vec<dataplane::Reply>, DataPlaneError>,
     ) {
-        if matches!(self.state, State::Established(_)) {
-            self.on_data_plane(ctx, ticket, result);
+        if let Some((established, core)) = self.established_mut() {
+            established.on_data_plane(core, ctx, ticket, result);
         }
     }
 }
 
 impl Core {
+    /// True if a peer that is not authenticated asks for an answer to `to`, an address that nothing has proven.
+    fn is_unproven(&self, to: Path) -> bool {
+        !self.initiator
+            && !self.is_authenticated()
+            && to.remote.ip().to_canonical() != self.channel.reached
+    }
+
     /// Ends the SA once the present handler has returned. The first reason counts.
     pub(crate) fn end(&mut self, reason: Failure) {
         self.ending.get_or_insert(reason);
+    }
+
+    pub(crate) fn is_authenticated(&self) -> bool {
+        matches!(self.peer, Peer::Authenticated(_))
     }
 
     /// True if the SA ends once the present handler has returned.

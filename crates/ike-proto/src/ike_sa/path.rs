@@ -3,35 +3,29 @@
 
 use std::net::SocketAddr;
 
+use super::Core;
 use super::context::Context;
-use super::state::{Retry, State, Task};
+use super::state::{Established, Retry, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
-use super::{Core, IkeSa};
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Command, Encapsulation, SaId};
 use crate::event::{ChildSaId, Event, Failure, Path, Transport};
 use crate::wire::registry::NotifyType;
 
-impl IkeSa {
+impl Established {
     /// Handles a new and authentic message by `path`: this end sends by that path from now on, if the peer is
     /// behind a NAT or not proven so far.
-    pub(super) fn follow(&mut self, ctx: &mut Context<'_>, path: Path) {
-        // A peer may open its next connection from the port of the former one.
-        let back = self.core.channel.stream.as_deref().is_some_and(Stream::is_lost);
-        if (path == self.core.channel.path && !back) || !self.may_follow(path) {
+    pub(super) fn follow(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
+        if !core.adopt_path(ctx, path) {
             return;
         }
+        ctx.event(Event::PathChanged { ike: core.id, path });
+        if path.transport != Transport::Tcp || core.channel.separate.is_none() {
+            self.move_children(core, ctx);
+        }
         if path.transport == Transport::Tcp {
-            return self.follow_stream(ctx, path);
-        }
-        if path.remote.ip() != self.core.channel.path.remote.ip() {
-            self.core.channel.probe = self.core.channel.probe.moved();
-        }
-        self.core.channel.path = path;
-        if matches!(self.state, State::Established(_)) {
-            ctx.event(Event::PathChanged { ike: self.core.id, path });
-            self.move_children(ctx);
+            core.send_again(ctx);
         }
     }
 
@@ -40,101 +34,59 @@ impl IkeSa {
     /// no port to follow, and no NAT that would change it.
     pub(crate) fn follow_esp(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         child: ChildSaId,
         remote: SocketAddr,
     ) {
-        let State::Established(established) = &self.state else { return };
-        let found = established.children.iter().find(|c| c.id == child);
+        let found = self.children.iter().find(|c| c.id == child);
         if found.is_none_or(|child| child.encap.is_none()) {
             return;
         }
-        let roams =
-            self.core.channel.nat.remote && !(self.core.channel.nat.local && self.core.initiator);
-        match &mut self.core.channel.separate {
+        let roams = core.channel.nat.remote && !(core.channel.nat.local && core.initiator);
+        match &mut core.channel.separate {
             Some(path) if path.remote != remote && roams => {
                 path.remote = remote;
-                self.move_children(ctx);
+                self.move_children(core, ctx);
             }
             Some(_) => {}
-            None if self.core.channel.mobike.is_some() => self.follow_esp_only(ctx, remote, roams),
-            None if self.core.channel.path.transport != Transport::Udp => {
-                self.follow(ctx, Path { remote, ..self.core.channel.path });
+            None if core.channel.mobike.is_some() => self.follow_esp_only(core, ctx, remote, roams),
+            None if core.channel.path.transport != Transport::Udp => {
+                self.follow(core, ctx, Path { remote, ..core.channel.path });
             }
             None => {}
         }
     }
 
     /// The same with MOBIKE: what RFC 4555 §3.8 permits to an end that is not behind a NAT.
-    fn follow_esp_only(&mut self, ctx: &mut Context<'_>, remote: SocketAddr, roams: bool) {
-        if !roams
-            || self.core.decides()
-            || self.core.is_held()
-            || remote == self.core.esp_path().remote
-        {
+    fn follow_esp_only(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        remote: SocketAddr,
+        roams: bool,
+    ) {
+        if !roams || core.decides() || core.is_held() || remote == core.esp_path().remote {
             return;
         }
-        if let Some(mobike) = &mut self.core.channel.mobike {
+        if let Some(mobike) = &mut core.channel.mobike {
             mobike.esp_remote = Some(Box::new(remote));
         }
-        self.move_children(ctx);
-    }
-
-    /// True if the peer may be reached by `path` from now on.
-    pub(super) fn may_follow(&self, path: Path) -> bool {
-        if path.transport == Transport::Tcp {
-            //= RFC 9329 §6.1
-            //# the TCP Responder MUST
-            //# allow packets for existing SAs to be received from new source IP
-            //# addresses and ports.
-            // The end that opens connections knows which one is the newest.
-            return self.core.is_on_line(path)
-                && self.core.channel.stream.as_ref().is_none_or(|s| !s.ours);
-        }
-        if self.core.channel.mobike.is_some() && matches!(self.state, State::Established(_)) {
-            //= RFC 4555 §3.8
-            //# The host not behind a NAT MUST NOT use these dynamic
-            //# updates for IKEv2 packets, but MAY use them for ESP packets.
-            return false;
-        }
-        if self.core.channel.path.transport == Transport::UdpEncap
-            && path.transport == Transport::Udp
-        {
-            // A peer does not go back from port 4500, so the message was redirected on its way.
-            return false;
-        }
-        if !matches!(self.state, State::Established(_)) {
-            // A peer without a NAT changes its port for IKE_AUTH only.
-            let same = path.remote.ip().to_canonical()
-                == self.core.channel.path.remote.ip().to_canonical();
-            return same || self.core.channel.nat.remote || !self.core.channel.nat.supported;
-        }
-        //= RFC 7296 §2.23
-        //# A host behind a NAT SHOULD NOT
-        //# do this type of dynamic address update if a validated packet has
-        //# different port and/or address values because it opens a possible
-        //# DoS attack
-        // An initiator need not follow: it has reached the peer at this address, whatever NAT the peer is behind.
-        // A responder behind a static NAT would lose a peer behind another NAT.
-        let behind_nat = self.core.channel.nat.local && self.core.initiator;
-        path.remote == self.core.channel.path.remote
-            || (self.core.channel.nat.remote && !behind_nat)
+        self.move_children(core, ctx);
     }
 
     /// Moves the children's outer addresses to those of the peer.
-    pub(crate) fn move_children(&mut self, ctx: &mut Context<'_>) {
-        let path = self.core.esp_path();
-        let nat = self
-            .core
+    pub(crate) fn move_children(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let path = core.esp_path();
+        let nat = core
             .channel
             .mobike
             .is_some()
-            .then_some(self.core.channel.nat.local || self.core.channel.nat.remote);
-        let State::Established(established) = &mut self.state else { return };
+            .then_some(core.channel.nat.local || core.channel.nat.remote);
         let mut batch = Vec::new();
         let (mut moved, mut stale, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
         let mut renamed = Vec::new();
-        for child in &mut established.children {
+        for child in &mut self.children {
             let (inbound, outbound) = (child.inbound(), child.outbound());
             let there = SaId { dst: path.remote.ip(), ..outbound };
             if !ctx.ids.claim(there, child.spi_in) {
@@ -170,10 +122,10 @@ impl IkeSa {
             true => child.carries() || child.phase == Phase::Installing,
             false => {
                 let known = child.has_outbound() && !child.processing.per_cpu;
-                child.carries() && known && !established.is_routed(child.policy)
+                child.carries() && known && !self.is_routed(child.policy)
             }
         };
-        let sending = established.children.iter().filter(sends);
+        let sending = self.children.iter().filter(sends);
         let carrying: Vec<_> = sending.map(ChildSa::install_policy).collect();
         batch.extend(carrying);
         if !batch.is_empty() {
@@ -191,6 +143,68 @@ impl IkeSa {
 }
 
 impl Core {
+    /// True if the peer may be reached by `path` from now on.
+    pub(super) fn may_follow(&self, path: Path) -> bool {
+        if path.transport == Transport::Tcp {
+            //= RFC 9329 §6.1
+            //# the TCP Responder MUST
+            //# allow packets for existing SAs to be received from new source IP
+            //# addresses and ports.
+            // The end that opens connections knows which one is the newest.
+            return self.is_on_line(path) && self.channel.stream.as_ref().is_none_or(|s| !s.ours);
+        }
+        if self.channel.mobike.is_some() && self.is_authenticated() {
+            //= RFC 4555 §3.8
+            //# The host not behind a NAT MUST NOT use these dynamic
+            //# updates for IKEv2 packets, but MAY use them for ESP packets.
+            return false;
+        }
+        if self.channel.path.transport == Transport::UdpEncap && path.transport == Transport::Udp {
+            // A peer does not go back from port 4500, so the message was redirected on its way.
+            return false;
+        }
+        if !self.is_authenticated() {
+            // A peer without a NAT changes its port for IKE_AUTH only.
+            let same =
+                path.remote.ip().to_canonical() == self.channel.path.remote.ip().to_canonical();
+            return same || self.channel.nat.remote || !self.channel.nat.supported;
+        }
+        //= RFC 7296 §2.23
+        //# A host behind a NAT SHOULD NOT
+        //# do this type of dynamic address update if a validated packet has
+        //# different port and/or address values because it opens a possible
+        //# DoS attack
+        // An initiator need not follow: it has reached the peer at this address, whatever NAT the peer is behind.
+        // A responder behind a static NAT would lose a peer behind another NAT.
+        let behind_nat = self.channel.nat.local && self.initiator;
+        path.remote == self.channel.path.remote || (self.channel.nat.remote && !behind_nat)
+    }
+
+    /// The same before the peer is authenticated.
+    pub(super) fn follow_unauthenticated(&mut self, ctx: &mut Context<'_>, path: Path) {
+        if self.adopt_path(ctx, path) && path.transport == Transport::Tcp {
+            self.send_again(ctx);
+        }
+    }
+
+    /// Replaces the path by that of a new and authentic message. False if the SA keeps its path.
+    fn adopt_path(&mut self, ctx: &mut Context<'_>, path: Path) -> bool {
+        // A peer may open its next connection from the port of the former one.
+        let back = self.channel.stream.as_deref().is_some_and(Stream::is_lost);
+        if (path == self.channel.path && !back) || !self.may_follow(path) {
+            return false;
+        }
+        if path.transport == Transport::Tcp {
+            self.follow_stream(ctx, path);
+            return true;
+        }
+        if path.remote.ip() != self.channel.path.remote.ip() {
+            self.channel.probe = self.channel.probe.moved();
+        }
+        self.channel.path = path;
+        true
+    }
+
     /// The path of ESP.
     pub(crate) fn esp_path(&self) -> Path {
         if let Some(separate) = self.channel.separate.as_deref() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::keeping::no_room;
 use super::memory::Kept;
-use super::state::{ExpectIntermediateResponse, Initiated, State, Step, Task};
+use super::state::{Established, ExpectIntermediateResponse, Initiated, State, Step, Task};
 use super::timer::{Timer, TimerKey};
 use super::{Core, IkeSa};
 use crate::event::{Failure, Ticket};
@@ -40,7 +40,7 @@ struct Waiting {
     /// Key exchanges that are done already for the same message.
     done: Vec<Exchanged>,
     what: What,
-    /// Octets of the message, counted by [`IkeSa::hold`].
+    /// Octets of the message, counted by [`Core::hold`].
     kept: Kept,
 }
 
@@ -83,41 +83,16 @@ impl Pending {
     }
 }
 
-impl IkeSa {
-    /// Asks for `exchange`. `what` is repeated afterwards.
-    pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
-        let before = self.core.channel.kept;
-        let room = match &what {
-            What::Request(_, message) => self.hold(ctx, message),
-            What::Response(message) if self.is_stranger() => self.hold(ctx, message),
-            _ => true,
-        };
-        if !room {
-            // An unauthenticated peer is told nothing.
-            if self.is_stranger() {
-                return self.close(ctx, no_room());
-            }
-            let refusal = Refusal::new(NotifyType::TEMPORARY_FAILURE);
-            return self.refuse_because(ctx, &refusal, no_room());
+impl Established {
+    /// Keeps results that the first task has not used, because the window is not free.
+    fn keep_ready(&mut self, core: &mut Core, left: Vec<Exchanged>) {
+        if !left.is_empty() && self.queue.iter().any(Task::exchanges_keys) {
+            core.pending.get_or_insert_default().ready = left;
         }
-        let (kept, done) =
-            (self.core.channel.kept.since(before), std::mem::take(&mut ctx.ids.exchanged));
-        let patience = match what {
-            // Without this secret an established SA would end. No peer waits for a task or a step of this end.
-            What::Response(_) | What::Followup(_) if !self.is_stranger() => PATIENCE,
-            _ => ctx.config.half_open_timeout,
-        };
-        let (key, until) = (exchange.key(), ctx.now.mono + patience);
-        let theirs = matches!(what, What::Request(..));
-        let claim = exchange.claim(theirs && self.is_stranger());
-        let ticket = ctx.ask(Question::Exchange(exchange));
-        let waiting = Waiting { ticket, key, _claim: claim, until, done, what, kept };
-        let pending = self.core.pending.get_or_insert_default();
-        let place = if theirs { &mut pending.theirs } else { &mut pending.ours };
-        *place = Some(waiting);
-        self.core.arm_pending();
     }
+}
 
+impl IkeSa {
     /// True while this SA waits for a signature, a verdict or a key exchange.
     pub(crate) fn is_waiting_here(&self) -> bool {
         let asked = |pending: &Pending| pending.all().next().is_some();
@@ -138,7 +113,8 @@ impl IkeSa {
     /// Gives up the key exchanges whose time has passed.
     pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.now.mono;
-        while let Some(pending) = &mut self.core.pending
+        while !self.is_closed()
+            && let Some(pending) = &mut self.core.pending
             && let Some(waiting) = pending.take(|its| its.until <= now)
         {
             ctx.ids.asked.remove(&waiting.ticket);
@@ -159,7 +135,7 @@ impl IkeSa {
                 // The message was decoded once already.
                 match decode_inner_payloads(message.first, &message.octets) {
                     Ok(payloads) => self.on_request(ctx, exchange, &payloads, &message),
-                    Err(error) => self.refuse(ctx, Refusal::from(error)),
+                    Err(error) => self.core.refuse(ctx, Refusal::from(error)),
                 }
             }
             What::Response(message) => {
@@ -179,23 +155,17 @@ impl IkeSa {
                     && let Some(Initiated::Followup(followup)) =
                         established.ours.take_if(|ours| matches!(ours, Initiated::Followup(_)))
                 {
-                    self.send_followup(ctx, *followup, &link);
+                    established.send_followup(&mut self.core, ctx, *followup, &link);
                 }
             }
             What::Task => {
-                self.pump(ctx);
-                self.keep_ready(std::mem::take(&mut ctx.ids.exchanged));
+                if let Some((established, core)) = self.established_mut() {
+                    established.pump(core, ctx);
+                    established.keep_ready(core, std::mem::take(&mut ctx.ids.exchanged));
+                }
             }
         }
         ctx.ids.exchanged.clear();
-    }
-
-    /// Keeps results that the first task has not used, because the window is not free.
-    fn keep_ready(&mut self, left: Vec<Exchanged>) {
-        let State::Established(established) = &self.state else { return };
-        if !left.is_empty() && established.queue.iter().any(Task::exchanges_keys) {
-            self.core.pending.get_or_insert_default().ready = left;
-        }
     }
 
     /// Answers the waiting request of the peer as if its key exchange had failed.
@@ -207,13 +177,47 @@ impl IkeSa {
             self.resume(ctx, waiting, failed);
         }
     }
-
-    pub(super) fn is_stranger(&self) -> bool {
-        !matches!(self.state, State::Established(_))
-    }
 }
 
 impl Core {
+    /// Asks for `exchange`. `what` is repeated afterwards.
+    pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
+        let before = self.channel.kept;
+        let room = match &what {
+            What::Request(_, message) => self.hold(ctx, message),
+            What::Response(message) if self.is_stranger() => self.hold(ctx, message),
+            _ => true,
+        };
+        if !room {
+            // An unauthenticated peer is told nothing.
+            if self.is_stranger() {
+                return self.end(no_room());
+            }
+            let refusal = Refusal::new(NotifyType::TEMPORARY_FAILURE);
+            return self.refuse_because(ctx, &refusal, no_room());
+        }
+        let (kept, done) =
+            (self.channel.kept.since(before), std::mem::take(&mut ctx.ids.exchanged));
+        let patience = match what {
+            // Without this secret an established SA would end. No peer waits for a task or a step of this end.
+            What::Response(_) | What::Followup(_) if !self.is_stranger() => PATIENCE,
+            _ => ctx.config.half_open_timeout,
+        };
+        let (key, until) = (exchange.key(), ctx.now.mono + patience);
+        let theirs = matches!(what, What::Request(..));
+        let claim = exchange.claim(theirs && self.is_stranger());
+        let ticket = ctx.ask(Question::Exchange(exchange));
+        let waiting = Waiting { ticket, key, _claim: claim, until, done, what, kept };
+        let pending = self.pending.get_or_insert_default();
+        let place = if theirs { &mut pending.theirs } else { &mut pending.ours };
+        *place = Some(waiting);
+        self.arm_pending();
+    }
+
+    pub(super) fn is_stranger(&self) -> bool {
+        !self.is_authenticated()
+    }
+
     /// True if this SA waits for the answer to `ticket`.
     pub(crate) fn awaits_exchange(&self, ticket: Ticket) -> bool {
         self.pending.as_ref().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::IkeSa;
 use super::context::Context;
-use super::state::{State, Task};
+use super::state::{Established, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::dataplane::{Command, DataPlaneError, Reply, Usage};
 use crate::event::{ChildSaId, Failure, RequestId, Ticket};
+use crate::ike_sa::Core;
 
 /// Why the counters of children were requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,33 +18,34 @@ pub(crate) enum Query {
     Inactivity(ChildSaId),
 }
 
-impl IkeSa {
+impl Established {
     pub(super) fn on_data_plane(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         ticket: Ticket,
         result: Result<Vec<Reply>, DataPlaneError>,
     ) {
-        let State::Established(established) = &mut self.state else { return };
-        if established.responding.as_ref().is_some_and(|waiting| waiting.ticket == ticket) {
-            if let Some(responding) = established.responding.take() {
-                self.on_responding_completed(ctx, *responding, result.map(|_| ()));
+        if self.responding.as_ref().is_some_and(|waiting| waiting.ticket == ticket) {
+            if let Some(responding) = self.responding.take() {
+                self.on_responding_completed(core, ctx, *responding, result.map(|_| ()));
             }
             return;
         }
-        if let Some(index) = established.installing.iter().position(|(t, ..)| *t == ticket) {
-            let (_, child, request) = established.installing.swap_remove(index);
-            return self.on_own_install(ctx, child, request, result.map(|_| ()));
+        if let Some(index) = self.installing.iter().position(|(t, ..)| *t == ticket) {
+            let (_, child, request) = self.installing.swap_remove(index);
+            return self.on_own_install(core, ctx, child, request, result.map(|_| ()));
         }
-        if let Some(index) = established.queries.iter().position(|(t, _)| *t == ticket) {
-            let (_, query) = established.queries.swap_remove(index);
+        if let Some(index) = self.queries.iter().position(|(t, _)| *t == ticket) {
+            let (_, query) = self.queries.swap_remove(index);
             let usage = result.unwrap_or_default();
-            self.on_usage(ctx, query, &usage);
+            self.on_usage(core, ctx, query, &usage);
         }
     }
 
     fn on_own_install(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         child: ChildSaId,
         request: Option<RequestId>,
@@ -52,22 +53,21 @@ impl IkeSa {
     ) {
         match result {
             Ok(()) => {
-                self.child_installed(ctx, child);
+                self.child_installed(core, ctx, child);
                 ctx.done(request, Ok(()));
             }
             Err(error) => {
-                let State::Established(established) = &mut self.state else { return };
-                let failed = established.children.iter().find(|other| other.id == child);
+                let failed = self.children.iter().find(|other| other.id == child);
                 let replaces = failed.and_then(|failed| failed.replaces);
                 // The peer has the child already: delete it there too.
                 let spi = failed.map(|failed| failed.spi_in);
-                established.queue.extend(spi.map(Task::DeleteSpi));
-                let name = self.remove_failed(ctx, child);
+                self.queue.extend(spi.map(Task::DeleteSpi));
+                let name = self.remove_failed(core, ctx, child);
                 let failure = Failure::DataPlane(error.0);
                 ctx.done(request, Err(failure.clone()));
-                self.core.child_failed(ctx, &name, failure);
+                core.child_failed(ctx, &name, failure);
                 if let Some(old) = replaces {
-                    self.rearm_rekey(ctx, old);
+                    self.rearm_rekey(core, ctx, old);
                 }
             }
         }
@@ -79,8 +79,7 @@ impl IkeSa {
     }
 
     pub(super) fn query(&mut self, ctx: &mut Context<'_>, query: Query) {
-        let State::Established(established) = &mut self.state else { return };
-        let batch: Vec<_> = established
+        let batch: Vec<_> = self
             .children
             .iter()
             .filter(|child| match query {
@@ -96,10 +95,16 @@ impl IkeSa {
             })
             .collect();
         let ticket = ctx.data_plane(batch);
-        established.queries.push((ticket, query));
+        self.queries.push((ticket, query));
     }
 
-    fn on_usage(&mut self, ctx: &mut Context<'_>, query: Query, replies: &[Reply]) {
+    fn on_usage(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        query: Query,
+        replies: &[Reply],
+    ) {
         let idle = replies
             .iter()
             .filter_map(|reply| match reply {
@@ -109,25 +114,30 @@ impl IkeSa {
             .min();
         match query {
             Query::Liveness => {
-                let delay = self.core.connection.dpd_delay;
+                let delay = core.connection.dpd_delay;
                 // Packets may come by SAs that a crashed peer has left in its kernel. The exchange of the peer for
                 // which requests of this end wait does not go on by them.
-                let held = self.core.put_off.as_deref().is_some_and(|it| it.held_since.is_some())
-                    || self.may_be_lost_behind_nat(ctx.now.mono);
+                let held = core.put_off.as_deref().is_some_and(|it| it.held_since.is_some())
+                    || core.may_be_lost_behind_nat(ctx.now.mono);
                 let quiet = held || idle.is_none_or(|idle| idle >= delay);
                 let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
-                self.core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
+                core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
                 if quiet {
                     self.enqueue(Task::Liveness);
                 }
             }
-            Query::Inactivity(child) => self.on_inactivity(ctx, child, idle),
+            Query::Inactivity(child) => self.on_inactivity(core, ctx, child, idle),
         }
     }
 
-    fn on_inactivity(&mut self, ctx: &mut Context<'_>, id: ChildSaId, idle: Option<Duration>) {
-        let State::Established(established) = &mut self.state else { return };
-        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+    fn on_inactivity(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+        idle: Option<Duration>,
+    ) {
+        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
         let limit = child.config.inactivity;
         let idle = idle.unwrap_or_else(|| ctx.now.mono.saturating_duration_since(child.installed));
         if idle >= limit {
@@ -135,7 +145,7 @@ impl IkeSa {
             self.enqueue(Task::DeleteChild { child: id, reason, request: None });
         } else {
             let at = ctx.now.mono + (limit - idle);
-            self.core.channel.timers.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
+            core.channel.timers.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
         }
     }
 }

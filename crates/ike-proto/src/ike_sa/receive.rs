@@ -6,7 +6,7 @@ use super::context::{Context, Effect};
 use super::keeping::NO_ROOM;
 use super::pmtu::headers;
 use super::reassembly::{Fragment, Progress};
-use super::state::{IkePhase, Session, State};
+use super::state::{Established, IkePhase, Session, State};
 use super::timer::{Timer, TimerKey};
 use super::window::Class;
 use super::{Core, IkeSa};
@@ -22,6 +22,26 @@ const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
 
 /// How many times `half_open_timeout` a peer gets while its fragments arrive.
 const HALF_OPEN_TIMES: u32 = 4;
+
+impl Established {
+    /// True for a request on an SA that has no children yet because two rekeys crossed. It shows that the peer
+    /// uses this SA and not that of our rekey. So the children move, and the peer's next try finds them.
+    pub(super) fn is_early(
+        &self,
+        core: &Core,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) -> bool {
+        let IkePhase::Crossed(from) = self.phase else { return false };
+        let redundant = payloads.iter().any(|payload| {
+            matches!(payload, Payload::Delete(delete) if delete.protocol == ProtocolId::IKE)
+        });
+        if !redundant {
+            ctx.effects.push_back(Effect::Adopt { from, to: core.id });
+        }
+        !redundant
+    }
+}
 
 impl IkeSa {
     /// Handles a datagram with this SA's SPIs. Changes nothing unless the datagram is authentic.
@@ -39,7 +59,7 @@ impl IkeSa {
         if (header.spi_i, header.spi_r) != (self.core.spi_i, self.core.spi_r) {
             return ctx.dropped(path, "SPIs of no IKE SA");
         }
-        if !self.takes_from(path) {
+        if !self.core.takes_from(path) {
             return ctx.dropped(path, "not the transport of the IKE SA");
         }
         let fragment = match message.payloads.last() {
@@ -48,7 +68,7 @@ impl IkeSa {
             _ => return ctx.dropped(path, "unprotected message for an IKE SA"),
         };
         let class = self.core.channel.window.classify(header, fragment);
-        if self.on_possible_ack(ctx, path, octets, message, &class) {
+        if self.core.on_possible_ack(ctx, path, octets, message, &class) {
             return;
         }
         match class {
@@ -56,7 +76,7 @@ impl IkeSa {
                 match self.open(ctx, path, octets, message) {
                     Ok(Some(opened)) => {
                         let whole = fragment.is_none();
-                        if whole && self.take_ack(ctx, path, octets, header, &opened) {
+                        if whole && self.core.take_ack(ctx, path, octets, header, &opened) {
                             return;
                         }
                         if whole && header.flags.response {
@@ -82,9 +102,9 @@ impl IkeSa {
                     // opened it.
                     let anywhere = path.transport.is_reliable()
                         || self.core.channel.mobike.is_some()
-                        || self.may_follow(path);
+                        || self.core.may_follow(path);
                     let to = if anywhere { path } else { self.core.channel.answer_to };
-                    let elsewhere = to != self.core.channel.answer_to || self.is_unproven(to);
+                    let elsewhere = to != self.core.channel.answer_to || self.core.is_unproven(to);
                     if elsewhere && !path.transport.is_reliable() && !self.core.may_send_elsewhere()
                     {
                         return ctx.dropped(path, "response sent elsewhere too often");
@@ -109,7 +129,7 @@ impl IkeSa {
                     && self.core.may_be_asked(ctx.now.mono, header, total)
                     && self.core.opens(octets, message)
                 {
-                    self.on_fragment(ctx, path, header, (1, total), true);
+                    self.core.on_fragment(ctx, path, header, (1, total), true);
                 }
             }
             Class::Stale => ctx.dropped(path, "message ID already used"),
@@ -151,13 +171,13 @@ impl IkeSa {
                 && self.core.may_be_asked(ctx.now.mono, header, skf.total)
                 && self.core.channel.session.epoch.open_fragment(octets, skf).is_ok()
             {
-                self.on_fragment(ctx, path, header, numbers, true);
+                self.core.on_fragment(ctx, path, header, numbers, true);
             }
             return Err("fragment already received");
         }
         let content =
             self.core.channel.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
-        let payer = payer.unwrap_or_else(|| self.payer(ctx));
+        let payer = payer.unwrap_or_else(|| self.core.payer());
         let fragment = Fragment {
             message_id: header.message_id,
             exchange: header.exchange,
@@ -188,15 +208,17 @@ impl IkeSa {
             } else {
                 self.core.channel.window.on_request_fragment();
                 self.core.prolong_half_open(ctx);
-                if header.exchange == ExchangeType::IKE_FOLLOWUP_KE {
-                    self.prolong_chains(ctx);
+                if header.exchange == ExchangeType::IKE_FOLLOWUP_KE
+                    && let State::Established(established) = &mut self.state
+                {
+                    established.prolong_chains(&mut self.core, ctx);
                 }
             }
         }
         match progress {
             Progress::Complete(opened) => Ok(Some(opened)),
             Progress::Incomplete => {
-                self.on_fragment(ctx, path, header, numbers, false);
+                self.core.on_fragment(ctx, path, header, numbers, false);
                 Ok(None)
             }
             Progress::Duplicate => Err("fragment already received"),
@@ -231,9 +253,9 @@ impl IkeSa {
             if !self.core.channel.window.on_response_authenticated(header.message_id) {
                 return;
             }
-            if matches!(self.state, State::Established(_)) {
-                self.follow(ctx, path);
-                self.on_response_by(ctx, path);
+            if let State::Established(established) = &mut self.state {
+                established.follow(&mut self.core, ctx, path);
+                established.on_response_by(&mut self.core, ctx, path);
             }
             match decoded {
                 Ok(payloads) => self.on_response(ctx, &payloads, inner),
@@ -250,7 +272,8 @@ impl IkeSa {
                 return ctx.dropped(path, "request before the IKE_AUTH response");
             }
             if let Ok(payloads) = &decoded
-                && self.is_early(ctx, payloads)
+                && let State::Established(established) = &self.state
+                && established.is_early(&self.core, ctx, payloads)
             {
                 return;
             }
@@ -273,7 +296,10 @@ impl IkeSa {
                 ctx.now.mono,
                 self.core.channel.path.remote.ip(),
             );
-            self.follow(ctx, path);
+            match &mut self.state {
+                State::Established(established) => established.follow(&mut self.core, ctx, path),
+                _ => self.core.follow_unauthenticated(ctx, path),
+            }
             //= RFC 7296 §2.11
             //# An implementation MUST
             //# accept incoming requests even if the source port is not 500 or 4500,
@@ -284,23 +310,9 @@ impl IkeSa {
             self.core.channel.answer_also_to = None;
             match decoded {
                 Ok(payloads) => self.on_request(ctx, header.exchange, &payloads, inner),
-                Err(error) => self.refuse(ctx, Refusal::from(error)),
+                Err(error) => self.core.refuse(ctx, Refusal::from(error)),
             }
         }
-    }
-
-    /// True for a request on an SA that has no children yet because two rekeys crossed. It shows that the peer
-    /// uses this SA and not that of our rekey. So the children move, and the peer's next try finds them.
-    pub(super) fn is_early(&self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        let IkePhase::Crossed(from) = established.phase else { return false };
-        let redundant = payloads.iter().any(|payload| {
-            matches!(payload, Payload::Delete(delete) if delete.protocol == ProtocolId::IKE)
-        });
-        if !redundant {
-            ctx.effects.push_back(Effect::Adopt { from, to: self.core.id });
-        }
-        !redundant
     }
 
     pub(crate) fn on_request(
@@ -310,7 +322,7 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        match (&self.state, exchange) {
+        match (&mut self.state, exchange) {
             (State::ExpectIntermediateRequest(_), ExchangeType::IKE_INTERMEDIATE) => {
                 self.on_intermediate_request(ctx, payloads, opened);
             }
@@ -333,16 +345,16 @@ impl IkeSa {
             {
                 self.on_complaint(ctx, payloads);
             }
-            (State::Established(_), ExchangeType::CREATE_CHILD_SA) => {
-                self.on_create_child_request(ctx, payloads, opened);
+            (State::Established(established), ExchangeType::CREATE_CHILD_SA) => {
+                established.on_create_child_request(&mut self.core, ctx, payloads, opened);
             }
-            (State::Established(_), ExchangeType::IKE_FOLLOWUP_KE) => {
-                self.on_followup_request(ctx, payloads, opened);
+            (State::Established(established), ExchangeType::IKE_FOLLOWUP_KE) => {
+                established.on_followup_request(&mut self.core, ctx, payloads, opened);
             }
-            (State::Established(_), ExchangeType::INFORMATIONAL) => {
-                self.on_informational_request(ctx, payloads);
+            (State::Established(established), ExchangeType::INFORMATIONAL) => {
+                established.on_informational_request(&mut self.core, ctx, payloads);
             }
-            _ => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+            _ => self.core.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
         }
     }
 
@@ -352,12 +364,14 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        match &self.state {
+        match &mut self.state {
             State::ExpectIntermediateResponse(_) => {
                 self.on_intermediate_response(ctx, payloads, opened);
             }
             State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads, opened),
-            State::Established(_) => self.on_established_response(ctx, payloads, opened),
+            State::Established(established) => {
+                established.on_response(&mut self.core, ctx, payloads, opened);
+            }
             // No request is outstanding in these states.
             State::ExpectIntermediateRequest(_)
             | State::ExpectAuthRequest(_)

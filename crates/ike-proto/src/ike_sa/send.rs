@@ -21,27 +21,6 @@ use crate::wire::registry::ExchangeType;
 const ANSWER_KEPT: Duration = Duration::from_secs(240);
 
 impl IkeSa {
-    /// Answers the request in progress with an error notify. INVALID_SYNTAX and AUTHENTICATION_FAILED end the SA
-    /// (RFC 7296 §2.21.2, §2.21.3).
-    pub(crate) fn refuse(&mut self, ctx: &mut Context<'_>, refusal: Refusal) {
-        let reason = refusal.clone().into();
-        self.refuse_because(ctx, &refusal, reason);
-    }
-
-    /// As [`refuse`](Self::refuse), with a reason that is not sent to the peer.
-    pub(crate) fn refuse_because(
-        &mut self,
-        ctx: &mut Context<'_>,
-        refusal: &Refusal,
-        reason: Failure,
-    ) {
-        self.core.respond(ctx, &[refusal.payload()]);
-        let unauthenticated = !matches!(self.state, State::Established(_));
-        if refusal.ends_sa() || unauthenticated {
-            self.close(ctx, reason);
-        }
-    }
-
     /// Ends the SA because of a response that cannot be used, and tells the peer, which may think that all is
     /// well. An unauthenticated peer is told once, because no SA is left to send it again.
     pub(crate) fn reject_response(
@@ -58,7 +37,7 @@ impl IkeSa {
         if let State::Established(established) = &mut self.state
             && let Some(ours) = established.ours.take_if(|ours| !ours.ends_sa())
         {
-            return self.abandon(ctx, ours, refusal.kind);
+            return established.abandon(&mut self.core, ctx, ours, refusal.kind);
         }
         //= RFC 7296 §2.21.2
         //# If the error occurs on the initiator, the notification MAY be
@@ -72,6 +51,27 @@ impl IkeSa {
 }
 
 impl Core {
+    /// Answers the request in progress with an error notify. INVALID_SYNTAX and AUTHENTICATION_FAILED end the SA
+    /// (RFC 7296 §2.21.2, §2.21.3).
+    pub(crate) fn refuse(&mut self, ctx: &mut Context<'_>, refusal: Refusal) {
+        let reason = refusal.clone().into();
+        self.refuse_because(ctx, &refusal, reason);
+    }
+
+    /// As [`refuse`](Self::refuse), with a reason that is not sent to the peer.
+    pub(crate) fn refuse_because(
+        &mut self,
+        ctx: &mut Context<'_>,
+        refusal: &Refusal,
+        reason: Failure,
+    ) {
+        self.respond(ctx, &[refusal.payload()]);
+        let unauthenticated = !self.is_authenticated();
+        if refusal.ends_sa() || unauthenticated {
+            self.end(reason);
+        }
+    }
+
     /// Sends the response to the request in progress, and keeps it in case the request is repeated.
     pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         let Some((message_id, exchange)) = self.channel.window.in_progress() else { return };

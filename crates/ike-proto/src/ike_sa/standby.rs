@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use super::IkeSa;
 use super::context::Context;
-use super::state::State;
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::TrafficSelector;
 use crate::event::ChildSaId;
+use crate::ike_sa::Core;
+use crate::ike_sa::state::Established;
 
 /// How long a policy is on standby after the answer was sent: the time on the path, and the time in which a busy
 /// peer checks a certificate.
@@ -41,31 +41,28 @@ fn may_meet<'a>(
     others.into_iter().any(|[local, remote]| meet(local, new[0]) && meet(remote, new[1]))
 }
 
-impl IkeSa {
+impl Established {
     /// True if there may be another child for the traffic of `child`, which is new: of this IKE SA, or of another
     /// one between the same identities.
-    pub(crate) fn has_company(&self, ctx: &Context<'_>, child: &ChildSa) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        let others = established.children.iter();
+    pub(crate) fn has_company(&self, core: &Core, ctx: &Context<'_>, child: &ChildSa) -> bool {
+        let others = self.children.iter();
         let others = others.filter(|other| other.routed && other.policy != child.policy);
         let others = others.map(|other| [&other.local_ts[..], &other.remote_ts[..]]);
         may_meet([&child.local_ts, &child.remote_ts], others)
             || self
                 .identities()
-                .is_some_and(|identities| ctx.registry.has_another(&identities, self.core.id))
+                .is_some_and(|identities| ctx.registry.has_another(&identities, core.id))
     }
 
     /// True if each child `name` is on standby.
     pub(crate) fn is_on_standby(&self, name: &str) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        let mut named = established.children.iter().filter(|child| child.config.name == name);
+        let mut named = self.children.iter().filter(|child| child.config.name == name);
         named.all(|child| child.standby)
     }
 
     /// Ends the standby of `id`: its policy counts from now on, as the newest.
     pub(crate) fn end_standby(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let State::Established(established) = &mut self.state else { return };
-        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
             return;
         };
         child.standby = false;

@@ -4,10 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::IkeSa;
-use super::state::{IkePhase, State};
+use super::state::{Established, IkePhase, State};
 use super::timer::{Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::event::{IkeState, IkeStatus};
+
+impl Established {
+    /// True if the peers authenticated in an earlier SA (RFC 5723).
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.authenticated.resumed.is_some()
+    }
+}
 
 impl IkeSa {
     /// State, time to established, and children.
@@ -17,14 +24,6 @@ impl IkeSa {
         };
         let setup_time = established.since.saturating_duration_since(self.core.started);
         (phase_state(established.phase), Some(setup_time), &established.children)
-    }
-
-    /// True if the peers authenticated in an earlier SA (RFC 5723).
-    pub(crate) fn is_resumed(&self) -> bool {
-        match &self.state {
-            State::Established(established) => established.authenticated.resumed.is_some(),
-            _ => false,
-        }
     }
 
     pub(crate) fn status(&self) -> IkeStatus {

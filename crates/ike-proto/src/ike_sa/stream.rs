@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use super::state::{IkePhase, Initiated, State, Task};
+use super::state::{Established, IkePhase, Initiated, State, Task};
 use super::timer::{Timer, TimerKey};
 use super::{Core, IkeSa};
 use crate::child::ChildSa;
@@ -116,12 +116,61 @@ impl Stream {
     }
 }
 
-impl IkeSa {
-    /// True if the transport of `path` is one by which messages for this SA may come.
-    pub(super) fn takes_from(&self, path: Path) -> bool {
-        self.core.is_on_line(path) || self.switches_transports()
+impl Established {
+    /// For the SA of an attempt: takes over the connection. It is to be opened again at `reopen_at`, if at all.
+    pub(crate) fn take_over_stream(&mut self, core: &mut Core, reopen_at: Option<Instant>) {
+        let Some(stream) = &core.channel.stream else { return };
+        if stream.is_lost() {
+            core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Reopen), reopen_at);
+        }
+        // Messages repeated on the second connection did not make the peer use it.
+        if stream.failures > 0 {
+            self.show_up();
+        }
     }
 
+    /// Handles that this SA has the children of its predecessor. If its request was repeated on this connection,
+    /// the peer has made its SA on an older one.
+    pub(super) fn show_successor(&mut self, core: &mut Core) {
+        let Some(stream) = core.channel.stream.as_ref().filter(|stream| stream.ours) else {
+            return;
+        };
+        if core.initiator && stream.opened.is_none_or(|at| at >= core.started) {
+            self.show_up();
+        }
+    }
+
+    /// Moves children on other connections to this SA's connection.
+    pub(super) fn gather_children(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let astray = |child: &ChildSa| {
+            matches!(child.encap, Some(Encapsulation::Tcp(_)))
+                && child.encap != ChildSa::encap_on(core.esp_path(), false)
+        };
+        if self.children.iter().any(astray) {
+            self.move_children(core, ctx);
+        }
+    }
+
+    fn is_deleting(&self) -> bool {
+        matches!(self.ours, Some(Initiated::DeleteIke { .. }))
+    }
+
+    //= RFC 9329 §6.1
+    //# it is suggested that the TCP Originator send an
+    //# UPDATE_SA_ADDRESSES message if MOBIKE is supported and an empty
+    //# informational message if it is not.
+    /// Sends the peer a new request on the next connection. A request that the peer has seen before does not make
+    /// it use that connection. The new request also limits the time without a connection.
+    fn show_up(&mut self) {
+        let pending = matches!(self.ours, Some(Initiated::Liveness))
+            || self.queue.iter().any(|task| matches!(task, Task::Liveness));
+        if !matches!(self.phase, IkePhase::Closing | IkePhase::Crossed(_)) && !pending {
+            self.queue.push_back(Task::Liveness);
+        }
+    }
+}
+
+impl IkeSa {
     /// Handles an event of the connection `path`.
     pub(crate) fn on_stream(&mut self, ctx: &mut Context<'_>, path: Path, event: &StreamEvent) {
         if path != self.core.channel.path {
@@ -132,10 +181,10 @@ impl IkeSa {
         match event {
             StreamEvent::Opened(local) => {
                 stream.on_opened(now, *local);
-                if matches!(self.state, State::Established(_)) {
+                if let State::Established(established) = &mut self.state {
                     ctx.event(Event::PathChanged { ike: self.core.id, path });
                     if self.core.channel.separate.is_none() {
-                        self.move_children(ctx);
+                        established.move_children(&mut self.core, ctx);
                     }
                 }
                 self.core.send_again(ctx);
@@ -148,8 +197,12 @@ impl IkeSa {
                 //# it is torn down for any unexpected reason.
                 if stream.ours {
                     self.core.channel.timers.set(TimerKey::Ike(Timer::Reopen), now + wait);
-                    self.show_up();
-                } else if self.is_half_open() || self.is_deleting() {
+                    if let State::Established(established) = &mut self.state {
+                        established.show_up();
+                    }
+                } else if self.is_half_open()
+                    || self.established().is_some_and(|(established, _)| established.is_deleting())
+                {
                     let key = TimerKey::Ike(Timer::HalfOpen);
                     let grace = now + HALF_OPEN_GRACE;
                     let at = self.core.channel.timers.get(key).map_or(grace, |at| at.min(grace));
@@ -158,90 +211,31 @@ impl IkeSa {
             }
         }
     }
-
-    /// For the SA of an attempt: takes over the connection. It is to be opened again at `reopen_at`, if at all.
-    pub(crate) fn take_over_stream(&mut self, reopen_at: Option<Instant>) {
-        let Some(stream) = &self.core.channel.stream else { return };
-        if stream.is_lost() {
-            self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Reopen), reopen_at);
-        }
-        // Messages repeated on the second connection did not make the peer use it.
-        if stream.failures > 0 {
-            self.show_up();
-        }
-    }
-
-    /// Handles that this SA has the children of its predecessor. If its request was repeated on this connection,
-    /// the peer has made its SA on an older one.
-    pub(super) fn show_successor(&mut self) {
-        let Some(stream) = self.core.channel.stream.as_ref().filter(|stream| stream.ours) else {
-            return;
-        };
-        if self.core.initiator && stream.opened.is_none_or(|at| at >= self.core.started) {
-            self.show_up();
-        }
-    }
-
-    /// Moves children on other connections to this SA's connection.
-    pub(super) fn gather_children(&mut self, ctx: &mut Context<'_>) {
-        let State::Established(established) = &self.state else { return };
-        let astray = |child: &ChildSa| {
-            matches!(child.encap, Some(Encapsulation::Tcp(_)))
-                && child.encap != ChildSa::encap_on(self.core.esp_path(), false)
-        };
-        if established.children.iter().any(astray) {
-            self.move_children(ctx);
-        }
-    }
-
-    fn is_deleting(&self) -> bool {
-        match &self.state {
-            State::Established(e) => matches!(e.ours, Some(Initiated::DeleteIke { .. })),
-            _ => false,
-        }
-    }
-
-    //= RFC 9329 §6.1
-    //# it is suggested that the TCP Originator send an
-    //# UPDATE_SA_ADDRESSES message if MOBIKE is supported and an empty
-    //# informational message if it is not.
-    /// Sends the peer a new request on the next connection. A request that the peer has seen before does not make
-    /// it use that connection. The new request also limits the time without a connection.
-    fn show_up(&mut self) {
-        let State::Established(established) = &mut self.state else { return };
-        let pending = matches!(established.ours, Some(Initiated::Liveness))
-            || established.queue.iter().any(|task| matches!(task, Task::Liveness));
-        if !matches!(established.phase, IkePhase::Closing | IkePhase::Crossed(_)) && !pending {
-            established.queue.push_back(Task::Liveness);
-        }
-    }
-
-    /// Handles a new and authentic message of the peer on another connection.
-    pub(super) fn follow_stream(&mut self, ctx: &mut Context<'_>, path: Path) {
-        if self.core.channel.path.transport != Transport::Tcp {
-            let separate =
-                floated(self.core.channel.path, self.core.channel.nat, false, ctx.config.natt_port);
-            self.core.channel.separate = Some(Box::new(separate));
-        }
-        self.core.channel.path = path;
-        self.core.channel.stream = Some(Box::new(Stream::accepted()));
-        if matches!(self.state, State::Established(_)) {
-            self.core.channel.timers.clear(TimerKey::Ike(Timer::HalfOpen));
-        } else {
-            let at = self.core.started + ctx.config.half_open_timeout;
-            self.core.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
-        }
-        if matches!(self.state, State::Established(_)) {
-            ctx.event(Event::PathChanged { ike: self.core.id, path });
-            if self.core.channel.separate.is_none() {
-                self.move_children(ctx);
-            }
-        }
-        self.core.send_again(ctx);
-    }
 }
 
 impl Core {
+    /// True if the transport of `path` is one by which messages for this SA may come.
+    pub(super) fn takes_from(&self, path: Path) -> bool {
+        self.is_on_line(path) || self.switches_transports()
+    }
+
+    /// Changes to the connection `path`, on which a new and authentic message of the peer came.
+    pub(super) fn follow_stream(&mut self, ctx: &Context<'_>, path: Path) {
+        if self.channel.path.transport != Transport::Tcp {
+            let separate =
+                floated(self.channel.path, self.channel.nat, false, ctx.config.natt_port);
+            self.channel.separate = Some(Box::new(separate));
+        }
+        self.channel.path = path;
+        self.channel.stream = Some(Box::new(Stream::accepted()));
+        if self.is_authenticated() {
+            self.channel.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+        } else {
+            let at = self.started + ctx.config.half_open_timeout;
+            self.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+        }
+    }
+
     /// The connection in use or being opened.
     pub(crate) fn stream_path(&self) -> Option<Path> {
         self.channel.stream.as_ref().filter(|stream| !stream.is_lost()).map(|_| self.channel.path)

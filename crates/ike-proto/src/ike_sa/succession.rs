@@ -4,12 +4,12 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::Core;
 use super::context::Context;
 use super::established::{Lingering, arm_child};
 use super::mobility::Whereabouts;
-use super::state::{IkePhase, State, Task};
+use super::state::{Established, IkePhase, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
-use super::{Core, IkeSa};
 use crate::child::ChildSa;
 
 /// How long requests on an SA that the peer's rekey has made wait for a sign that the peer has it. A peer sends
@@ -27,76 +27,69 @@ pub(crate) struct Inheritance {
     whereabouts: Option<Whereabouts>,
 }
 
-impl IkeSa {
+impl Established {
     /// Releases the children and the tasks for them. What was to end this SA goes with them: an operator means the
     /// connection, another IKE SA takes the place of all that comes of this one, and children that differ at the two ends
     /// still do.
-    pub(crate) fn release_children(&mut self) -> Inheritance {
-        let State::Established(established) = &mut self.state else {
-            return Inheritance::default();
-        };
+    pub(crate) fn release_children(&mut self, core: &mut Core) -> Inheritance {
         let stays = |task: &Task| matches!(task, Task::Liveness | Task::Token);
-        let (kept, tasks) = established.queue.drain(..).partition(stays);
-        established.queue = kept;
-        let children = std::mem::take(&mut established.children);
+        let (kept, tasks) = self.queue.drain(..).partition(stays);
+        self.queue = kept;
+        let children = std::mem::take(&mut self.children);
         for child in &children {
-            self.core.channel.timers.clear_child(child.id);
+            core.channel.timers.clear_child(child.id);
         }
-        let lingering = std::mem::take(&mut established.lingering);
+        let lingering = std::mem::take(&mut self.lingering);
         for old in &lingering {
-            self.core.channel.timers.clear_child(old.child);
+            core.channel.timers.clear_child(old.child);
         }
-        let delayed = std::mem::take(&mut established.delayed);
-        self.core.channel.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
-        let whereabouts = self.core.whereabouts();
+        let delayed = std::mem::take(&mut self.delayed);
+        core.channel.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
+        let whereabouts = core.whereabouts();
         Inheritance { children, lingering, tasks, delayed, whereabouts }
     }
 
     /// Takes over what another SA has released.
-    pub(crate) fn inherit(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
+    pub(crate) fn inherit(&mut self, core: &mut Core, ctx: &mut Context<'_>, estate: Inheritance) {
         let Inheritance { children, lingering, tasks, delayed, whereabouts } = estate;
-        let (id, now) = (self.core.id, ctx.now.mono);
-        let State::Established(established) = &mut self.state else { return };
-        if matches!(established.phase, IkePhase::Crossed(_)) {
-            established.phase = IkePhase::Alive;
+        let (id, now) = (core.id, ctx.now.mono);
+        if matches!(self.phase, IkePhase::Crossed(_)) {
+            self.phase = IkePhase::Alive;
         }
         for child in &children {
-            arm_child(&mut self.core.channel.timers, child, now);
+            arm_child(&mut core.channel.timers, child, now);
             ctx.ids.esp.hand_over(child.spi_in, (id, child.id));
         }
         for old in &lingering {
-            self.core
-                .channel
+            core.channel
                 .timers
                 .set(TimerKey::Child(old.child, ChildTimer::DeleteRekeyed), old.until);
             ctx.ids.esp.hand_over(old.inbound.spi, (id, old.child));
         }
-        established.children.reserve_exact(children.len());
-        established.children.extend(children);
-        established.lingering.extend(lingering);
+        self.children.reserve_exact(children.len());
+        self.children.extend(children);
+        self.lingering.extend(lingering);
         for (at, task) in tasks.into_iter().map(|task| (None, task)).chain(later(delayed)) {
             match (at, task) {
                 // The IKE SA has just been rekeyed.
                 (_, Task::RekeyIke { request, .. }) => ctx.done(request, Ok(())),
-                (None, task) => established.queue.push_back(task),
-                (Some(at), task) => established.delayed.push((at, task)),
+                (None, task) => self.queue.push_back(task),
+                (Some(at), task) => self.delayed.push((at, task)),
             }
         }
-        let next = established.delayed.iter().map(|(at, _)| *at).min();
-        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
-        self.take_whereabouts(ctx, whereabouts);
-        self.show_successor();
-        self.gather_children(ctx);
-        self.judge_crossings(ctx);
+        let next = self.delayed.iter().map(|(at, _)| *at).min();
+        core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+        self.take_whereabouts(core, ctx, whereabouts);
+        self.show_successor(core);
+        self.gather_children(core, ctx);
+        self.judge_crossings(core, ctx);
     }
 
     /// Handles that the successor is gone: takes the released children back, to end with them.
-    pub(crate) fn disown(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
-        self.inherit(ctx, estate);
-        if let State::Established(established) = &mut self.state {
-            established.phase = IkePhase::Closing;
-        }
-        self.core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+    pub(crate) fn disown(&mut self, core: &mut Core, ctx: &mut Context<'_>, estate: Inheritance) {
+        self.inherit(core, ctx, estate);
+        self.phase = IkePhase::Closing;
+        core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
     }
 }
 

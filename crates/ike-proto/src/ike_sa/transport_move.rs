@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
+use super::Core;
 use super::context::Context;
-use super::state::{IkePhase, State};
+use super::state::{Established, IkePhase};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
-use super::{Core, IkeSa};
 use crate::config::TcpUse;
 use crate::event::{Path, Transport};
 use crate::exchange::sa_init::NATT_PORT;
@@ -14,7 +14,33 @@ use crate::exchange::sa_init::NATT_PORT;
 /// The IKE port: another `remote_port` has UDP encapsulation.
 const IKE_PORT: u16 = 500;
 
-impl IkeSa {
+impl Established {
+    //= RFC 9329 §7.1
+    //# If no response is received within a
+    //# certain period of time after several retransmissions, the Initiator
+    //# ought to change its transport for this exchange from UDP to TCP and
+    //# resend the request message.  A new INFORMATIONAL exchange MUST NOT be
+    //# started in this situation.
+    /// Handles that UDP got no answer.
+    pub(super) fn fall_back(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        if core.channel.path.transport == Transport::Tcp
+            || !core.switches_transports()
+            || !matches!(self.phase, IkePhase::Alive | IkePhase::Closing)
+        {
+            return;
+        }
+        let port = core.connection.tcp_remote_port;
+        let path = Path {
+            local: SocketAddr::new(core.channel.path.local.ip(), 0),
+            remote: SocketAddr::new(core.channel.path.remote.ip(), port),
+            transport: Transport::Tcp,
+        };
+        core.channel.stream = Some(Box::new(Stream::opening()));
+        core.take_path(ctx, path);
+    }
+}
+
+impl Core {
     //= RFC 9329 §7.1
     //# When a MOBIKE-enabled Initiator changes networks, the INFORMATIONAL
     //# exchange with the UPDATE_SA_ADDRESSES notification SHOULD be
@@ -22,11 +48,11 @@ impl IkeSa {
     /// The path that replaces `path`, which has the present transport.
     pub(super) fn first_tried(&self, ctx: &Context<'_>, path: Path) -> Path {
         // A configuration with TCP from the start has a reason.
-        let falls_back = matches!(self.core.connection.enable_tcp, TcpUse::Fallback(_));
+        let falls_back = matches!(self.connection.enable_tcp, TcpUse::Fallback(_));
         if path.transport != Transport::Tcp || !falls_back || !self.switches_transports() {
             return path;
         }
-        let port = match self.core.connection.remote_port {
+        let port = match self.connection.remote_port {
             IKE_PORT => NATT_PORT,
             other => other,
         };
@@ -39,39 +65,12 @@ impl IkeSa {
 
     /// True if IKE and ESP may move to another transport together.
     pub(super) fn switches_transports(&self) -> bool {
-        self.core.channel.mobike.is_some()
-            && matches!(self.state, State::Established(_))
-            && !self.core.extensions.separate
-            && self.core.channel.separate.is_none()
+        self.channel.mobike.is_some()
+            && self.is_authenticated()
+            && !self.extensions.separate
+            && self.channel.separate.is_none()
     }
 
-    //= RFC 9329 §7.1
-    //# If no response is received within a
-    //# certain period of time after several retransmissions, the Initiator
-    //# ought to change its transport for this exchange from UDP to TCP and
-    //# resend the request message.  A new INFORMATIONAL exchange MUST NOT be
-    //# started in this situation.
-    /// Handles that UDP got no answer.
-    pub(super) fn fall_back(&mut self, ctx: &mut Context<'_>) {
-        let State::Established(established) = &self.state else { return };
-        if self.core.channel.path.transport == Transport::Tcp
-            || !self.switches_transports()
-            || !matches!(established.phase, IkePhase::Alive | IkePhase::Closing)
-        {
-            return;
-        }
-        let port = self.core.connection.tcp_remote_port;
-        let path = Path {
-            local: SocketAddr::new(self.core.channel.path.local.ip(), 0),
-            remote: SocketAddr::new(self.core.channel.path.remote.ip(), port),
-            transport: Transport::Tcp,
-        };
-        self.core.channel.stream = Some(Box::new(Stream::opening()));
-        self.core.take_path(ctx, path);
-    }
-}
-
-impl Core {
     /// Handles a path that differs from `before`: opens or closes the connection.
     pub(super) fn change_line(&mut self, ctx: &mut Context<'_>, before: Transport) {
         let Some(mobike) = &mut self.channel.mobike else { return };

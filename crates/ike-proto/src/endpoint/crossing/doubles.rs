@@ -18,10 +18,10 @@ use super::super::{Endpoint, Entry, Registry, Slot};
 use super::{Claim, Estate};
 use crate::config::{Action, Unique};
 use crate::event::{IkeSaId, Notice, Now};
-use crate::ike_sa::IkeSa;
+use crate::ike_sa::Core;
 use crate::ike_sa::crossing::doubles::{PATIENCE, THEIRS_FIRST};
 use crate::ike_sa::crossing::is_redundant;
-use crate::ike_sa::state::{IkePhase, State};
+use crate::ike_sa::state::{Established, IkePhase};
 use crate::wire::registry::IdType;
 
 /// How often an IKE SA is offered at first, and after that. SAs that are rekeyed often are seldom idle.
@@ -44,53 +44,48 @@ pub(super) struct Double {
     ask_again: Instant,
 }
 
-impl IkeSa {
+impl Established {
     /// True if this end may end it for another one with the same peer.
-    fn may_be_double(&self) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        self.core.begun_here
-            && established.phase == IkePhase::Alive
-            && self.core.connection.vips.is_empty()
-            && self.core.assigned.is_none()
-            && established.owner_id().kind != IdType::NULL
+    fn may_be_double(&self, core: &Core) -> bool {
+        core.begun_here
+            && self.phase == IkePhase::Alive
+            && core.connection.vips.is_empty()
+            && core.assigned.is_none()
+            && self.owner_id().kind != IdType::NULL
     }
 
     /// Its SPIs, and a number that IKE SAs of the same connection with the same address have in common.
-    fn claim(&self, registry: &Registry, late: bool) -> Claim {
-        let with = (&self.core.connection.name, self.core.channel.path.remote.ip().to_canonical());
-        let configured = match &self.state {
-            State::Established(established) => {
-                let mut children = established.children.iter();
-                children.all(|child| child.config.start_action == Action::Start)
-            }
-            _ => false,
-        };
-        Claim {
-            with: registry.digest(with),
-            spis: (self.core.spi_i, self.core.spi_r),
-            late,
-            configured,
-        }
+    fn claim(&self, core: &Core, registry: &Registry, late: bool) -> Claim {
+        let with = (&core.connection.name, core.channel.path.remote.ip().to_canonical());
+        let mut children = self.children.iter();
+        let configured = children.all(|child| child.config.start_action == Action::Start);
+        Claim { with: registry.digest(with), spis: (core.spi_i, core.spi_r), late, configured }
     }
 
     /// True if the IKE SA of this end that makes `claim`, and has so many children, is to end, and this one stays.
-    fn stands_in(&self, now: Now, registry: &Registry, claim: &Claim, children: usize) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        let own = self.claim(registry, false);
+    fn stands_in(
+        &self,
+        core: &Core,
+        now: Now,
+        registry: &Registry,
+        claim: &Claim,
+        children: usize,
+    ) -> bool {
+        let own = self.claim(core, registry, false);
         let redundant = is_redundant(claim.spis, own.spis);
         let there = self.carried().map_or(0, |carried| carried.len());
-        let rule = match self.core.begun_here {
+        let rule = match core.begun_here {
             // Nobody else has to choose alike.
             true => children < there || (children == there && redundant),
             false => {
-                let allowed = claim.configured && self.core.connection.unique != Unique::Never;
+                let allowed = claim.configured && core.connection.unique != Unique::Never;
                 // The claim may be older than this one.
-                let age = now.mono.saturating_duration_since(established.since);
+                let age = now.mono.saturating_duration_since(self.since);
                 let late = claim.late && age >= PATIENCE + THEIRS_FIRST;
                 allowed && age >= PATIENCE && (redundant || late)
             }
         };
-        established.phase == IkePhase::Alive && own.with == claim.with && rule
+        self.phase == IkePhase::Alive && own.with == claim.with && rule
     }
 }
 
@@ -125,7 +120,8 @@ impl Endpoint {
     /// There is another IKE SA between the identities of `ike`.
     pub(in crate::endpoint) fn on_another(&mut self, now: Now, ike: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        if sa.may_be_double() && !self.crossings.doubles.contains_key(&ike) {
+        let double = sa.established().is_some_and(|(sa, core)| sa.may_be_double(core));
+        if double && !self.crossings.doubles.contains_key(&ike) {
             let next = now.mono + PATIENCE;
             self.offer_at(ike, Double { since: now.mono, next, ask_again: next + ASK_AGAIN });
         }
@@ -158,17 +154,18 @@ impl Endpoint {
         }
         let others = self.others_of(ike);
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        if others.is_empty() || !sa.may_be_double() {
+        let established = sa.established().filter(|(sa, core)| sa.may_be_double(core));
+        let Some((sa, core)) = established.filter(|_| !others.is_empty()) else {
             // What was asked for it does not count for the next double.
             self.crossings.doubles.remove(&ike);
             return self.registry.forget_estate(ike);
-        }
+        };
         if ask_again <= now.mono {
             self.registry.forget_estate(ike);
             ask_again = now.mono + ASK_AGAIN;
         }
         if let Some(children) = sa.carried() {
-            let claim = Some(sa.claim(&self.registry, waited >= PATIENCE + THEIRS_FIRST));
+            let claim = Some(sa.claim(core, &self.registry, waited >= PATIENCE + THEIRS_FIRST));
             // The other one has to have been heard since then.
             let since = now.mono.checked_sub(SELDOM).map_or(since, |at| at.max(since + PATIENCE));
             self.registry.set_estate(ike, Estate { children, since, asked: false, claim });
@@ -188,7 +185,10 @@ impl Endpoint {
             return;
         };
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        if sa.stands_in(now, &self.registry, &claim, children.len()) {
+        let stays = sa.established().is_some_and(|(sa, core)| {
+            sa.stands_in(core, now, &self.registry, &claim, children.len())
+        });
+        if stays {
             self.on_take_over(now, ike, double);
         }
     }

@@ -106,7 +106,9 @@ impl IkeSa {
             }
         }
     }
+}
 
+impl Core {
     /// Why a secret did not prove a claim that `connection` accepts.
     pub(super) fn blame_for_secret(
         &self,
@@ -114,14 +116,14 @@ impl IkeSa {
         connection: &ConnectionConfig,
         claim: Claim<'_>,
     ) -> Blame {
-        let own = local_id(connection, &self.core);
+        let own = local_id(connection, self);
         let psk = claim.method == AuthMethod::PSK;
         if psk && peer_psk(lookup, &own, claim.id).is_none() {
             let why = format!("no pre-shared key for {own} and {}", claim.id);
             return Blame::of(Some(connection), why);
         }
         // A wrong PPK shows only in AUTH.
-        let why = match (psk, self.core.ppk.used()) {
+        let why = match (psk, self.ppk.used()) {
             (true, None) => "wrong pre-shared key",
             (true, Some(_)) => "wrong pre-shared key or PPK",
             (false, _) => "AUTH does not verify",
@@ -136,12 +138,10 @@ impl IkeSa {
         ids: (Option<IdData>, Option<IdData>),
         blame: Blame,
     ) {
-        self.core.blame(ctx, ids, blame);
+        self.blame(ctx, ids, blame);
         self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
     }
-}
 
-impl Core {
     /// Reports to the log that the peer is not believed.
     pub(crate) fn blame(
         &self,

@@ -6,9 +6,9 @@ use super::Payloads;
 use super::rounds::AuthReply;
 use crate::config::Unique;
 use crate::endpoint::folded;
+use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{InitTranscript, State};
-use crate::ike_sa::{Core, IkeSa};
+use crate::ike_sa::state::{Established, InitTranscript};
 use crate::keys::epoch::Opened;
 use crate::wire::decode_inner_payloads;
 use crate::wire::payload::IdData;
@@ -25,42 +25,46 @@ pub(crate) struct LastAnswer {
     reply: LastReply,
 }
 
-impl IkeSa {
+impl Established {
     /// True if this SA, which is established and has not answered yet, ends other IKE SAs without a Delete.
-    pub(super) fn ends_others(&self, ctx: &Context<'_>, initial_contact: bool) -> bool {
-        let State::Established(established) = &self.state else { return false };
-        let resumed = established.authenticated.resumed.is_some();
-        (self.forgets_others(initial_contact) || resumed)
+    pub(super) fn ends_others(
+        &self,
+        core: &Core,
+        ctx: &Context<'_>,
+        initial_contact: bool,
+    ) -> bool {
+        let resumed = self.authenticated.resumed.is_some();
+        (self.forgets_others(core, initial_contact) || resumed)
             && self.identities().is_some_and(|identities| ctx.registry.has_established(&identities))
     }
 
     /// True if INITIAL_CONTACT ends all other SAs of the peer.
-    pub(crate) fn forgets_others(&self, initial_contact: bool) -> bool {
-        let State::Established(established) = &self.state else { return false };
+    pub(crate) fn forgets_others(&self, core: &Core, initial_contact: bool) -> bool {
         initial_contact
-            && !self.core.initiator
-            && self.core.connection.unique != Unique::Never
+            && !core.initiator
+            && core.connection.unique != Unique::Never
             //= RFC 7619 §2.3
             //# INITIAL_CONTACT
             //# notifications MUST NOT be used to delete any other IKE SAs based on
             //# the same peer identity without additional verification
-            && established.owner_id().kind != IdType::NULL
+            && self.owner_id().kind != IdType::NULL
     }
 
     /// This end's identity and the owner's, in the form for comparisons.
     pub(crate) fn identities(&self) -> Option<(IdData, IdData)> {
-        let State::Established(established) = &self.state else { return None };
-        Some((folded(&established.local_id), folded(established.owner_id())))
+        Some((folded(&self.local_id), folded(self.owner_id())))
     }
 
     /// Answers now: the other SAs have ended.
-    pub(crate) fn answer_now(&mut self, ctx: &mut Context<'_>, answer: LastAnswer) {
+    pub(crate) fn answer_now(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        answer: LastAnswer,
+    ) {
         let LastAnswer { request, transcript, reply } = answer;
-        if !matches!(self.state, State::Established(_)) {
-            return;
-        }
         let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
-        self.answer_last(ctx, &Payloads(&payloads), &transcript, reply);
+        self.answer_last(core, ctx, &Payloads(&payloads), &transcript, reply);
     }
 }
 

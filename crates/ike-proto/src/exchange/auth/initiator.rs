@@ -103,9 +103,10 @@ impl IkeSa {
     /// Sends the request: with this end's AUTH, or without one if only the peer's rounds are left.
     pub(crate) fn send_auth_request(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
         let connection = Arc::clone(&self.core.connection);
-        let mobike = self.mobike_in_auth(ctx);
+        let mobike = self.core.mobike_in_auth(ctx, &[]);
         let token = self.core.own_token(ctx);
-        let told = if mobike.is_empty() { Vec::new() } else { self.further_addresses(ctx) };
+        let told =
+            if mobike.is_empty() { Vec::new() } else { self.core.further_addresses(ctx, &[]) };
         let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
         let Some(own) = own else { return self.core.request(ctx, ExchangeType::IKE_AUTH, &[]) };
         let first = waiting.rounds.local.is_empty();
@@ -214,10 +215,10 @@ impl IkeSa {
             Some(Err(failure)) => {
                 let (id, method) = (id.to_owned(), auth.method);
                 let claim = Claim { index, id: &id, wanted: None, method };
-                let blame = self.blame_for_secret(ctx.lookup, &connection, claim);
+                let blame = self.core.blame_for_secret(ctx.lookup, &connection, claim);
                 self.disbelieve(ctx, id.as_id(), Some(blame), failure);
             }
-            None if !self.hold(ctx, opened) => {
+            None if !self.core.hold(ctx, opened) => {
                 self.reject_responder(ctx, no_room());
             }
             None => {
@@ -405,22 +406,27 @@ impl IkeSa {
         let State::ExpectAuthResponse(waiting) = self.take_state() else { return };
         let ExpectAuthResponse { transcript, child, queue, rounds, vips, told, .. } = *waiting;
         let Some(authenticated) = rounds.finish(&self.core.connection) else { return };
-        if !self.establish(ctx, authenticated, queue) {
-            return;
+        let Some((established, core)) = self.establish(ctx, authenticated, queue) else { return };
+        core.read_mobike(&Payloads(payloads), told);
+        if let Some(to) = core.redirect_in(ctx, &Payloads(payloads)) {
+            return established.leave_for(core, ctx, to, child);
         }
-        self.core.read_mobike(&Payloads(payloads), told);
-        if let Some(to) = self.core.redirect_in(ctx, &Payloads(payloads)) {
-            return self.leave_for(ctx, to, child);
-        }
-        self.core.take_token(payloads);
-        self.take_configuration(ctx, &vips, payloads);
-        self.take_auth_lifetime(ctx.now.mono, &Payloads(payloads));
-        self.take_ticket(ctx, &Payloads(payloads), true);
-        ctx.effects.push_back(Effect::Established { ike: self.core.id, initial_contact: false });
+        core.take_token(payloads);
+        established.take_configuration(core, ctx, &vips, payloads);
+        established.take_auth_lifetime(core, ctx.now.mono, &Payloads(payloads));
+        established.take_ticket(core, ctx, &Payloads(payloads), true);
+        ctx.effects.push_back(Effect::Established { ike: core.id, initial_contact: false });
         if let Some(offer) = child {
-            self.finish_offer(ctx, offer, payloads, (&transcript.ni, &transcript.nr), (&[], None));
+            established.finish_offer(
+                core,
+                ctx,
+                offer,
+                payloads,
+                (&transcript.ni, &transcript.nr),
+                (&[], None),
+            );
         }
-        self.on_network_meanwhile(ctx);
+        established.on_network_meanwhile(core, ctx);
     }
 
     /// As [`reject_responder`](Self::reject_responder), with a report to the log. Without a `blame` the failure

@@ -56,31 +56,27 @@ impl IkeSa {
         verdict
     }
 
-    /// Establishes the SA: both ends are authenticated. False if a round is missing.
+    /// Establishes the SA: both ends are authenticated. `None` if a round is missing.
     fn establish(
         &mut self,
         ctx: &mut Context<'_>,
         mut authenticated: Authenticated,
         queue: VecDeque<Task>,
-    ) -> bool {
+    ) -> Option<(&mut Established, &mut Core)> {
         if self.core.connection.session_resumption && !self.core.extensions.client {
             let ppk = self.core.ppk.used();
             let Authenticated { local, remote, .. } = &authenticated;
             let used = Used { local, remote, ppk };
             authenticated.secrets = fits::print(ctx, self.core.channel.session.prf, used);
         }
-        let (Some(local), Some(remote)) =
-            (authenticated.local.first(), authenticated.remote.first())
-        else {
-            return false;
-        };
+        let (local, remote) = (authenticated.local.first()?, authenticated.remote.first()?);
         //= RFC 7619 §2.2
         //# The content of the Identification
         //# payload MUST NOT be used for any trust and policy checking in
         //# IKE_AUTH exchange when NULL authentication is employed
         let remote_id =
             if remote.method == AuthMethod::NULL { null_id() } else { remote.id.clone() };
-        self.state = State::Established(Box::new(Established {
+        let established = Established {
             local_id: local.id.clone(),
             remote_id,
             authenticated: Arc::new(authenticated),
@@ -98,21 +94,23 @@ impl IkeSa {
             full: Vec::new(),
             soft_at: None,
             renewing: false,
-        }));
-        let asker = match self.core.initiator {
-            true => self.core.asker(None),
+        };
+        self.core.set_authenticated(ctx, established.owner_id());
+        self.state = State::Established(Box::new(established));
+        let (established, core) = self.established_mut()?;
+        let asker = match core.initiator {
+            true => core.asker(None),
             false => Asker::Peer,
         };
-        self.core.channel.session.wipe_all_but_d();
-        self.core.if_ids = ctx.if_ids(&self.core.connection, asker);
-        self.core.follows_auth =
-            self.core.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1));
-        self.core.let_go(ctx);
-        self.core.arm_lifetimes(ctx);
-        self.keep_reauth_time();
-        ctx.event(Event::IkeUp(self.core.id));
-        self.core.audit_ppk(ctx);
-        true
+        core.channel.session.wipe_all_but_d();
+        core.if_ids = ctx.if_ids(&core.connection, asker);
+        core.follows_auth = core.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1));
+        core.let_go(ctx);
+        core.arm_lifetimes(ctx);
+        established.keep_reauth_time(core);
+        ctx.event(Event::IkeUp(core.id));
+        core.audit_ppk(ctx);
+        Some((established, core))
     }
 }
 

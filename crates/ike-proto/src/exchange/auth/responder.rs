@@ -21,13 +21,12 @@ use crate::exchange::ppk::auth::{AuthData, PpkChoice};
 use crate::exchange::redirect::gateway_data;
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
-use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{
-    AwaitSignature, AwaitVerdict, ExpectAuthRequest, InitTranscript, Reply, State,
+    AwaitSignature, AwaitVerdict, Established, ExpectAuthRequest, InitTranscript, Reply, State,
 };
-use crate::ike_sa::{IkeSa, notify};
+use crate::ike_sa::{Core, IkeSa, notify};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{PeerAuthenticated, padded, verify_by};
 use crate::question::{Answer, PeerKey, Question};
@@ -46,6 +45,94 @@ enum Plan {
     Judge(Judging),
     /// The initiator is to be authenticated by EAP, for the first of these. The result may select another one.
     Eap(VecDeque<Arc<ConnectionConfig>>),
+}
+
+impl Established {
+    /// Ends IKE_AUTH: reports the peer's addresses, makes the first child, and answers the request.
+    pub(super) fn answer_last(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        parsed: &Payloads<'_, '_>,
+        transcript: &InitTranscript,
+        reply: LastReply,
+    ) {
+        core.tell_assigned(ctx);
+        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
+        if self.answer_first_child(core, ctx, parsed, transcript, reply) {
+            ctx.effects.push_back(Effect::Established { ike: core.id, initial_contact });
+        }
+    }
+
+    /// Makes the first child, and answers. False if the SA has ended.
+    fn answer_first_child(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        parsed: &Payloads<'_, '_>,
+        transcript: &InitTranscript,
+        (auth, ppk, unconfigured): LastReply,
+    ) -> bool {
+        let child = match (parsed.sa(), unconfigured) {
+            (Ok(_), Some(kind)) => Some(Err(kind.into())),
+            (Ok(None), None) => None,
+            (Ok(Some(_)), None) if core.connection.childless == Childless::Force => {
+                Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
+            }
+            (Ok(Some(_)), None) => {
+                let request = ChildRequest { rekeys: None, with_ke: false };
+                // There is no key exchange in IKE_AUTH (RFC 7296 §1.2).
+                Some(self.answer_child(core, ctx, parsed, &request, None).map_err(Halt::refusal))
+            }
+            (Err(refusal), _) => {
+                core.refuse(ctx, refusal);
+                return false;
+            }
+        };
+        let token = core.own_token(ctx);
+        let mut auth =
+            AuthReply { notifies: core.mobike_in_auth(ctx, &self.children), token, ..auth };
+        auth.notifies.extend(self.own_auth_lifetime(core, ctx.now.mono));
+        auth.notifies.extend(self.answer_ticket_request(core, ctx, parsed));
+        let mut payloads = auth.payloads();
+        payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+        match child {
+            None => core.respond(ctx, &payloads),
+            // RFC 7296 §2.21.2: this error is fatal at both ends, so there is no AUTH beside it.
+            Some(Err(refusal)) if refusal.ends_sa() => {
+                core.refuse(ctx, refusal);
+                return false;
+            }
+            Some(Err(refusal)) => {
+                payloads.push(refusal.payload());
+                core.respond(ctx, &payloads);
+                core.child_failed(ctx, "", refusal.into());
+            }
+            Some(Ok(answered)) => {
+                drop(payloads);
+                let child = &answered.child;
+                let reply = Reply {
+                    auth: Some(auth),
+                    proposal: Some(child.selected.to_wire(Spi::Esp(child.spi_in))),
+                    ke: None,
+                    nonce: None,
+                    ts_i: child.remote_ts.clone(),
+                    ts_r: child.local_ts.clone(),
+                    notifies: answer_notifies(child),
+                    ppk,
+                };
+                let nonces = (&*transcript.ni, &*transcript.nr);
+                match self.keyed(core, ctx, answered.child, &[], nonces, None) {
+                    Ok(ready) => self.install_then_respond(core, ctx, ready, reply),
+                    Err(refusal) => {
+                        core.refuse(ctx, refusal);
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
 }
 
 impl IkeSa {
@@ -70,17 +157,17 @@ impl IkeSa {
             // The peer has completed its rounds. Now it is this end's turn (RFC 4739 §2.5).
             return match (parsed.id_i(), parsed.auth()) {
                 (Ok(None), Ok(None)) => self.next_auth_response(ctx),
-                _ => self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into()),
+                _ => self.core.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into()),
             };
         }
         match self.plan(ctx.config, ctx.lookup, &parsed) {
-            Err(Unbelieved::Malformed(refusal)) => self.refuse(ctx, refusal),
-            Err(Unbelieved::Peer(blame)) => self.refuse_peer(ctx, ids(&parsed), blame),
+            Err(Unbelieved::Malformed(refusal)) => self.core.refuse(ctx, refusal),
+            Err(Unbelieved::Peer(blame)) => self.core.refuse_peer(ctx, ids(&parsed), blame),
             Ok(Plan::Proven(connection, used, evidence)) => {
                 self.initiator_proven(ctx, &connection, (used, evidence), payloads, opened);
             }
             Ok(Plan::Eap(candidates)) => self.begin_eap(ctx, candidates, payloads, opened),
-            Ok(Plan::Judge(_)) if !self.hold(ctx, opened) => {
+            Ok(Plan::Judge(_)) if !self.core.hold(ctx, opened) => {
                 // A request that could not be examined gets no verdict.
                 self.close(ctx, no_room());
             }
@@ -176,7 +263,7 @@ impl IkeSa {
                 Ok(Plan::Proven(connection, used(remote_id, method), evidence))
             }
             (None, Some(connection), None) => {
-                Err(Unbelieved::Peer(self.blame_for_secret(lookup, &connection, claim)))
+                Err(Unbelieved::Peer(self.core.blame_for_secret(lookup, &connection, claim)))
             }
             (None, None, _) => Err(Refusal::new(NotifyType::AUTHENTICATION_FAILED).into()),
         }
@@ -236,7 +323,7 @@ impl IkeSa {
         drop(payloads);
         let Some(asked) = asked else {
             self.state = State::ExpectAuthRequest(Box::new(waiting));
-            return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
+            return self.core.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
         };
         let ticket = self.core.ask(ctx, Question::Judge(asked));
         let asked = AwaitVerdict { ticket, waiting, message, judging };
@@ -262,7 +349,7 @@ impl IkeSa {
                 let asked = Core::peer_credentials(&connection, index, id, &payloads);
                 let Some(asked) = asked else {
                     self.state = State::ExpectAuthRequest(Box::new(waiting));
-                    return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
+                    return self.core.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
                 };
                 let ticket = self.core.ask(ctx, Question::Revocation(asked));
                 judging.proven = Some((key, used, evidence));
@@ -283,7 +370,7 @@ impl IkeSa {
                     _ => Blame::of(connection.as_deref(), "the signature does not verify"),
                 });
                 self.core.blame(ctx, ids(&Payloads(&payloads)), blame);
-                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), reason);
+                self.core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), reason);
             }
         }
     }
@@ -309,7 +396,7 @@ impl IkeSa {
         if connection.local.len() > 1 && silent {
             let why = "the peer does not announce MULTIPLE_AUTH_SUPPORTED".to_owned();
             let refusal = NotifyType::AUTHENTICATION_FAILED.into();
-            return self.refuse_because(ctx, &refusal, Failure::Credentials(why));
+            return self.core.refuse_because(ctx, &refusal, Failure::Credentials(why));
         }
         self.next_auth_response(ctx);
     }
@@ -322,7 +409,7 @@ impl IkeSa {
                 self.core.respond(ctx, &[]);
                 self.close(ctx, Failure::Peer(kind));
             }
-            None => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+            None => self.core.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
         }
     }
 
@@ -336,7 +423,7 @@ impl IkeSa {
         let Some(round) = connection.local.get(index) else { return self.answer_auth(ctx, None) };
         if round.auth == AuthConfig::Eap && waiting.eap.is_none() {
             let why = Failure::Config("EAP is for initiators, or for both ends".to_owned());
-            return self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), why);
+            return self.core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), why);
         }
         let id = if index == 0 {
             local_id(&connection, &self.core)
@@ -350,7 +437,7 @@ impl IkeSa {
         let covered = (self.core.own_covered(&waiting.transcript, &id), None);
         match self.own_turn(round, id, psk, &waiting.announced, covered) {
             Err(failure) => {
-                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
+                self.core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
             }
             Ok(OwnTurn::Ready(own)) => self.answer_auth(ctx, Some(own)),
             Ok(OwnTurn::Sign(round, request)) => {
@@ -371,7 +458,7 @@ impl IkeSa {
         match own {
             Ok(own) => self.answer_auth(ctx, Some(own)),
             Err(failure) => {
-                self.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
+                self.core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
             }
         }
     }
@@ -422,127 +509,44 @@ impl IkeSa {
             //# notification, and it SHOULD reply with an INVALID_SYNTAX Notify
             //# payload if the client sends an IKE_AUTH request that is modified as
             //# described in Section 5.
-            return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
+            return self.core.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
         }
         if !self.core.read_mobike(&parsed, Vec::new()) {
-            return self.refuse(ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
+            return self.core.refuse(ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
         }
         let State::ExpectAuthRequest(waiting) = self.take_state() else { return };
         let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
         let ExpectAuthRequest { transcript, rounds, .. } = *waiting;
         let Some(authenticated) = rounds.finish(&self.core.connection) else { return };
         let lifetime = authenticated.lifetime();
-        if !self.establish(ctx, authenticated, VecDeque::new()) {
+        let Some((established, core)) = self.establish(ctx, authenticated, VecDeque::new()) else {
             return;
-        }
+        };
         if let Some(lifetime) = lifetime {
-            self.core.limit_authentication(ctx.now.mono, lifetime);
+            core.limit_authentication(ctx.now.mono, lifetime);
         }
-        let elsewhere = self.core.redirect_target(ctx);
+        let elsewhere = core.redirect_target(ctx);
         if let Some(to) = elsewhere {
             // A client that is redirected gets no address and no other attribute.
             let mut auth = AuthReply { config: None, ..auth };
-            self.core.give_back_assigned(ctx);
+            core.give_back_assigned(ctx);
             auth.notifies.push((NotifyType::REDIRECT, gateway_data(to, &[])));
             if parsed.notify(NotifyType::TICKET_REQUEST).is_some() {
                 auth.notifies.push((NotifyType::TICKET_NACK, Vec::new()));
             }
             let mut payloads = auth.payloads();
             payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-            self.core.respond(ctx, &payloads);
-            self.let_leave(ctx);
+            core.respond(ctx, &payloads);
+            established.let_leave(core, ctx);
             return;
         }
-        self.core.take_token(&payloads);
+        core.take_token(&payloads);
         let reply = (auth, ppk, unconfigured);
-        if self.ends_others(ctx, initial_contact) {
+        if established.ends_others(core, ctx, initial_contact) {
             drop(payloads);
-            return self.core.answer_after_others(ctx, request, transcript, reply);
+            return core.answer_after_others(ctx, request, transcript, reply);
         }
-        self.answer_last(ctx, &parsed, &transcript, reply);
-    }
-
-    /// Ends IKE_AUTH: reports the peer's addresses, makes the first child, and answers the request.
-    pub(super) fn answer_last(
-        &mut self,
-        ctx: &mut Context<'_>,
-        parsed: &Payloads<'_, '_>,
-        transcript: &InitTranscript,
-        reply: LastReply,
-    ) {
-        self.core.tell_assigned(ctx);
-        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
-        if self.answer_first_child(ctx, parsed, transcript, reply) {
-            ctx.effects.push_back(Effect::Established { ike: self.core.id, initial_contact });
-        }
-    }
-
-    /// Makes the first child, and answers. False if the SA has ended.
-    fn answer_first_child(
-        &mut self,
-        ctx: &mut Context<'_>,
-        parsed: &Payloads<'_, '_>,
-        transcript: &InitTranscript,
-        (auth, ppk, unconfigured): LastReply,
-    ) -> bool {
-        let child = match (parsed.sa(), unconfigured) {
-            (Ok(_), Some(kind)) => Some(Err(kind.into())),
-            (Ok(None), None) => None,
-            (Ok(Some(_)), None) if self.core.connection.childless == Childless::Force => {
-                Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
-            }
-            (Ok(Some(_)), None) => {
-                let request = ChildRequest { rekeys: None, with_ke: false };
-                // There is no key exchange in IKE_AUTH (RFC 7296 §1.2).
-                Some(self.answer_child(ctx, parsed, &request, None).map_err(Halt::refusal))
-            }
-            (Err(refusal), _) => {
-                self.refuse(ctx, refusal);
-                return false;
-            }
-        };
-        let token = self.core.own_token(ctx);
-        let mut auth = AuthReply { notifies: self.mobike_in_auth(ctx), token, ..auth };
-        auth.notifies.extend(self.own_auth_lifetime(ctx.now.mono));
-        auth.notifies.extend(self.answer_ticket_request(ctx, parsed));
-        let mut payloads = auth.payloads();
-        payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-        match child {
-            None => self.core.respond(ctx, &payloads),
-            // RFC 7296 §2.21.2: this error is fatal at both ends, so there is no AUTH beside it.
-            Some(Err(refusal)) if refusal.ends_sa() => {
-                self.refuse(ctx, refusal);
-                return false;
-            }
-            Some(Err(refusal)) => {
-                payloads.push(refusal.payload());
-                self.core.respond(ctx, &payloads);
-                self.core.child_failed(ctx, "", refusal.into());
-            }
-            Some(Ok(answered)) => {
-                drop(payloads);
-                let child = &answered.child;
-                let reply = Reply {
-                    auth: Some(auth),
-                    proposal: Some(child.selected.to_wire(Spi::Esp(child.spi_in))),
-                    ke: None,
-                    nonce: None,
-                    ts_i: child.remote_ts.clone(),
-                    ts_r: child.local_ts.clone(),
-                    notifies: answer_notifies(child),
-                    ppk,
-                };
-                let nonces = (&*transcript.ni, &*transcript.nr);
-                match self.keyed(ctx, answered.child, &[], nonces, None) {
-                    Ok(ready) => self.install_then_respond(ctx, ready, reply),
-                    Err(refusal) => {
-                        self.refuse(ctx, refusal);
-                        return false;
-                    }
-                }
-            }
-        }
-        true
+        established.answer_last(core, ctx, &parsed, &transcript, reply);
     }
 }
 

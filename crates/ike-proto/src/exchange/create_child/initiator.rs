@@ -12,68 +12,69 @@ use crate::exchange::ppk::MixedPpk;
 use crate::exchange::ppk::create_child::NO_KEY;
 use crate::exchange::resource::Join;
 use crate::exchange::{Payloads, Refusal};
+use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, AfterRekey, Meanwhile, Nonces, RekeyResponse};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ChildOffer, Initiated, Retry, State, Task};
-use crate::ike_sa::{Core, IkeSa};
+use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, Task};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
 /// How many TEMPORARY_FAILURE responses are accepted before they count as a refusal.
 const MAX_TEMPORARY_FAILURES: u8 = 10;
 
-impl IkeSa {
+impl Established {
     /// Sends a request to rekey `child`. `false` if there is nothing to rekey.
     pub(crate) fn send_rekey_child(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         child: ChildSaId,
         request: Option<crate::event::RequestId>,
         retry: Retry,
     ) -> bool {
-        let (id, path) = (self.core.id, self.core.channel.path);
-        let State::Established(established) = &self.state else { return false };
-        let old = established
-            .children
-            .iter()
-            .find(|old| old.id == child && old.phase == Phase::Installed);
+        let (id, path) = (core.id, core.channel.path);
+        let old = self.children.iter().find(|old| old.id == child && old.phase == Phase::Installed);
         let Some(old) = old else { return false };
         let spec = OfferSpec {
             config: &old.config,
             rekeys: Some(old),
             joins: None,
-            dynamic: self.core.dynamic(),
+            dynamic: core.dynamic(),
             // RFC 7296 §2.9.2: no selectors of a packet here.
             packet: None,
-            ike_method: Some(self.core.channel.session.selected.ke),
+            ike_method: Some(core.channel.session.selected.ke),
             ordinal: old.ordinal,
             request,
             retry,
         };
         let name = old.config.name.clone();
         match offer(ctx, id, path, &spec) {
-            Ok(offer) => self.send_offer(ctx, offer),
+            Ok(offer) => self.send_offer(core, ctx, offer),
             Err(NoOffer::Ask(exchange)) => {
-                self.prepare(ctx, exchange, Task::RekeyChild { child, request, retry });
+                self.prepare(core, ctx, exchange, Task::RekeyChild { child, request, retry });
             }
             Err(NoOffer::Failed(failure)) => {
                 ctx.done(request, Err(failure.clone()));
-                self.core.child_failed(ctx, &name, failure);
-                self.rearm_rekey(ctx, child);
+                core.child_failed(ctx, &name, failure);
+                self.rearm_rekey(core, ctx, child);
             }
         }
         true
     }
 
     /// Sends the request for a child.
-    pub(crate) fn send_offer(&mut self, ctx: &mut Context<'_>, mut offer: Box<ChildOffer>) {
-        offer.ppks = self.core.ppks_for_create_child(ctx.config, &offer.nonce);
-        if self.core.lacks_required_ppk(&offer.ppks) {
-            return self.refuse_ppk(ctx, OurOffer::Child(offer), &[], NO_KEY, true);
+    pub(crate) fn send_offer(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        mut offer: Box<ChildOffer>,
+    ) {
+        offer.ppks = core.ppks_for_create_child(ctx.config, &offer.nonce);
+        if core.lacks_required_ppk(&offer.ppks) {
+            return self.refuse_ppk(core, ctx, OurOffer::Child(offer), &[], NO_KEY, true);
         }
-        let State::Established(established) = &self.state else { return };
         let old_spi = offer.rekeys.and_then(|id| {
-            established.children.iter().find(|child| child.id == id).map(|child| child.spi_in)
+            self.children.iter().find(|child| child.id == id).map(|child| child.spi_in)
         });
         let mut payloads = Vec::with_capacity(8);
         if let Some(spi) = old_spi {
@@ -81,16 +82,15 @@ impl IkeSa {
             payloads.push(Payload::Notify(Notify::esp(NotifyType::REKEY_SA, spi)));
         }
         payloads.extend(offer.payloads(true));
-        self.core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+        core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
         drop(payloads);
-        if let State::Established(established) = &mut self.state {
-            established.ours = Some(Initiated::Child(offer));
-        }
+        self.ours = Some(Initiated::Child(offer));
     }
 
     /// Handles the CREATE_CHILD_SA response to `offer`.
     pub(crate) fn on_child_response(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         offer: Box<ChildOffer>,
         payloads: &[Payload<'_>],
@@ -98,15 +98,23 @@ impl IkeSa {
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
-            return self.on_child_error(ctx, *offer, error);
+            return self.on_child_error(core, ctx, *offer, error);
         }
         let Ok(Some(nr)) = parsed.nonce() else {
-            return self.discard_offer(ctx, *offer, payloads, NotifyType::INVALID_SYNTAX.into());
+            return self.discard_offer(
+                core,
+                ctx,
+                *offer,
+                payloads,
+                NotifyType::INVALID_SYNTAX.into(),
+            );
         };
         let (ni, nr) = (offer.nonce.clone(), nr.to_vec());
-        match self.core.ppk_taken(&offer.ppks, &parsed) {
-            Ok(ppk) => self.finish_offer(ctx, offer, payloads, (&ni, &nr), (additional, ppk)),
-            Err(reason) => self.refuse_ppk(ctx, OurOffer::Child(offer), payloads, reason, false),
+        match core.ppk_taken(&offer.ppks, &parsed) {
+            Ok(ppk) => self.finish_offer(core, ctx, offer, payloads, (&ni, &nr), (additional, ppk)),
+            Err(reason) => {
+                self.refuse_ppk(core, ctx, OurOffer::Child(offer), payloads, reason, false)
+            }
         }
     }
 
@@ -114,6 +122,7 @@ impl IkeSa {
     /// child.
     pub(crate) fn finish_offer(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         offer: Box<ChildOffer>,
         payloads: &[Payload<'_>],
@@ -122,25 +131,27 @@ impl IkeSa {
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
-            return self.on_child_error(ctx, *offer, error);
+            return self.on_child_error(core, ctx, *offer, error);
         }
-        let ready = match self.complete_child(ctx, &offer, &parsed, nonces, additional, ppk) {
+        let ready = match self.complete_child(core, ctx, &offer, &parsed, nonces, (additional, ppk))
+        {
             Ok(ready) => ready,
-            Err(refusal) => return self.discard_offer(ctx, *offer, payloads, refusal),
+            Err(refusal) => return self.discard_offer(core, ctx, *offer, payloads, refusal),
         };
         if offer.rekeys.is_some() {
-            self.finish_rekey(ctx, *offer, ready, nonces);
+            self.finish_rekey(core, ctx, *offer, ready, nonces);
         } else if offer.deleted.contains(&ready.child.spi_out) {
             ctx.ids.esp.remove(&offer.spi_in);
             ctx.done(offer.request, Err(Failure::DeletedByPeer));
-            self.core.child_failed(ctx, &offer.config.name, Failure::DeletedByPeer);
+            core.child_failed(ctx, &offer.config.name, Failure::DeletedByPeer);
         } else {
-            self.install(ctx, ready, offer.request);
+            self.install(core, ctx, ready, offer.request);
         }
     }
 
     fn finish_rekey(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         offer: ChildOffer,
         ready: ReadyChild,
@@ -149,13 +160,12 @@ impl IkeSa {
         let created = RekeyResponse::Created(Nonces { i, r });
         match collision::after_rekey(created, self.meanwhile(&offer, Some(ready.child.spi_out))) {
             AfterRekey::DeleteNew => {
-                self.watch_child(ctx, &offer);
+                self.watch_child(core, ctx, &offer);
                 let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
                 if !ctx.ids.claim(outbound, spi_in) {
                     ctx.ids.esp.remove(&spi_in);
                     ctx.done(offer.request, Ok(()));
-                    let State::Established(established) = &mut self.state else { return };
-                    return established.queue.push_front(Task::DeleteSpi(spi_in));
+                    return self.queue.push_front(Task::DeleteSpi(spi_in));
                 }
                 // The peer keeps its own child. Ours still decrypts until it is deleted.
                 let (mut child, batch) =
@@ -165,10 +175,9 @@ impl IkeSa {
                 child.replaces = None;
                 let id = child.id;
                 ctx.data_plane(batch);
-                let State::Established(established) = &mut self.state else { return };
-                established.children.reserve_exact(1);
-                established.children.push(child);
-                established.queue.push_front(Task::DeleteChild {
+                self.children.reserve_exact(1);
+                self.children.push(child);
+                self.queue.push_front(Task::DeleteChild {
                     child: id,
                     reason: Failure::Replaced,
                     request: None,
@@ -178,38 +187,35 @@ impl IkeSa {
             AfterRekey::DeleteOldOnly => {
                 ctx.ids.esp.remove(&offer.spi_in);
                 ctx.done(offer.request, Err(Failure::DeletedByPeer));
-                if let (Some(child), State::Established(established)) =
-                    (offer.rekeys, &mut self.state)
-                {
+                if let Some(child) = offer.rekeys {
                     let reason = Failure::DeletedByPeer;
                     let task = Task::DeleteChild { child, reason, request: None };
-                    established.queue.push_front(task);
+                    self.queue.push_front(task);
                 }
             }
             // The peer has deleted what lost against its own child.
             AfterRekey::Done => {
-                self.watch_child(ctx, &offer);
+                self.watch_child(core, ctx, &offer);
                 ctx.ids.esp.remove(&offer.spi_in);
                 ctx.done(offer.request, Ok(()));
             }
             _ => {
                 // The peer does not continue a rekey that has lost either.
-                self.drop_chains(ctx, |chain| {
+                self.drop_chains(core, ctx, |chain| {
                     chain.child().is_some_and(|new| new.replaces == offer.rekeys)
                 });
                 let crossed = offer.crossed.as_ref().and_then(|crossed| crossed.child);
-                if let (Some(crossed), State::Established(established)) = (crossed, &mut self.state)
-                    && let Some(theirs) =
-                        established.children.iter_mut().find(|child| child.id == crossed)
+                if let Some(crossed) = crossed
+                    && let Some(theirs) = self.children.iter_mut().find(|child| child.id == crossed)
                 {
                     // It is redundant, and the peer deletes it.
                     theirs.phase = Phase::Rekeyed;
                     // Unless a packet has come by it already.
                     theirs.half_closed |= theirs.pending_out.take().is_some();
                     theirs.replaces = None;
-                    self.core.channel.timers.clear_child(crossed);
+                    core.channel.timers.clear_child(crossed);
                 }
-                self.install(ctx, ready, offer.request);
+                self.install(core, ctx, ready, offer.request);
             }
         }
     }
@@ -230,8 +236,7 @@ impl IkeSa {
         if let Some(theirs) = theirs {
             return Meanwhile::RekeyedByPeer(theirs);
         }
-        let State::Established(established) = &self.state else { return Meanwhile::Nothing };
-        let lives = |id| established.children.iter().any(|child| child.id == id);
+        let lives = |id| self.children.iter().any(|child| child.id == id);
         match offer.rekeys {
             Some(old) if !lives(old) => Meanwhile::OldDeleted,
             _ => Meanwhile::Nothing,
@@ -241,6 +246,7 @@ impl IkeSa {
     /// Installs a child that this end has requested.
     fn install(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         ready: ReadyChild,
         request: Option<crate::event::RequestId>,
@@ -248,27 +254,26 @@ impl IkeSa {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
         if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
-            let State::Established(established) = &mut self.state else { return };
-            established.queue.push_front(Task::DeleteSpi(spi_in));
+            self.queue.push_front(Task::DeleteSpi(spi_in));
             ctx.done(request, Err(taken()));
-            self.core.child_failed(ctx, &ready.child.config.name, taken());
+            core.child_failed(ctx, &ready.child.config.name, taken());
             if let Some(old) = ready.child.replaces {
-                self.rearm_rekey(ctx, old);
+                self.rearm_rekey(core, ctx, old);
             }
             return;
         }
-        let State::Established(established) = &mut self.state else { return };
-        let routed = established.take_route(&ready.child);
+        let routed = self.take_route(&ready.child);
         let (child, batch) = ready.install_all(true, routed, ctx.config.retransmission.longest());
         let ticket = ctx.data_plane(batch);
-        established.installing.push((ticket, child.id, request));
-        established.children.reserve_exact(1);
-        established.children.push(child);
+        self.installing.push((ticket, child.id, request));
+        self.children.reserve_exact(1);
+        self.children.push(child);
     }
 
     /// Handles a response that cannot be used, although the peer has an SA now: deletes that SA.
     fn discard_offer(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         offer: ChildOffer,
         payloads: &[Payload<'_>],
@@ -276,22 +281,23 @@ impl IkeSa {
     ) {
         ctx.ids.esp.remove(&offer.spi_in);
         let peer_has_one = matches!(Payloads(payloads).sa(), Ok(Some(_)));
-        if peer_has_one && let State::Established(established) = &mut self.state {
-            established.queue.push_front(Task::DeleteSpi(offer.spi_in));
+        if peer_has_one {
+            self.queue.push_front(Task::DeleteSpi(offer.spi_in));
         }
         // The next packet would get the same answer.
         if let Some(join) = offer.join {
             self.note_full(join.policy);
         }
         ctx.done(offer.request, Err(refusal.clone().into()));
-        self.core.child_failed(ctx, &offer.config.name, refusal.into());
+        core.child_failed(ctx, &offer.config.name, refusal.into());
         if let Some(old) = offer.rekeys {
-            self.rearm_rekey(ctx, old);
+            self.rearm_rekey(core, ctx, old);
         }
     }
 
     pub(crate) fn on_child_error(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         offer: ChildOffer,
         error: &Notify<'_>,
@@ -299,12 +305,10 @@ impl IkeSa {
         ctx.ids.esp.remove(&offer.spi_in);
         // A rekey of the peer that crossed this one has done the work.
         if offer.crossed.is_none()
-            && let Some(method) = self.core.other_method(ctx, &offer, error)
+            && let Some(method) = core.other_method(ctx, &offer, error)
         {
             let retry = Retry { method: Some(method), ..offer.retry };
-            if let State::Established(established) = &mut self.state {
-                established.queue.push_front(task_of(offer, retry));
-            }
+            self.queue.push_front(task_of(offer, retry));
             return;
         }
         //= RFC 7296 §2.9
@@ -315,9 +319,7 @@ impl IkeSa {
             && !offer.retry.single_pair
         {
             let retry = Retry { single_pair: true, ..offer.retry };
-            if let State::Established(established) = &mut self.state {
-                established.queue.push_front(task_of(offer, retry));
-            }
+            self.queue.push_front(task_of(offer, retry));
             return;
         }
         //= RFC 9611 §1
@@ -347,22 +349,21 @@ impl IkeSa {
             AfterRekey::RetryLater if offer.retry.temporary_failures < MAX_TEMPORARY_FAILURES => {
                 let temporary_failures = offer.retry.temporary_failures + 1;
                 let retry = Retry { temporary_failures, ..offer.retry };
-                self.retry_later(ctx, task_of(offer, retry));
+                self.retry_later(core, ctx, task_of(offer, retry));
             }
             AfterRekey::Done => {
-                self.watch_child(ctx, &offer);
+                self.watch_child(core, ctx, &offer);
                 ctx.done(offer.request, Ok(()));
             }
             AfterRekey::CreateAnew => {
                 if let Some(old) = offer.rekeys {
-                    self.drop_child(ctx, old, &failure);
+                    self.drop_child(core, ctx, old, &failure);
                 }
-                let State::Established(established) = &mut self.state else { return };
                 let policy = offer.policy;
                 // If no other child is left, a first one is made.
-                let others = established.sharing(policy).next().is_some();
+                let others = self.sharing(policy).next().is_some();
                 let cpu = offer.heritage.and_then(|heritage| heritage.cpu).filter(|_| others);
-                established.queue.push_back(Task::CreateChild {
+                self.queue.push_back(Task::CreateChild {
                     config: offer.config,
                     packet: None,
                     request: offer.request,
@@ -372,9 +373,9 @@ impl IkeSa {
             }
             _ => {
                 ctx.done(offer.request, Err(failure.clone()));
-                self.core.child_failed(ctx, &offer.config.name, failure);
+                core.child_failed(ctx, &offer.config.name, failure);
                 if let Some(old) = offer.rekeys {
-                    self.rearm_rekey(ctx, old);
+                    self.rearm_rekey(core, ctx, old);
                 }
             }
         }

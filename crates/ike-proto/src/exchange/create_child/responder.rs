@@ -11,10 +11,10 @@ use crate::exchange::{Payloads, mode, required, resource, tfc};
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, Answer, ChildActivity};
 use crate::ike_sa::context::Context;
+use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
-use crate::ike_sa::state::{CrossedChild, Initiated, Reply, Responding, State};
+use crate::ike_sa::state::{CrossedChild, Established, Initiated, Reply, Responding};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
-use crate::ike_sa::{IkeSa, notify};
 use crate::keys::epoch::Opened;
 use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
 use crate::wire::registry::ExchangeType;
@@ -23,9 +23,10 @@ use crate::wire::registry::{NotifyType, ProtocolId};
 /// Children that a peer may make on one IKE SA, those included that still decrypt after a rekey.
 const MAX_CHILDREN: usize = 500;
 
-impl IkeSa {
+impl Established {
     pub(crate) fn on_create_child_request(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
@@ -33,40 +34,40 @@ impl IkeSa {
         let parsed = Payloads(payloads);
         let for_ike = match parsed.sa() {
             Ok(Some(sa)) => sa.proposals.iter().any(|p| p.protocol == ProtocolId::IKE),
-            Ok(None) => return self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
-            Err(refusal) => return self.refuse(ctx, refusal),
+            Ok(None) => return core.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+            Err(refusal) => return core.refuse(ctx, refusal),
         };
         let rekeys_child = !for_ike && parsed.notify(NotifyType::REKEY_SA).is_some();
         if !rekeys_child && self.is_leaving() {
-            return self.refuse(ctx, NotifyType::NO_ADDITIONAL_SAS.into());
+            return core.refuse(ctx, NotifyType::NO_ADDITIONAL_SAS.into());
         }
         let result = if for_ike {
-            self.answer_rekey_ike(ctx, &parsed)
+            self.answer_rekey_ike(core, ctx, &parsed)
         } else {
-            self.answer_create_child(ctx, &parsed)
+            self.answer_create_child(core, ctx, &parsed)
         };
         match result {
             Ok(()) => {}
-            Err(Halt::Refuse(refusal)) => self.refuse(ctx, refusal),
+            Err(Halt::Refuse(refusal)) => core.refuse(ctx, refusal),
             Err(Halt::Ask(exchange)) => {
                 let what = What::Request(ExchangeType::CREATE_CHILD_SA, opened.clone());
-                self.put_off(ctx, exchange, what);
+                core.put_off(ctx, exchange, what);
             }
         }
     }
 
     fn answer_create_child(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
-        let State::Established(established) = &self.state else { return Ok(()) };
-        if self.core.is_held() {
+        if core.is_held() {
             // A child goes to no address that the peer has not proven (RFC 4555 §3.7).
             return Err(NotifyType::TEMPORARY_FAILURE.into());
         }
         let ni = *required(payloads.nonce()?)?;
-        let ike = established.ike_activity();
+        let ike = self.ike_activity();
         let rekeys = payloads.notify(NotifyType::REKEY_SA);
         if rekeys.is_some_and(|notify| !names_child(notify)) {
             return Err(NotifyType::INVALID_SYNTAX.into());
@@ -74,14 +75,14 @@ impl IkeSa {
         let (answer, old) = match rekeys {
             None => (collision::on_create_child_request(ike), None),
             Some(notify) => {
-                let old = established.children.iter().find(|child| {
+                let old = self.children.iter().find(|child| {
                     notify.protocol == ProtocolId::ESP && notify.spi == Spi::Esp(child.spi_out)
                 });
-                let unknown = match established.ours.as_ref().and_then(Initiated::child) {
+                let unknown = match self.ours.as_ref().and_then(Initiated::child) {
                     Some(_) => ChildActivity::Unborn,
                     None => ChildActivity::Gone,
                 };
-                let activity = old.map_or(unknown, |old| established.activity(old));
+                let activity = old.map_or(unknown, |old| self.activity(old));
                 (collision::on_child_rekey_request(activity, ike), old)
             }
         };
@@ -89,14 +90,14 @@ impl IkeSa {
             Answer::Accept => {}
             Answer::TemporaryFailure => return Err(NotifyType::TEMPORARY_FAILURE.into()),
             Answer::ChildSaNotFound => {
-                self.core.respond_child_sa_not_found(ctx, rekeys);
+                core.respond_child_sa_not_found(ctx, rekeys);
                 return Ok(());
             }
         }
         let old_id = old.map(|old| old.id);
         // A rekey is possible even if there is no room for more.
         let limit = if old_id.is_some() { 2 * MAX_CHILDREN } else { MAX_CHILDREN };
-        if established.children.len() + established.lingering.len() >= limit {
+        if self.children.len() + self.lingering.len() >= limit {
             return Err(match resource::is_asked(payloads) {
                 true => NotifyType::TS_MAX_QUEUE.into(),
                 false => NotifyType::NO_ADDITIONAL_SAS.into(),
@@ -104,14 +105,13 @@ impl IkeSa {
         }
         if let Some(id) = old_id {
             // A peer that rekeys a child has it.
-            self.activate(ctx, id);
+            self.activate(core, ctx, id);
         }
-        let State::Established(established) = &self.state else { return Ok(()) };
-        let old = old_id.and_then(|id| established.children.iter().find(|child| child.id == id));
+        let old = old_id.and_then(|id| self.children.iter().find(|child| child.id == id));
         let nr = ctx.nonce();
-        let (ppk, ppk_id) = self.ppk_for_request(ctx.config, payloads, ni)?.unzip();
+        let (ppk, ppk_id) = self.ppk_for_request(core, ctx.config, payloads, ni)?.unzip();
         let request = ChildRequest { rekeys: old.map(|old| old.id), with_ke: true };
-        let answered = self.answer_child(ctx, payloads, &request, old)?;
+        let answered = self.answer_child(core, ctx, payloads, &request, old)?;
         let child = &answered.child;
         let reply = Reply {
             auth: None,
@@ -127,17 +127,17 @@ impl IkeSa {
         let shared: Vec<_> = answered.shared.into_iter().collect();
         if child.selected.additional().next().is_some() {
             let what = TheirOffer::Child(Box::new(answered.child));
-            let link = self.start_chain(ctx, what, shared, (ni, &nr), ppk);
+            let link = self.start_chain(core, ctx, what, shared, (ni, &nr), ppk);
             let mut payloads = reply.payloads();
             payloads.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
-            self.core.respond(ctx, &payloads);
+            core.respond(ctx, &payloads);
             self.note_crossed(old, None, ni, &nr);
             return Ok(());
         }
         let shared: Vec<_> = shared.iter().collect();
-        let ready = self.keyed(ctx, answered.child, &shared, (ni, &nr), ppk)?;
+        let ready = self.keyed(core, ctx, answered.child, &shared, (ni, &nr), ppk)?;
         self.note_crossed(old, Some(new), ni, &nr);
-        self.install_then_respond(ctx, ready, reply);
+        self.install_then_respond(core, ctx, ready, reply);
         Ok(())
     }
 
@@ -149,8 +149,7 @@ impl IkeSa {
         ni: &[u8],
         nr: &[u8],
     ) {
-        let State::Established(established) = &mut self.state else { return };
-        if let (Some(old), Some(Initiated::Child(offer))) = (old, &mut established.ours)
+        if let (Some(old), Some(Initiated::Child(offer))) = (old, &mut self.ours)
             && offer.rekeys == Some(old)
         {
             offer.crossed = Some(CrossedChild { child: new, nonces: (ni.to_vec(), nr.to_vec()) });
@@ -160,6 +159,7 @@ impl IkeSa {
     /// Hands a child to the data plane. The response is sent when the child is installed.
     pub(crate) fn install_then_respond(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         mut ready: ReadyChild,
         reply: Reply,
@@ -168,7 +168,7 @@ impl IkeSa {
         if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             let kind = self.no_room(&ready.child);
-            return self.core.respond_without_child(
+            return core.respond_without_child(
                 ctx,
                 &reply,
                 kind,
@@ -177,24 +177,25 @@ impl IkeSa {
             );
         }
         // A peer that rekeys a child has shown that it has the child.
-        ready.child.standby = ready.child.replaces.is_none() && self.has_company(ctx, &ready.child);
-        let State::Established(established) = &mut self.state else { return };
+        ready.child.standby =
+            ready.child.replaces.is_none() && self.has_company(core, ctx, &ready.child);
         let schedule = ctx.config.retransmission.longest();
         let (child, batch) = if ready.child.replaces.is_some() {
             ready.install_inbound(false, schedule)
         } else {
-            let routed = established.take_route(&ready.child);
+            let routed = self.take_route(&ready.child);
             ready.install_all(false, routed, schedule)
         };
         let ticket = ctx.data_plane(batch);
-        established.responding = Some(Box::new(Responding { ticket, child: child.id, reply }));
-        established.children.reserve_exact(1);
-        established.children.push(child);
+        self.responding = Some(Box::new(Responding { ticket, child: child.id, reply }));
+        self.children.reserve_exact(1);
+        self.children.push(child);
     }
 
     /// Handles the data plane's answer about the child of a waiting request.
     pub(crate) fn on_responding_completed(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         responding: Responding,
         result: Result<(), DataPlaneError>,
@@ -202,38 +203,41 @@ impl IkeSa {
         let Responding { child, reply, .. } = responding;
         match result {
             Ok(()) => {
-                self.core.respond(ctx, &reply.payloads());
-                self.child_installed(ctx, child);
+                core.respond(ctx, &reply.payloads());
+                self.child_installed(core, ctx, child);
             }
             Err(error) => {
-                let State::Established(established) = &self.state else { return };
-                let failed = established.children.iter().find(|failed| failed.id == child);
+                let failed = self.children.iter().find(|failed| failed.id == child);
                 let kind =
                     failed.map_or(NotifyType::NO_ADDITIONAL_SAS, |failed| self.no_room(failed));
-                let name = self.remove_failed(ctx, child);
+                let name = self.remove_failed(core, ctx, child);
                 let failure = Failure::DataPlane(error.0);
-                self.core.respond_without_child(ctx, &reply, kind, &name, failure);
+                core.respond_without_child(ctx, &reply, kind, &name, failure);
             }
         }
     }
 
     /// Removes what a failed installation may have left. Returns the child's name.
-    pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
-        let State::Established(established) = &mut self.state else { return String::new() };
-        if let Some(offer) = established.ours.as_mut().and_then(Initiated::child_mut)
+    pub(crate) fn remove_failed(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+    ) -> String {
+        if let Some(offer) = self.ours.as_mut().and_then(Initiated::child_mut)
             && offer.crossed.as_ref().is_some_and(|crossed| crossed.child == Some(id))
         {
             offer.crossed = None;
         }
-        let Some(index) = established.children.iter().position(|child| child.id == id) else {
+        let Some(index) = self.children.iter().position(|child| child.id == id) else {
             return String::new();
         };
-        let child = established.children.swap_remove(index);
-        self.core.channel.timers.clear(TimerKey::Child(id, ChildTimer::RekeyChild));
+        let child = self.children.swap_remove(index);
+        core.channel.timers.clear(TimerKey::Child(id, ChildTimer::RekeyChild));
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
-        match established.heir(&child) {
+        match self.heir(&child) {
             None => batch.insert(0, Command::RemovePolicy(child.policy)),
             Some(other) if other.carries() && child.routed => {
                 other.routed = true;

@@ -8,11 +8,12 @@ use crate::crypto::Secret;
 use crate::event::Failure;
 use crate::exchange::Payloads;
 use crate::exchange::key_exchange::Undone;
+use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, AfterRekey, Nonces, RekeyResponse};
 use crate::ike_sa::context::Context;
+use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
-use crate::ike_sa::state::{ChildOffer, Initiated, RekeyOffer, Retry, State, Task};
-use crate::ike_sa::{IkeSa, notify};
+use crate::ike_sa::state::{ChildOffer, Established, Initiated, RekeyOffer, Retry, Task};
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
 use crate::wire::decode_payloads;
@@ -28,10 +29,11 @@ const IN_TIME: u8 = 4;
 /// mentions.
 const MAY_FORGET: Duration = Duration::from_secs(5);
 
-impl IkeSa {
+impl Established {
     /// Handles the response to a CREATE_CHILD_SA request: it completes the exchange, or begins a chain.
     pub(crate) fn on_offer_response(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         what: OurOffer,
         payloads: &[Payload<'_>],
@@ -44,10 +46,10 @@ impl IkeSa {
         else {
             if !methods.is_empty() && parsed.error().is_none() {
                 // It has chosen additional key exchanges, but has no link, so it cannot be used.
-                return self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX);
+                return self.fail_offer(core, ctx, what, NotifyType::INVALID_SYNTAX);
             }
-            if let Err((what, exchange)) = self.complete_offer(ctx, what, payloads, &[]) {
-                self.wait_for_secret(ctx, what.initiated(), exchange, opened);
+            if let Err((what, exchange)) = self.complete_offer(core, ctx, what, payloads, &[]) {
+                self.wait_for_secret(core, ctx, what.initiated(), exchange, opened);
             }
             return;
         };
@@ -55,13 +57,13 @@ impl IkeSa {
             OurOffer::Child(offer) => &offer.ppks,
             OurOffer::Ike(offer) => &offer.ppks,
         };
-        if let Err(reason) = self.core.ppk_taken(offered, &parsed) {
+        if let Err(reason) = core.ppk_taken(offered, &parsed) {
             // The chain would lead to an SA that this end refuses.
-            return self.refuse_ppk(ctx, what, payloads, reason, true);
+            return self.refuse_ppk(core, ctx, what, payloads, reason, true);
         }
         if self.loses(&what, &parsed) {
             // RFC 9370 §2.2.4.1: the loser of a simultaneous rekey starts no IKE_FOLLOWUP_KE
-            return self.withdraw(ctx, what);
+            return self.withdraw(core, ctx, what);
         }
         let response =
             Opened { first: opened.first, octets: opened.octets.clone(), front: Vec::new() };
@@ -69,7 +71,7 @@ impl IkeSa {
         let shared = Vec::new();
         let asked = ctx.now.mono;
         let followup = Followup { what, response, shared, method, ke: None, rest, asked };
-        self.send_followup(ctx, followup, link.data);
+        self.send_followup(core, ctx, followup, link.data);
     }
 
     /// True if the peer's rekey of the same SA crossed this one and wins.
@@ -89,40 +91,50 @@ impl IkeSa {
         after == AfterRekey::DeleteNew
     }
 
-    fn withdraw(&mut self, ctx: &mut Context<'_>, what: OurOffer) {
+    fn withdraw(&mut self, core: &mut Core, ctx: &mut Context<'_>, what: OurOffer) {
         ctx.done(what.request(), Ok(()));
         match what {
             OurOffer::Child(offer) => {
                 ctx.ids.esp.remove(&offer.spi_in);
-                self.watch_child(ctx, &offer);
+                self.watch_child(core, ctx, &offer);
             }
-            OurOffer::Ike(offer) => self.yield_ike(ctx, &offer),
+            OurOffer::Ike(offer) => self.yield_ike(core, ctx, &offer),
         }
     }
 
     /// The peer's rekey of the IKE SA replaces ours. Its SA takes over if the rekey is complete.
-    pub(crate) fn yield_ike(&mut self, ctx: &mut Context<'_>, offer: &RekeyOffer) {
+    pub(crate) fn yield_ike(&mut self, core: &mut Core, ctx: &mut Context<'_>, offer: &RekeyOffer) {
         match offer.crossed.as_ref().map(|crossed| crossed.ike) {
-            Some(Some(theirs)) => self.replaced_by(ctx, theirs),
+            Some(Some(theirs)) => self.replaced_by(core, ctx, theirs),
             // The peer may never continue. Our task ends with this SA.
             Some(None) => {
-                self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
+                self.retry_later(
+                    core,
+                    ctx,
+                    Task::RekeyIke { request: None, retry: Retry::default() },
+                );
             }
             None => {}
         }
     }
 
     /// The same for a child. The timer ends with the child that is replaced.
-    pub(crate) fn watch_child(&mut self, ctx: &mut Context<'_>, offer: &ChildOffer) {
+    pub(crate) fn watch_child(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        offer: &ChildOffer,
+    ) {
         let crossed = offer.crossed.as_ref();
         if let Some(old) = offer.rekeys.filter(|_| crossed.is_some_and(|c| c.child.is_none())) {
-            self.rearm_rekey(ctx, old);
+            self.rearm_rekey(core, ctx, old);
         }
     }
 
     /// Sends the next request of the chain. Its `ke` is to be made.
     pub(crate) fn send_followup(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         mut followup: Followup,
         link: &[u8],
@@ -131,42 +143,38 @@ impl IkeSa {
         let ke = match ctx.initiate(method) {
             Ok(ke) => ke,
             Err(Undone::Ask(exchange)) => {
-                if let State::Established(established) = &mut self.state {
-                    established.ours = Some(Initiated::Followup(Box::new(followup)));
-                }
-                return self.put_off(ctx, exchange, What::Followup(link.to_vec()));
+                self.ours = Some(Initiated::Followup(Box::new(followup)));
+                return core.put_off(ctx, exchange, What::Followup(link.to_vec()));
             }
             Err(Undone::Failed(_)) => {
-                return self.fail_offer(ctx, followup.what, NotifyType::NO_PROPOSAL_CHOSEN);
+                return self.fail_offer(core, ctx, followup.what, NotifyType::NO_PROPOSAL_CHOSEN);
             }
         };
         let payloads = [
             Payload::Ke(Ke { method, data: ke.public() }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, link),
         ];
-        self.core.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
+        core.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
         followup.ke = Some(ke);
-        if let State::Established(established) = &mut self.state {
-            established.ours = Some(Initiated::Followup(Box::new(followup)));
-        }
+        self.ours = Some(Initiated::Followup(Box::new(followup)));
     }
 
     /// Handles a complete response to `ours` in `opened` whose secret takes long.
     fn wait_for_secret(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         ours: Initiated,
         exchange: Exchange,
         opened: &Opened,
     ) {
-        if let State::Established(established) = &mut self.state {
-            established.ours = Some(ours);
-        }
-        self.put_off(ctx, exchange, What::Response(opened.clone()));
+        self.ours = Some(ours);
+        core.put_off(ctx, exchange, What::Response(opened.clone()));
     }
 
     pub(crate) fn on_followup_response(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         followup: Followup,
         payloads: &[Payload<'_>],
@@ -175,11 +183,11 @@ impl IkeSa {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
             let late = ctx.now.mono.saturating_duration_since(followup.asked) >= MAY_FORGET;
-            self.note_forgotten(error.kind, late);
+            self.note_forgotten(core, error.kind, late);
             return match followup.what {
-                OurOffer::Child(offer) => self.on_child_error(ctx, *offer, error),
+                OurOffer::Child(offer) => self.on_child_error(core, ctx, *offer, error),
                 OurOffer::Ike(offer) => {
-                    self.on_rekey_ike_error(ctx, *offer, error.kind, error.data);
+                    self.on_rekey_ike_error(core, ctx, *offer, error.kind, error.data);
                 }
             };
         }
@@ -189,7 +197,7 @@ impl IkeSa {
                     Ok(secret) => Some(secret),
                     Err(Undone::Ask(exchange)) => {
                         let ours = Initiated::Followup(Box::new(followup));
-                        return self.wait_for_secret(ctx, ours, exchange, opened);
+                        return self.wait_for_secret(core, ctx, ours, exchange, opened);
                     }
                     Err(Undone::Failed(_)) => None,
                 }
@@ -199,7 +207,7 @@ impl IkeSa {
         let Followup { what, response, mut shared, method, ke, rest, asked } = followup;
         let Some(secret) = secret else {
             // draft-ietf-ipsecme-ikev2-mlkem §2.4: the IKE SA is deleted, because the ends no longer agree.
-            return self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX);
+            return self.fail_offer(core, ctx, what, NotifyType::INVALID_SYNTAX);
         };
         shared.push(secret);
         match parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE) {
@@ -207,13 +215,13 @@ impl IkeSa {
                 let (method, rest) = first_of(rest);
                 let asked = ctx.now.mono;
                 let followup = Followup { what, response, shared, method, ke: None, rest, asked };
-                self.send_followup(ctx, followup, link.data);
+                self.send_followup(core, ctx, followup, link.data);
             }
             None if rest.is_empty() => {
-                self.core.forgotten = 0;
+                core.forgotten = 0;
                 match decode_payloads(response.first, &response.octets, 0) {
                     Ok(created) => {
-                        let done = self.complete_offer(ctx, what, &created, &shared);
+                        let done = self.complete_offer(core, ctx, what, &created, &shared);
                         if let Err((what, exchange)) = done {
                             // The last secret is derived again with this message.
                             shared.pop();
@@ -221,29 +229,29 @@ impl IkeSa {
                             let followup =
                                 Followup { what, response, shared, method, ke, rest, asked };
                             let ours = Initiated::Followup(Box::new(followup));
-                            self.wait_for_secret(ctx, ours, exchange, opened);
+                            self.wait_for_secret(core, ctx, ours, exchange, opened);
                         }
                     }
                     // The message was decoded once already.
-                    Err(_) => self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX),
+                    Err(_) => self.fail_offer(core, ctx, what, NotifyType::INVALID_SYNTAX),
                 }
             }
-            _ => self.fail_offer(ctx, what, NotifyType::INVALID_SYNTAX),
+            _ => self.fail_offer(core, ctx, what, NotifyType::INVALID_SYNTAX),
         }
     }
 
     /// Counts how often the peer has forgotten a chain. `late` if the time that passed explains it.
-    fn note_forgotten(&mut self, error: NotifyType, late: bool) {
+    fn note_forgotten(&mut self, core: &mut Core, error: NotifyType, late: bool) {
         if error != NotifyType::STATE_NOT_FOUND {
             return;
         }
-        self.core.forgotten = self.core.forgotten.saturating_add(if late { 1 } else { IN_TIME });
+        core.forgotten = core.forgotten.saturating_add(if late { 1 } else { IN_TIME });
         //= RFC 9370 §2.2.4
         //# If the initiator continues to receive
         //# STATE_NOT_FOUND notifications after several retries, it MUST treat
         //# this situation as a fatal error and delete the IKE SA by sending a
         //# DELETE payload.
-        if self.core.forgotten >= MAX_FORGOTTEN {
+        if core.forgotten >= MAX_FORGOTTEN {
             let reason = Failure::Peer(error);
             self.enqueue_urgent(Task::DeleteIke { reason, request: None });
         }
@@ -252,6 +260,7 @@ impl IkeSa {
     /// Acts on the CREATE_CHILD_SA response to `what`. Returns `what` if something has to be done first.
     fn complete_offer(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         what: OurOffer,
         payloads: &[Payload<'_>],
@@ -261,16 +270,26 @@ impl IkeSa {
             return Err((what, exchange));
         }
         match what {
-            OurOffer::Child(offer) => self.on_child_response(ctx, offer, payloads, additional),
-            OurOffer::Ike(offer) => self.on_rekey_ike_response(ctx, *offer, payloads, additional),
+            OurOffer::Child(offer) => {
+                self.on_child_response(core, ctx, offer, payloads, additional)
+            }
+            OurOffer::Ike(offer) => {
+                self.on_rekey_ike_response(core, ctx, *offer, payloads, additional)
+            }
         }
         Ok(())
     }
 
     /// Handles an answer that cannot be used, so that the two ends no longer agree: the peer has an SA for which
     /// this end has no keys.
-    pub(crate) fn fail_offer(&mut self, ctx: &mut Context<'_>, what: OurOffer, kind: NotifyType) {
-        self.abandon(ctx, what.initiated(), kind);
+    pub(crate) fn fail_offer(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        what: OurOffer,
+        kind: NotifyType,
+    ) {
+        self.abandon(core, ctx, what.initiated(), kind);
     }
 }
 

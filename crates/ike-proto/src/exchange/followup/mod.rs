@@ -24,8 +24,7 @@ use crate::crypto::{PendingKe, Secret};
 use crate::event::RequestId;
 use crate::exchange::ppk::MixedPpk;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity};
-use crate::ike_sa::state::Initiated;
-use crate::ike_sa::state::{ChildOffer, Established, IkePhase, RekeyOffer};
+use crate::ike_sa::state::{ChildOffer, Established, IkePhase, Initiated, RekeyOffer};
 use crate::keys::epoch::Opened;
 use crate::wire::registry::{KeMethodId, NotifyType};
 

@@ -12,10 +12,10 @@ use crate::exchange::rekey_ike::Successor;
 use crate::exchange::{Payloads, Refusal, required};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
+use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
-use crate::ike_sa::state::{Reply, State};
+use crate::ike_sa::state::{Established, Reply};
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{IkeSa, notify};
 use crate::keys::epoch::Opened;
 use crate::wire::payload::{Ke, Notify, Payload};
 use crate::wire::registry::ExchangeType;
@@ -32,11 +32,12 @@ const CHAIN_TIMES: u32 = 2;
 /// Chains that a peer may have open at a time: links exist so that they can be interleaved.
 const MAX_CHAINS: usize = 4;
 
-impl IkeSa {
+impl Established {
     /// Keeps the result of a CREATE_CHILD_SA request until its additional key exchanges are done. Returns the link
     /// that the next one must have.
     pub(crate) fn start_chain(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         what: TheirOffer,
         shared: Vec<Secret>,
@@ -50,20 +51,19 @@ impl IkeSa {
         let mut rest: Vec<_> = selected.additional().collect();
         let method = if rest.is_empty() { KeMethodId::NONE } else { rest.remove(0) };
         let nonces = (ni.to_vec(), nr.to_vec());
-        let (expires, latest) = self.core.chain_life(ctx, selected.ke, method);
+        let (expires, latest) = core.chain_life(ctx, selected.ke, method);
         let mut link = [0; 8];
         ctx.rng.fill(&mut link);
-        let State::Established(established) = &mut self.state else { return link };
         if matches!(what, TheirOffer::Ike { .. }) {
             // One IKE SA has one successor. A peer that requests another one has given up the one before.
-            for chain in established.theirs.extract_if(.., |chain| !chain.is_child()) {
+            for chain in self.theirs.extract_if(.., |chain| !chain.is_child()) {
                 drop_chain(ctx, chain);
             }
         }
-        if established.theirs.len() >= MAX_CHAINS {
-            drop_chain(ctx, established.theirs.remove(0));
+        if self.theirs.len() >= MAX_CHAINS {
+            drop_chain(ctx, self.theirs.remove(0));
         }
-        established.theirs.push(Chain {
+        self.theirs.push(Chain {
             what,
             link,
             nonces,
@@ -75,39 +75,40 @@ impl IkeSa {
             expires,
             latest,
         });
-        self.arm_chains();
+        self.arm_chains(core);
         link
     }
 
     pub(crate) fn on_followup_request(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        match self.answer_followup(ctx, payloads) {
+        match self.answer_followup(core, ctx, payloads) {
             Ok(()) => {}
-            Err(Halt::Refuse(refusal)) => self.refuse(ctx, refusal),
+            Err(Halt::Refuse(refusal)) => core.refuse(ctx, refusal),
             Err(Halt::Ask(exchange)) => {
                 let what = What::Request(ExchangeType::IKE_FOLLOWUP_KE, opened.clone());
-                self.put_off(ctx, exchange, what);
+                core.put_off(ctx, exchange, what);
             }
         }
     }
 
     fn answer_followup(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
     ) -> Result<(), Halt> {
         let parsed = Payloads(payloads);
-        let State::Established(established) = &mut self.state else { return Ok(()) };
         //= RFC 9370 §2.2.4
         //# If the responder receives an
         //# IKE_FOLLOWUP_KE message for which it does not have a key exchange
         //# state, it MUST send back a new error type notification
         //# STATE_NOT_FOUND.
-        if established.theirs.is_empty() {
+        if self.theirs.is_empty() {
             return Err(NotifyType::STATE_NOT_FOUND.into());
         }
         // RFC 9370 §2.2.4 has it in every request. INVALID_SYNTAX, which ends the IKE SA (RFC 7296 §2.21.3):
@@ -115,14 +116,14 @@ impl IkeSa {
         let Notify { data: link, .. } =
             required(parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE))?;
         // RFC 9370 §2.2.4: an unknown link is answered STATE_NOT_FOUND
-        let index = established
+        let index = self
             .theirs
             .iter()
             .position(|chain| chain.link.as_slice() == *link)
             .ok_or(NotifyType::STATE_NOT_FOUND)?;
-        let mut chain = established.theirs.remove(index);
-        let overtaken = established.overtaken(&chain);
-        self.arm_chains();
+        let mut chain = self.theirs.remove(index);
+        let overtaken = self.overtaken(&chain);
+        self.arm_chains(core);
         if let Some(kind) = overtaken {
             drop_chain(ctx, chain);
             return Err(kind.into());
@@ -137,10 +138,8 @@ impl IkeSa {
             Err(Halt::Ask(exchange)) => {
                 // The peer's request came in time.
                 chain.expires = chain.expires.max(ctx.now.mono + ctx.config.half_open_timeout);
-                if let State::Established(established) = &mut self.state {
-                    established.theirs.push(chain);
-                }
-                self.arm_chains();
+                self.theirs.push(chain);
+                self.arm_chains(core);
                 return Err(Halt::Ask(exchange));
             }
             Err(Halt::Refuse(refusal)) => {
@@ -151,26 +150,25 @@ impl IkeSa {
         chain.shared.push(secret);
         let method = chain.method;
         if chain.rest.is_empty() {
-            return Ok(self.finish_chain(ctx, chain, (method, public))?);
+            return Ok(self.finish_chain(core, ctx, chain, (method, public))?);
         }
         chain.method = chain.rest.remove(0);
-        (chain.expires, chain.latest) = self.core.chain_life(ctx, method, chain.method);
+        (chain.expires, chain.latest) = core.chain_life(ctx, method, chain.method);
         chain.answered = ctx.now.mono;
         ctx.rng.fill(&mut chain.link);
         let reply = [
             Payload::Ke(Ke { method, data: &public }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &chain.link),
         ];
-        self.core.respond(ctx, &reply);
-        if let State::Established(established) = &mut self.state {
-            established.theirs.push(chain);
-        }
-        self.arm_chains();
+        core.respond(ctx, &reply);
+        self.theirs.push(chain);
+        self.arm_chains(core);
         Ok(())
     }
 
     fn finish_chain(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         chain: Chain,
         (method, public): (KeMethodId, Vec<u8>),
@@ -183,7 +181,7 @@ impl IkeSa {
                     ctx.ids.esp.remove(&child.spi_in);
                     return Err(NotifyType::TS_MAX_QUEUE.into());
                 }
-                let ready = self.keyed(ctx, *child, &shared, (&ni, &nr), ppk)?;
+                let ready = self.keyed(core, ctx, *child, &shared, (&ni, &nr), ppk)?;
                 let reply = Reply {
                     auth: None,
                     proposal: None,
@@ -194,7 +192,7 @@ impl IkeSa {
                     notifies: Vec::new(),
                     ppk: None,
                 };
-                self.install_then_respond(ctx, ready, reply);
+                self.install_then_respond(core, ctx, ready, reply);
             }
             TheirOffer::Ike { spis, selected, started } => {
                 let new = Successor {
@@ -206,9 +204,9 @@ impl IkeSa {
                     ppk,
                     started,
                 };
-                let new = self.successor(ctx, new)?;
-                self.core.respond(ctx, &[Payload::Ke(Ke { method, data: &public })]);
-                self.hand_over(ctx, new, ni, nr);
+                let new = self.successor(core, ctx, new)?;
+                core.respond(ctx, &[Payload::Ke(Ke { method, data: &public })]);
+                self.hand_over(core, ctx, new, ni, nr);
             }
         }
         Ok(())
@@ -216,34 +214,36 @@ impl IkeSa {
 
     /// Handles a fragment of an IKE_FOLLOWUP_KE request: the path is slow, and the peer continues. Only the
     /// complete message shows to which chain it belongs.
-    pub(crate) fn prolong_chains(&mut self, ctx: &Context<'_>) {
+    pub(crate) fn prolong_chains(&mut self, core: &mut Core, ctx: &Context<'_>) {
         let until = ctx.now.mono + chain_life(ctx.config);
-        let State::Established(established) = &mut self.state else { return };
-        for chain in &mut established.theirs {
+        for chain in &mut self.theirs {
             chain.expires = chain.expires.max(until.min(chain.latest));
         }
-        self.arm_chains();
+        self.arm_chains(core);
     }
 
     /// Drops chains whose next exchange did not come.
-    pub(crate) fn expire_chains(&mut self, ctx: &mut Context<'_>) {
+    pub(crate) fn expire_chains(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let now = ctx.now.mono;
-        self.drop_chains(ctx, |chain| chain.expires <= now);
+        self.drop_chains(core, ctx, |chain| chain.expires <= now);
     }
 
     /// Drops the chains for which `which` is true.
-    pub(crate) fn drop_chains(&mut self, ctx: &mut Context<'_>, which: impl Fn(&Chain) -> bool) {
-        let State::Established(established) = &mut self.state else { return };
-        for chain in established.theirs.extract_if(.., |chain| which(chain)) {
+    pub(crate) fn drop_chains(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        which: impl Fn(&Chain) -> bool,
+    ) {
+        for chain in self.theirs.extract_if(.., |chain| which(chain)) {
             drop_chain(ctx, chain);
         }
-        self.arm_chains();
+        self.arm_chains(core);
     }
 
-    fn arm_chains(&mut self) {
-        let State::Established(established) = &self.state else { return };
-        let first = established.theirs.iter().map(|chain| chain.expires).min();
-        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Followup), first);
+    fn arm_chains(&mut self, core: &mut Core) {
+        let first = self.theirs.iter().map(|chain| chain.expires).min();
+        core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Followup), first);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::event::Failure;
 use crate::exchange::followup::OurOffer;
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{Retry, State, Task};
+use crate::ike_sa::state::{Established, Retry, Task};
 use crate::ike_sa::{Core, IkeSa};
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
@@ -16,11 +16,12 @@ const REQUIRED: Failure = Failure::Policy("the peer takes no PPK");
 /// Why no request is sent.
 pub(crate) const NO_KEY: Failure = Failure::Policy("there is no key for ppk_id");
 
-impl IkeSa {
+impl Established {
     /// Handles a response that is valid except that its PPK is not ours: gives up its SA. `chained` if no SA is
     /// made yet, because additional key exchanges were to come, or because no SA was requested.
     pub(crate) fn refuse_ppk(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         what: OurOffer,
         payloads: &[Payload<'_>],
@@ -37,45 +38,45 @@ impl IkeSa {
                 if !chained {
                     self.enqueue_urgent(Task::DeleteSpi(offer.spi_in));
                 }
-                self.core.child_failed(ctx, &offer.config.name, reason);
+                core.child_failed(ctx, &offer.config.name, reason);
                 if let Some(old) = offer.rekeys {
-                    self.rearm_rekey(ctx, old);
+                    self.rearm_rekey(core, ctx, old);
                 }
             }
             OurOffer::Ike(_) if chained => {
-                self.retry_later(ctx, Task::RekeyIke { request: None, retry: Retry::default() });
+                self.retry_later(
+                    core,
+                    ctx,
+                    Task::RekeyIke { request: None, retry: Retry::default() },
+                );
             }
             OurOffer::Ike(offer) => {
                 // The peer has moved the children to its new SA: both SAs end.
-                let made = self.complete_rekey_ike(ctx, &offer, &Payloads(payloads), &[], None);
+                let made =
+                    self.complete_rekey_ike(core, ctx, &offer, &Payloads(payloads), &[], None);
                 if let Ok((new, _)) = made {
-                    self.core.discard_successor(ctx, new);
+                    core.discard_successor(ctx, new);
                 }
                 self.enqueue_urgent(Task::DeleteIke { reason, request: None });
             }
         }
     }
 
-    // ---- responder ----
-
     /// The PPK with which to answer a request with the nonce `ni`, and its PPK_ID as the peer wrote it.
     pub(crate) fn ppk_for_request(
         &self,
+        core: &Core,
         config: &EndpointConfig,
         payloads: &Payloads<'_, '_>,
         ni: &[u8],
     ) -> Result<Option<(MixedPpk, Vec<u8>)>, Refusal> {
-        if !matches!(self.state, State::Established(_)) {
-            return Ok(None);
-        }
-        let ppk = &self.core.connection.ppk;
-        let (spi_i, spi_r) = (self.core.spi_i.to_be_bytes(), self.core.spi_r.to_be_bytes());
-        let prf = self.core.channel.session.prf;
-        let allowed = |id: &_| ppk.rekey != PpkRekey::No && self.core.connection.takes_ppk(id);
+        let ppk = &core.connection.ppk;
+        let (spi_i, spi_r) = (core.spi_i.to_be_bytes(), core.spi_r.to_be_bytes());
+        let prf = core.channel.session.prf;
+        let allowed = |id: &_| ppk.rekey != PpkRekey::No && core.connection.takes_ppk(id);
         match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
             Some(common) => {
-                let sk_d =
-                    self.core.channel.session.keys.mixed_in_create_child(prf, &common.key.secret);
+                let sk_d = core.channel.session.keys.mixed_in_create_child(prf, &common.key.secret);
                 Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
             }
             //= RFC 9867 §3.2
@@ -87,6 +88,10 @@ impl IkeSa {
             None => Ok(None),
         }
     }
+}
+
+impl IkeSa {
+    // ---- responder ----
 }
 
 impl Core {

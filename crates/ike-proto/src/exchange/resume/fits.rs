@@ -14,9 +14,9 @@ use crate::event::{Path, UsedAuth};
 use crate::exchange::auth::rounds::Authenticated;
 use crate::exchange::auth::{is_signature, matches_id, peer_psk, round_id};
 use crate::exchange::ppk::key_of;
-use crate::ike_sa::IkeSa;
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::State;
+use crate::ike_sa::state::Established;
 use crate::wire::registry::AuthMethod;
 
 /// Says why a gateway no longer accepts a ticket of `connection` by `path`.
@@ -95,18 +95,21 @@ pub(crate) fn print(ctx: &Context<'_>, prf: &dyn Prf, used: Used<'_>) -> u64 {
 //# ticket MUST be deleted.
 /// The connection by which a gateway gives a ticket for `sa`: its configuration and its secrets are those with
 /// which the peers authenticated. Otherwise they have to authenticate again.
-pub(crate) fn may_grant<'a>(ctx: &Context<'a>, sa: &IkeSa) -> Option<&'a ConnectionConfig> {
-    let State::Established(established) = &sa.state else { return None };
-    let (then, now) = (&sa.core.connection, ctx.lookup.connection(&sa.core.connection.name)?);
+pub(crate) fn may_grant<'a>(
+    ctx: &Context<'a>,
+    sa: &Core,
+    established: &Established,
+) -> Option<&'a ConnectionConfig> {
+    let (then, now) = (&sa.connection, ctx.lookup.connection(&sa.connection.name)?);
     let same = Arc::ptr_eq(then, now)
         || (&then.local, &then.remote, then.credentials)
             == (&now.local, &now.remote, now.credentials);
     let Authenticated { local, remote, secrets, .. } = &*established.authenticated;
-    let used = Used { local, remote, ppk: sa.core.ppk.used() };
+    let used = Used { local, remote, ppk: sa.ppk.used() };
     let kept = same
         && then.session_resumption
         && super::responder::is_gateway(ctx.config, now)
-        && *secrets == print(ctx, sa.core.channel.session.prf, used);
+        && *secrets == print(ctx, sa.channel.session.prf, used);
     kept.then_some(now)
 }
 

@@ -9,8 +9,8 @@ use crate::config::{ConnectionConfig, PpkId};
 use crate::crypto::Secret;
 use crate::event::UsedAuth;
 use crate::exchange::auth::rounds::Authenticated;
-use crate::ike_sa::IkeSa;
-use crate::ike_sa::state::State;
+use crate::ike_sa::Core;
+use crate::ike_sa::state::Established;
 use crate::wire::payload::{IdData, Proposal, Sa, Spi};
 use crate::wire::registry::AuthMethod;
 
@@ -35,11 +35,10 @@ pub(crate) struct Former {
 }
 
 impl Former {
-    /// The state of an SA; `None` for an SA that is not established, or whose peer has proven no identity. An SA
+    /// The state of an SA; `None` for an SA whose peer has proven no identity. An SA
     /// whose certificate limits the peer's addresses is not resumed, because the certificate has to be checked
     /// again.
-    pub(crate) fn of(sa: &IkeSa) -> Option<Self> {
-        let State::Established(established) = &sa.state else { return None };
+    pub(crate) fn of(sa: &Core, established: &Established) -> Option<Self> {
         let Authenticated { local, remote, .. } = &*established.authenticated;
         let null = |used: &UsedAuth| used.method == AuthMethod::NULL;
         if local.iter().chain(remote).any(null)
@@ -48,13 +47,13 @@ impl Former {
             return None;
         }
         Some(Self {
-            spis: (sa.core.spi_i, sa.core.spi_r),
-            proposal: sa.core.channel.session.selected.to_wire(Spi::None),
-            sk_d: sa.core.channel.session.keys.d.duplicate(),
+            spis: (sa.spi_i, sa.spi_r),
+            proposal: sa.channel.session.selected.to_wire(Spi::None),
+            sk_d: sa.channel.session.keys.d.duplicate(),
             local: local.to_vec(),
             remote: remote.to_vec(),
-            ppk: sa.core.ppk.used().cloned(),
-            full_transcript: sa.core.extensions.full_transcript,
+            ppk: sa.ppk.used().cloned(),
+            full_transcript: sa.extensions.full_transcript,
         })
     }
 

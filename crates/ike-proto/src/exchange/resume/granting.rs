@@ -11,7 +11,7 @@ use crate::exchange::{OwnedNotifies, Payloads};
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::notify;
-use crate::ike_sa::state::{IkePhase, Initiated, State, Task};
+use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, IkeSa};
 use crate::wire::registry::{ExchangeType, NotifyType};
@@ -33,73 +33,70 @@ fn read(data: &[u8]) -> Option<(Duration, &[u8])> {
     good.then_some((lifetime, ticket))
 }
 
-impl IkeSa {
+impl Established {
     /// Requests a ticket by a request of its own.
-    pub(crate) fn send_ticket_request(&mut self, ctx: &mut Context<'_>) {
+    pub(crate) fn send_ticket_request(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let ask = [notify(NotifyType::TICKET_REQUEST, &[])];
-        self.core.request(ctx, ExchangeType::INFORMATIONAL, &ask);
-        if let State::Established(established) = &mut self.state {
-            established.ours = Some(Initiated::TicketRequest);
-        }
+        core.request(ctx, ExchangeType::INFORMATIONAL, &ask);
+        self.ours = Some(Initiated::TicketRequest);
     }
 
     /// Reads the ticket in a protected response. `at_once` if the gateway may be asked again soon.
     pub(crate) fn take_ticket(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
         at_once: bool,
     ) {
-        if !self.core.wants_ticket() {
+        if !core.wants_ticket() {
             return;
         }
         let Some(given) = payloads.notify(NotifyType::TICKET_LT_OPAQUE) else {
             match payloads.notify(NotifyType::TICKET_ACK).is_some() {
                 true if at_once => self.enqueue(Task::RequestTicket),
-                true => self.core.ask_again(ctx.now.mono),
+                true => core.ask_again(ctx.now.mono),
                 // The refusal may be temporary. The present ticket stays valid.
-                false => ctx.effects.push_back(Effect::NoTicket(self.core.id)),
+                false => ctx.effects.push_back(Effect::NoTicket(core.id)),
             }
             return;
         };
-        let (Some((lifetime, octets)), Some(former)) = (read(given.data), Former::of(self)) else {
+        let (Some((lifetime, octets)), Some(former)) = (read(given.data), Former::of(core, self))
+        else {
             return;
         };
         let now = ctx.now.mono;
-        let vips = match &self.core.assigned {
+        let vips = match &core.assigned {
             Some(assigned) if assigned.0.ours => assigned.0.addresses.clone(),
             _ => Vec::new(),
         };
         let held = Held {
             octets: octets.into(),
             expires: now + lifetime,
-            secrets: fits::secrets(ctx.config, ctx.lookup, self.core.channel.session.prf, &former),
+            secrets: fits::secrets(ctx.config, ctx.lookup, core.channel.session.prf, &former),
             former,
-            connection: self.core.connection.clone(),
-            remote: self.core.channel.path.remote.ip().to_canonical(),
-            reauth_by: self.core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke)),
+            connection: core.connection.clone(),
+            remote: core.channel.path.remote.ip().to_canonical(),
+            reauth_by: core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke)),
             vips,
         };
-        ctx.effects.push_back(Effect::Ticket(self.core.id, Box::new(held)));
+        ctx.effects.push_back(Effect::Ticket(core.id, Box::new(held)));
         //= RFC 5723 §4.1
         //# or when the ticket lifetime is about to expire
-        self.core.channel.timers.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
+        core.channel.timers.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
     }
 
     /// Renews the ticket, which is about to expire.
     pub(crate) fn renew_ticket(&mut self) {
-        if let State::Established(established) = &self.state
-            && established.phase == IkePhase::Alive
-        {
+        if self.phase == IkePhase::Alive {
             self.enqueue(Task::RequestTicket);
         }
     }
 
-    // ---- gateway ----
-
     /// The answer to TICKET_REQUEST, if `payloads` have one.
     pub(crate) fn answer_ticket_request(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> OwnedNotifies {
@@ -107,22 +104,21 @@ impl IkeSa {
         if !asked {
             return Vec::new();
         }
-        vec![self.grant(ctx).unwrap_or((NotifyType::TICKET_NACK, Vec::new()))]
+        vec![self.grant(core, ctx).unwrap_or((NotifyType::TICKET_NACK, Vec::new()))]
     }
 
     /// A ticket for this SA.
-    fn grant(&mut self, ctx: &mut Context<'_>) -> Option<(NotifyType, Vec<u8>)> {
-        if self.core.extensions.client {
+    fn grant(&mut self, core: &mut Core, ctx: &mut Context<'_>) -> Option<(NotifyType, Vec<u8>)> {
+        if core.extensions.client {
             return None;
         }
-        let connection = fits::may_grant(ctx, self)?;
+        let connection = fits::may_grant(ctx, core, self)?;
         let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
-        let reauth = self.core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke));
-        let State::Established(established) = &self.state else { return None };
-        if established.ike_activity() == IkeActivity::Closing {
+        let reauth = core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke));
+        if self.ike_activity() == IkeActivity::Closing {
             return None;
         }
-        let resumed = established.authenticated.resumed.as_ref();
+        let resumed = self.authenticated.resumed.as_ref();
         // For a resumed SA the time does not begin again.
         let reauth = [reauth, resumed.and_then(|resumed| resumed.reauth_by)];
         let reauth = reauth.into_iter().flatten().min();
@@ -131,29 +127,32 @@ impl IkeSa {
         //# of the IKE SA lifetime (per the gateway's local policy) and its re-
         //# authentication time
         let ends = [Timer::HardLifeIke, Timer::Authorization].map(TimerKey::Ike);
-        let ends =
-            ends.into_iter().map(|timer| self.core.channel.timers.get(timer)).chain([reauth]);
+        let ends = ends.into_iter().map(|timer| core.channel.timers.get(timer)).chain([reauth]);
         let left = ends.flatten().map(|at| at.saturating_duration_since(now));
         let lifetime = left.chain([ctx.config.resumption.lifetime, LONGEST]).min()?;
         let seconds = u32::try_from(lifetime.as_secs()).ok().filter(|seconds| *seconds > 0)?;
-        let former = Former::of(self)?;
+        let former = Former::of(core, self)?;
         let on_wall = |at: Instant| wall + at.saturating_duration_since(now).as_secs();
         let ticket = TicketState {
-            connection: self.core.connection.name.clone(),
+            connection: core.connection.name.clone(),
             expires: wall + u64::from(seconds),
             reauth_by: reauth.map(on_wall),
-            ends_by: self.core.channel.timers.get(TimerKey::Ike(Timer::Authorization)).map(on_wall),
-            secrets: fits::secrets(ctx.config, ctx.lookup, self.core.channel.session.prf, &former),
+            ends_by: core.channel.timers.get(TimerKey::Ike(Timer::Authorization)).map(on_wall),
+            secrets: fits::secrets(ctx.config, ctx.lookup, core.channel.session.prf, &former),
             eap: fits::eap_of(connection).to_owned(),
             former,
         };
         let octets = ticket.seal(&ctx.config.resumption, ctx.crypto, ctx.rng)?;
-        self.core.ticketed = true;
-        if let Some(assigned) = self.core.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
-            ctx.registry.lend((self.core.spi_i, self.core.spi_r), &assigned.0.addresses);
+        core.ticketed = true;
+        if let Some(assigned) = core.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
+            ctx.registry.lend((core.spi_i, core.spi_r), &assigned.0.addresses);
         }
         Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
     }
+}
+
+impl IkeSa {
+    // ---- gateway ----
 }
 
 impl Core {

@@ -156,7 +156,7 @@ impl IkeSa {
         let State::ExpectAuthRequest(waiting) = &mut self.state else { return false };
         let Some(ticket) = waiting.resume.take() else { return false };
         if let Err(refusal) = self.go_on(ctx, &ticket, payloads, opened) {
-            self.refuse_because(ctx, &refusal, Failure::Authentication);
+            self.core.refuse_because(ctx, &refusal, Failure::Authentication);
         }
         true
     }

@@ -7,13 +7,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::{IkeSa, is_redundant};
+use super::is_redundant;
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, Unique};
 use crate::event::{ChildSaId, Failure};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{Established, State};
+use crate::ike_sa::state::Established;
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
 
 /// How long two SAs for the same may be there before this end looks at them: what makes a second one for a moment ends
@@ -53,52 +53,48 @@ impl ChildSa {
     }
 }
 
-impl IkeSa {
+impl Established {
     /// Looks whether there is another child for the traffic of `id`, which is installed.
-    pub(crate) fn judge_double(&mut self, ctx: &Context<'_>, id: ChildSaId) {
-        let State::Established(established) = &self.state else { return };
-        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
-        let all = &established.children;
+    pub(crate) fn judge_double(&mut self, core: &mut Core, ctx: &Context<'_>, id: ChildSaId) {
+        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let all = &self.children;
         let own = all.iter().filter(|other| other.ours && child.doubles(other));
         let mut own: Vec<_> = own.map(|other| other.id).collect();
         if child.ours && all.iter().any(|other| child.doubles(other)) {
             own.push(id);
         }
-        self.core.look_for_doubles(ctx, own);
+        core.look_for_doubles(ctx, own);
     }
 
     /// The double `gone`, which this end has ended, is gone: those that carry the same stand in for it. The peer may
     /// end these for a rule of its own, which does not know of this end's.
-    pub(crate) fn note_stand_in(&mut self, ctx: &Context<'_>, gone: &ChildSa) {
-        let State::Established(established) = &self.state else { return };
+    pub(crate) fn note_stand_in(&mut self, core: &mut Core, ctx: &Context<'_>, gone: &ChildSa) {
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
-        let others = established.children.iter().filter(|other| gone.is_like(other));
+        let others = self.children.iter().filter(|other| gone.is_like(other));
         for other in others {
             let by_rule = other.ours || is_redundant(spis(gone), spis(other));
             let wait = if by_rule { OTHER_RULE } else { OWN_RULE };
             let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
-            self.core.channel.timers.set(key, ctx.now.mono + wait);
+            core.channel.timers.set(key, ctx.now.mono + wait);
         }
     }
 
     /// What follows if the peer deletes the child `id`: if this end has ended a double for it, or is about to, the two
     /// ends have ended both, and one is to be up again.
-    pub(crate) fn stood_in(&self, id: ChildSaId) -> Option<Effect> {
-        let State::Established(established) = &self.state else { return None };
-        let child = established.children.iter().find(|child| child.id == id)?;
+    pub(crate) fn stood_in(&self, core: &Core, id: ChildSaId) -> Option<Effect> {
+        let child = self.children.iter().find(|child| child.id == id)?;
         let for_it = |other: &ChildSa| {
             child.is_like(other)
                 && other.phase != Phase::Rekeyed
-                && established.reason_to_delete(other.id) == Some(&Failure::Replaced)
+                && self.reason_to_delete(other.id) == Some(&Failure::Replaced)
         };
-        let ended =
-            self.core.channel.timers.get(TimerKey::Child(id, ChildTimer::StandsIn)).is_some();
+        let ended = core.channel.timers.get(TimerKey::Child(id, ChildTimer::StandsIn)).is_some();
         let stood_in =
-            child.phase == Phase::Installed && (ended || established.children.iter().any(for_it));
+            child.phase == Phase::Installed && (ended || self.children.iter().any(for_it));
         stood_in.then(|| Effect::BringBack {
-            connection: self.core.connection.name.clone(),
+            connection: core.connection.name.clone(),
             child: child.config.name.clone(),
-            ends: (self.core.channel.path.local.ip(), self.core.channel.path.remote.ip()),
+            ends: (core.channel.path.local.ip(), core.channel.path.remote.ip()),
         })
     }
 }

@@ -1,8 +1,7 @@
 //! Which children an IKE SA carries, by their names.
 
-use super::super::IkeSa;
 use super::super::collision::IkeActivity;
-use super::super::state::{Established, IkePhase, Initiated, State, Task};
+use super::super::state::{Established, IkePhase, Initiated, Task};
 use crate::child::{ChildSa, Phase};
 use crate::config::ChildConfig;
 use crate::dataplane::{Flow, Processing};
@@ -56,16 +55,14 @@ impl Established {
     }
 }
 
-impl IkeSa {
+impl Established {
     /// True if the IKE SA has or makes `child`, and is not about to end. Without a child: if it is not about to
     /// end.
     pub(crate) fn carries(&self, child: Option<&str>) -> bool {
-        let State::Established(established) = &self.state else { return false };
         let there = |name: &str| {
-            established.has_one(name)
-                || established.requested(false).any(|config| config.name == name)
+            self.has_one(name) || self.requested(false).any(|config| config.name == name)
         };
-        established.goes_on() && child.is_none_or(there)
+        self.goes_on() && child.is_none_or(there)
     }
 
     /// True if the IKE SA has `child` in use, and is not about to end.
@@ -75,16 +72,14 @@ impl IkeSa {
 
     /// How many children of this name are in use, and not about to end.
     pub(crate) fn count_up(&self, name: &str) -> usize {
-        let State::Established(established) = &self.state else { return 0 };
         let up = |child: &&ChildSa| child.phase == Phase::Installed;
-        established.of_name(name).filter(up).count()
+        self.of_name(name).filter(up).count()
     }
 
     /// Names of the children that the IKE SA has or makes, each once.
     pub(crate) fn names_of_children(&self) -> Vec<String> {
-        let State::Established(established) = &self.state else { return Vec::new() };
-        let there = established.children.iter().filter(|child| child.phase != Phase::Rekeyed);
-        let all = there.map(|child| &*child.config).chain(established.requested(true));
+        let there = self.children.iter().filter(|child| child.phase != Phase::Rekeyed);
+        let all = there.map(|child| &*child.config).chain(self.requested(true));
         let mut names: Vec<_> = all.map(|config| config.name.clone()).collect();
         names.sort();
         names.dedup();

@@ -10,18 +10,22 @@ use crate::child::{ChildSa, Phase};
 use crate::dataplane::Command;
 use crate::endpoint::aftermath::{End, Wishes, after};
 use crate::event::{ChildSaId, Event, Failure};
+use crate::ike_sa::Core;
 use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{IkePhase, Retry, State, Task};
+use crate::ike_sa::state::{Established, IkePhase, Retry, Task};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
-use crate::ike_sa::{Core, IkeSa};
 
-impl IkeSa {
+impl Established {
     /// Handles that a child is in the data plane. Its lifetime begins.
-    pub(crate) fn child_installed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let ike = self.core.id;
-        let State::Established(established) = &mut self.state else { return };
-        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+    pub(crate) fn child_installed(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+    ) {
+        let ike = core.id;
+        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
             return;
         };
         if child.phase != Phase::Installing {
@@ -39,58 +43,55 @@ impl IkeSa {
         if !config.life_time.is_zero() {
             child.expires_at = Some(ctx.now.mono + config.life_time);
         }
-        arm_child(&mut self.core.channel.timers, child, ctx.now.mono);
+        arm_child(&mut core.channel.timers, child, ctx.now.mono);
         let policy = child.policy;
         match replaces {
             None => {
                 ctx.event(Event::ChildUp { ike, child: id });
-                self.core.tell_carried(ctx, &config.name);
+                core.tell_carried(ctx, &config.name);
             }
             // The peer's Delete will show that it uses the new SA, unless there is nothing to delete.
             Some(old) if pending => {
-                if !established.children.iter().any(|child| child.id == old) {
-                    self.activate(ctx, id);
+                if !self.children.iter().any(|child| child.id == old) {
+                    self.activate(core, ctx, id);
                 }
             }
             Some(old) => {
                 child.replaces = None;
                 ctx.event(Event::ChildRekeyed { ike, old, new: id });
-                if !established.children.iter().any(|child| child.id == old) {
+                if !self.children.iter().any(|child| child.id == old) {
                     // Its end has had the child started again, and its traffic kept in.
-                    self.core.tell_carried(ctx, &config.name);
+                    core.tell_carried(ctx, &config.name);
                 }
-                self.retire(ctx, old, id);
+                self.retire(core, ctx, old, id);
             }
         }
-        let State::Established(established) = &self.state else { return };
-        if !pending && !established.is_routed(policy) {
+        if !pending && !self.is_routed(policy) {
             // The SA by which the policy was sending ended while the data plane was at work.
             self.route(ctx, id);
         }
-        self.judge_crossing(ctx, id);
-        self.judge_double(ctx, id);
+        self.judge_crossing(core, ctx, id);
+        self.judge_double(core, ctx, id);
     }
 
     /// Makes the policy of `child` send by this child.
     pub(crate) fn route(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
-        let State::Established(established) = &mut self.state else { return };
-        if let Some(child) = established.children.iter_mut().find(|other| other.id == child) {
+        if let Some(child) = self.children.iter_mut().find(|other| other.id == child) {
             child.routed = true;
             ctx.change(vec![child.install_policy()], vec![child.id], Vec::new());
         }
     }
 
     /// Handles that traffic has moved from `old` to `new`: deletes `old` at both ends.
-    fn retire(&mut self, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
-        let State::Established(established) = &mut self.state else { return };
-        let Some(child) = established.children.iter_mut().find(|child| child.id == old) else {
+    fn retire(&mut self, core: &mut Core, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
+        let Some(child) = self.children.iter_mut().find(|child| child.id == old) else {
             return;
         };
         child.phase = Phase::Rekeyed;
-        self.core.channel.timers.clear_child(old);
+        core.channel.timers.clear_child(old);
         // If an operator ends the old child, the command is about the traffic, which `new` carries now. Any other
         // reason is about the old SA alone: its lifetime, its counters, its state in the data plane.
-        let queue = std::mem::take(&mut established.queue);
+        let queue = std::mem::take(&mut self.queue);
         for mut task in queue {
             match &mut task {
                 Task::DeleteChild { child, reason: Failure::Terminated, .. } if *child == old => {
@@ -102,19 +103,18 @@ impl IkeSa {
                 }
                 _ => {}
             }
-            established.queue.push_back(task);
+            self.queue.push_back(task);
         }
         let reason = Failure::Replaced;
-        established.queue.push_front(Task::DeleteChild { child: old, reason, request: None });
+        self.queue.push_front(Task::DeleteChild { child: old, reason, request: None });
     }
 
     /// Starts to send by a child that the peer rekeyed, because the peer uses the new SA (RFC 7296 §2.8).
-    pub(crate) fn activate(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let ike = self.core.id;
-        let State::Established(established) = &mut self.state else { return };
-        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
-        let routed = established.routes(child);
-        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+    pub(crate) fn activate(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
+        let ike = core.id;
+        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let routed = self.routes(child);
+        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
             return;
         };
         if child.phase == Phase::Installing {
@@ -132,39 +132,44 @@ impl IkeSa {
         child.routed = routed;
         let mut batch = vec![Command::InstallSa(spec)];
         batch.extend(routed.then(|| child.install_policy()));
-        if let Some(old) = established.children.iter_mut().find(|child| child.id == old) {
+        if let Some(old) = self.children.iter_mut().find(|child| child.id == old) {
             old.phase = Phase::Rekeyed;
             old.routed = false;
         }
         ctx.change(batch, vec![id], Vec::new());
         ctx.event(Event::ChildRekeyed { ike, old, new: id });
         // Without its outbound SA it was none.
-        self.judge_double(ctx, id);
+        self.judge_double(core, ctx, id);
     }
 
     /// Removes a child that the peer no longer has. Its replacement, if there is one, takes over.
-    pub(crate) fn drop_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId, reason: &Failure) {
-        let State::Established(established) = &mut self.state else { return };
-        if let Some(new) = established.replacement_of(id) {
-            self.activate(ctx, new);
+    pub(crate) fn drop_child(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+        reason: &Failure,
+    ) {
+        if let Some(new) = self.replacement_of(id) {
+            self.activate(core, ctx, new);
         }
-        let ike = self.core.id;
-        let State::Established(established) = &mut self.state else { return };
-        let Some(index) = established.children.iter().position(|child| child.id == id) else {
+        let ike = core.id;
+        let Some(index) = self.children.iter().position(|child| child.id == id) else {
             return;
         };
-        let child = established.children.remove(index);
-        established.children.shrink_to_fit();
-        self.core.channel.timers.clear_child(id);
+        let child = self.children.remove(index);
+        self.children.shrink_to_fit();
+        core.channel.timers.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
-        self.drop_chains(ctx, |chain| chain.child().is_some_and(|new| new.replaces == Some(id)));
+        self.drop_chains(core, ctx, |chain| {
+            chain.child().is_some_and(|new| new.replaces == Some(id))
+        });
         if child.phase == Phase::Installed && *reason == Failure::DeletedByPeer {
-            self.go_back(ctx, &child);
+            self.go_back(core, ctx, &child);
         }
-        let State::Established(established) = &mut self.state else { return };
         // Another child may have replaced this one, or this one was to replace another; or it serves the same
         // policy for another CPU.
-        let heir = established.heir(&child);
+        let heir = self.heir(&child);
         let (shared, in_line) =
             heir.as_ref().map_or((false, false), |heir| (true, heir.line == child.line));
         // The policy may have named this child already.
@@ -173,17 +178,17 @@ impl IkeSa {
             ctx.change(vec![heir.install_policy()], vec![heir.id], Vec::new());
         }
         // A peer that counted it has room for another child.
-        established.full.retain(|policy| *policy != child.policy);
+        self.full.retain(|policy| *policy != child.policy);
         if child.phase == Phase::Rekeyed || in_line {
-            return self.linger(ctx, &child);
+            return self.linger(core, ctx, &child);
         }
         if child.phase == Phase::Deleting && *reason == Failure::Replaced {
-            self.note_stand_in(ctx, &child);
+            self.note_stand_in(core, ctx, &child);
         }
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
-        let held = (!shared && self.core.holds(ctx, &child, reason)).then_some(child.policy);
+        let held = (!shared && core.holds(ctx, &child, reason)).then_some(child.policy);
         match held {
             // In a batch of its own: only batches of removals are repeated until they succeed.
             Some(_) => ctx.change(vec![child.hold_policy()], Vec::new(), Vec::new()),
@@ -198,49 +203,45 @@ impl IkeSa {
         //# immediately after receiving the Delete Notify might cause an infinite
         //# loop between the peers.
         // Of several children of this name the last one counts: as long as another exists, nothing follows.
-        let ended = self.core.ending(Some(&name), reason, true, held);
+        let ended = core.ending(Some(&name), reason, true, held);
         ctx.effects.push_back(Effect::Ended(Box::new(ended)));
     }
 
     /// The peer has deleted `new`, which it has used, and not the child that `new` replaced: it could not install `new`
     /// completely, and goes on with the old child. So does this end.
-    fn go_back(&mut self, ctx: &mut Context<'_>, new: &ChildSa) {
-        let ike = self.core.id;
-        let State::Established(established) = &mut self.state else { return };
-        let left = established.children.iter().filter(|old| {
+    fn go_back(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: &ChildSa) {
+        let ike = core.id;
+        let left = self.children.iter().filter(|old| {
             old.line == new.line
                 && old.policy == new.policy
                 && old.phase == Phase::Rekeyed
                 && old.has_outbound()
-                && established.reason_to_delete(old.id).is_none()
+                && self.reason_to_delete(old.id).is_none()
         });
         let Some(id) = left.max_by_key(|old| old.installed).map(|old| old.id) else { return };
-        let Some(old) = established.children.iter_mut().find(|old| old.id == id) else { return };
+        let Some(old) = self.children.iter_mut().find(|old| old.id == id) else { return };
         old.phase = Phase::Installed;
-        arm_child(&mut self.core.channel.timers, old, ctx.now.mono);
+        arm_child(&mut core.channel.timers, old, ctx.now.mono);
         ctx.event(Event::ChildRekeyed { ike, old: new.id, new: id });
     }
 
     /// Keeps a child by which nothing is sent any more while packets may still be in flight.
-    fn linger(&mut self, ctx: &mut Context<'_>, child: &ChildSa) {
-        let State::Established(established) = &mut self.state else { return };
+    fn linger(&mut self, core: &mut Core, ctx: &mut Context<'_>, child: &ChildSa) {
         let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
         let outbound = child.has_outbound().then(|| child.outbound());
         let (id, inbound) = (child.id, child.inbound());
-        established.lingering.push(Lingering { child: id, inbound, outbound, until });
-        self.core.channel.timers.set(TimerKey::Child(id, ChildTimer::DeleteRekeyed), until);
+        self.lingering.push(Lingering { child: id, inbound, outbound, until });
+        core.channel.timers.set(TimerKey::Child(id, ChildTimer::DeleteRekeyed), until);
     }
 
     /// Sets the rekey timer of `child` again after a failed rekey.
-    pub(crate) fn rearm_rekey(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+    pub(crate) fn rearm_rekey(&mut self, core: &mut Core, ctx: &mut Context<'_>, child: ChildSaId) {
         let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
-        self.core.channel.timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
+        core.channel.timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
         // The hard limit has waited for this rekey.
-        let State::Established(established) = &self.state else { return };
-        let mut old = established.children.iter().filter(|old| old.id == child);
+        let mut old = self.children.iter().filter(|old| old.id == child);
         if old.any(|old| old.expires_at.is_some_and(|at| at <= ctx.now.mono)) {
-            self.core
-                .channel
+            core.channel
                 .timers
                 .set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.now.mono);
         }
@@ -248,38 +249,41 @@ impl IkeSa {
 
     /// Handles the hard limit of a child. A rekey that this end has only just begun, for example after a suspend,
     /// has one retransmission schedule to end.
-    pub(crate) fn on_child_life_over(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let State::Established(established) = &self.state else { return };
-        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
+    pub(crate) fn on_child_life_over(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        id: ChildSaId,
+    ) {
+        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
         let rekeys = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
-        let renews = established.queue.iter().any(rekeys)
-            || !matches!(established.activity(child), ChildActivity::Idle);
-        let grace = child.soft_at.filter(|_| renews).map(|soft| (soft, self.core.grace(ctx, soft)));
+        let renews =
+            self.queue.iter().any(rekeys) || !matches!(self.activity(child), ChildActivity::Idle);
+        let grace = child.soft_at.filter(|_| renews).map(|soft| (soft, core.grace(ctx, soft)));
         match grace {
             Some((_, until)) if until > ctx.now.mono => {
-                self.core.channel.timers.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
+                core.channel.timers.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
             }
             // If the peer has not sent anything since, the IKE SA is of no use to a wanted child: a new one is
             // begun.
             Some((soft, _))
-                if self.core.channel.last_heard <= soft && self.holds_or_starts(ctx, child) =>
+                if core.channel.last_heard <= soft && self.holds_or_starts(core, ctx, child) =>
             {
-                self.expire(ctx)
+                self.expire(core, ctx)
             }
-            _ => self.expire_child(ctx, id),
+            _ => self.expire_child(core, ctx, id),
         }
     }
 
     /// Ends a child that has reached a hard limit. No packet leaves by it any more. A wanted child is started
     /// again first.
-    pub(crate) fn expire_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let State::Established(established) = &self.state else { return };
-        let Some(child) = established.children.iter().find(|child| child.id == id) else { return };
-        if child.phase != Phase::Installed || established.reason_to_delete(id).is_some() {
+    pub(crate) fn expire_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
+        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        if child.phase != Phase::Installed || self.reason_to_delete(id).is_some() {
             return;
         }
-        let rekeyed = !matches!(established.activity(child), ChildActivity::Idle);
-        let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(ctx, child);
+        let rekeyed = !matches!(self.activity(child), ChildActivity::Idle);
+        let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(core, ctx, child);
         let config = Arc::clone(&child.config);
         if !rekeyed {
             self.stop_sending(ctx, id);
@@ -296,18 +300,16 @@ impl IkeSa {
         self.enqueue(Task::DeleteChild { child: id, reason: Failure::Expired, request: None });
     }
 
-    fn holds_or_starts(&self, ctx: &Context<'_>, child: &ChildSa) -> bool {
-        let wanted = ctx.wants.has(&self.core.connection.name, &child.config.name);
-        let wishes = Wishes::of(&self.core.connection, Some(&child.config), wanted, 0);
-        let State::Established(established) = &self.state else { return false };
-        established.phase == IkePhase::Alive && after(End::Lifetime, wishes).starts()
+    fn holds_or_starts(&self, core: &Core, ctx: &Context<'_>, child: &ChildSa) -> bool {
+        let wanted = ctx.wants.has(&core.connection.name, &child.config.name);
+        let wishes = Wishes::of(&core.connection, Some(&child.config), wanted, 0);
+        self.phase == IkePhase::Alive && after(End::Lifetime, wishes).starts()
     }
 
     /// Removes the outbound SA of a child. Its policy keeps the traffic from leaving, unless another child has the
     /// policy.
     fn stop_sending(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let State::Established(established) = &mut self.state else { return };
-        let Some(child) = established.children.iter_mut().find(|child| child.id == id) else {
+        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
             return;
         };
         if !child.has_outbound() {
@@ -317,7 +319,7 @@ impl IkeSa {
         child.routed = false;
         let (removal, hold) = (Command::RemoveSa(child.outbound()), child.hold_policy());
         let policy = child.policy;
-        let heir = established.children.iter_mut().find(|other| {
+        let heir = self.children.iter_mut().find(|other| {
             other.policy == policy && other.id != id && other.carries() && other.has_outbound()
         });
         let (policy, sends) = match heir {

@@ -5,66 +5,72 @@ use std::time::{Duration, Instant};
 use super::queue::{RETRY_AFTER, RETRY_SPREAD};
 use crate::child::{ChildSa, Phase};
 use crate::event::{ChildSaId, Failure};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::plane::Query;
 use crate::ike_sa::standby::STANDBY;
-use crate::ike_sa::state::{IkePhase, Retry, State, Task};
+use crate::ike_sa::state::{Established, IkePhase, Retry, Task};
 use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey};
-use crate::ike_sa::{Core, IkeSa};
 
 /// How long a hard limit waits for a peer that does not answer.
 const SILENT_GRACE: Duration = Duration::from_secs(5);
 
-impl IkeSa {
+impl Established {
     /// Keeps the time of the reauthentication: a resumption does not postpone it.
-    pub(crate) fn keep_reauth_time(&mut self) {
-        let State::Established(established) = &self.state else { return };
-        let resumed = established.authenticated.resumed.as_ref();
+    pub(crate) fn keep_reauth_time(&mut self, core: &mut Core) {
+        let resumed = self.authenticated.resumed.as_ref();
         let ends_by = resumed.and_then(|resumed| resumed.ends_by);
         if let Some(by) = resumed.and_then(|resumed| resumed.reauth_by) {
-            let armed = self.core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke));
-            self.core
-                .channel
+            let armed = core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke));
+            core.channel
                 .timers
                 .set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
-            self.await_reauthentication_by(by);
+            self.await_reauthentication_by(core, by);
         }
         // It does not postpone the end of an authorization either.
         if let Some(by) = ends_by {
             let end = TimerKey::Ike(Timer::Authorization);
-            let armed = self.core.channel.timers.get(end);
-            self.core.channel.timers.set(end, armed.map_or(by, |at| at.min(by)));
+            let armed = core.channel.timers.get(end);
+            core.channel.timers.set(end, armed.map_or(by, |at| at.min(by)));
         }
     }
 
-    pub(crate) fn on_ike_timer(&mut self, ctx: &mut Context<'_>, timer: Timer) {
+    /// Handles a timer of an established SA.
+    pub(crate) fn on_timer(&mut self, core: &mut Core, ctx: &mut Context<'_>, key: TimerKey) {
+        match key {
+            TimerKey::Ike(timer) => self.on_ike_timer(core, ctx, timer),
+            TimerKey::Child(child, timer) => self.on_child_timer(core, ctx, child, timer),
+        }
+    }
+
+    fn on_ike_timer(&mut self, core: &mut Core, ctx: &mut Context<'_>, timer: Timer) {
         let now = ctx.now.mono;
-        let may_reauthenticate = self.may_reauthenticate();
-        let State::Established(established) = &mut self.state else { return };
+        let may_reauthenticate = self.may_reauthenticate(core);
         match timer {
             Timer::RekeyIke => {
-                established.soft_at.get_or_insert(now);
+                self.soft_at.get_or_insert(now);
                 self.enqueue(Task::RekeyIke { request: None, retry: Retry::default() });
             }
             Timer::ReauthIke if may_reauthenticate => {
-                established.soft_at.get_or_insert(now);
-                established.renewing = true;
-                ctx.effects.push_back(Effect::Reauthenticate(self.core.id));
+                self.soft_at.get_or_insert(now);
+                self.renewing = true;
+                ctx.effects.push_back(Effect::Reauthenticate(core.id));
             }
-            Timer::ReauthIke => self.core.await_reauthentication(now),
-            Timer::HardLifeIke | Timer::Authorization => self.on_life_over(ctx, timer),
-            Timer::Dpd => self.on_dpd(ctx),
+            Timer::ReauthIke => core.await_reauthentication(now),
+            Timer::HardLifeIke | Timer::Authorization => self.on_life_over(core, ctx, timer),
+            Timer::Dpd => self.on_dpd(core, ctx),
             Timer::RetryTemporaryFailure => {
                 let (due, later): (Vec<_>, Vec<_>) =
-                    established.delayed.drain(..).partition(|(at, _)| *at <= now);
-                established.queue.extend(due.into_iter().map(|(_, task)| task));
+                    self.delayed.drain(..).partition(|(at, _)| *at <= now);
+                self.queue.extend(due.into_iter().map(|(_, task)| task));
                 let next = later.iter().map(|(at, _)| *at).min();
-                established.delayed = later;
-                self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+                self.delayed = later;
+                core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
             }
             Timer::Ticket => self.renew_ticket(),
-            Timer::Followup => self.expire_chains(ctx),
-            Timer::DeleteOldIke => self.close(ctx, Failure::Replaced),
+            Timer::Fallback => self.fall_back(core, ctx),
+            Timer::Followup => self.expire_chains(core, ctx),
+            Timer::DeleteOldIke => core.end(Failure::Replaced),
             Timer::Pace
             | Timer::Retransmit
             | Timer::HalfOpen
@@ -73,7 +79,6 @@ impl IkeSa {
             | Timer::Acknowledge
             | Timer::KeepAlive
             | Timer::Reopen
-            | Timer::Fallback
             | Timer::Forget
             // `pump` continues.
             | Timer::Unseen => {}
@@ -81,91 +86,85 @@ impl IkeSa {
     }
 
     /// Handles the hard limit of the IKE SA. A renewal in progress has until the end of the `grace`.
-    fn on_life_over(&mut self, ctx: &mut Context<'_>, timer: Timer) {
-        let State::Established(established) = &self.state else { return };
+    fn on_life_over(&mut self, core: &mut Core, ctx: &mut Context<'_>, timer: Timer) {
         let rekeys = |task: &Task| matches!(task, Task::RekeyIke { .. });
-        let renews = established.renewing
-            || established.ours.as_ref().is_some_and(|ours| ours.ike().is_some())
-            || established.queue.iter().any(rekeys);
-        let grace = established.soft_at.map(|soft| self.core.grace(ctx, soft));
+        let renews = self.renewing
+            || self.ours.as_ref().is_some_and(|ours| ours.ike().is_some())
+            || self.queue.iter().any(rekeys);
+        let grace = self.soft_at.map(|soft| core.grace(ctx, soft));
         if let Some(until) = grace.filter(|until| renews && *until > ctx.now.mono) {
-            return self.core.channel.timers.set(TimerKey::Ike(timer), until);
+            return core.channel.timers.set(TimerKey::Ike(timer), until);
         }
-        self.expire(ctx);
+        self.expire(core, ctx);
     }
 
     /// Ends the IKE SA because of a hard limit. Wanted children are started again at the same time as the Delete.
-    pub(super) fn expire(&mut self, ctx: &mut Context<'_>) {
-        let State::Established(established) = &self.state else { return };
-        if established.phase == IkePhase::Alive {
+    pub(super) fn expire(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        if self.phase == IkePhase::Alive {
             for name in self.names_of_children() {
-                let ended = self.core.ending(Some(&name), &Failure::Expired, true, None);
+                let ended = core.ending(Some(&name), &Failure::Expired, true, None);
                 ctx.effects.push_back(Effect::Ended(Box::new(ended)));
             }
-            let ended = self.core.ending(None, &Failure::Expired, true, None);
+            let ended = core.ending(None, &Failure::Expired, true, None);
             ctx.effects.push_back(Effect::Ended(Box::new(ended)));
         }
-        let State::Established(established) = &mut self.state else { return };
         // The end of an SA whose rekey crossed another one matters to that one: the phase says so.
-        if established.phase == IkePhase::Alive {
-            established.phase = IkePhase::Closing;
+        if self.phase == IkePhase::Alive {
+            self.phase = IkePhase::Closing;
         }
         let task = Task::DeleteIke { reason: Failure::Expired, request: None };
-        established.queue.push_front(task);
+        self.queue.push_front(task);
     }
 
     /// Handles a failed reauthentication: it is repeated while there is time, after at least `wait`.
-    pub(crate) fn rearm_reauth(&mut self, ctx: &mut Context<'_>, wait: Duration) {
-        let State::Established(established) = &mut self.state else { return };
-        let due = std::mem::take(&mut established.renewing);
-        if due && established.phase == IkePhase::Alive {
+    pub(crate) fn rearm_reauth(&mut self, core: &mut Core, ctx: &mut Context<'_>, wait: Duration) {
+        let due = std::mem::take(&mut self.renewing);
+        if due && self.phase == IkePhase::Alive {
             let wait = wait.max(ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD));
-            self.core.channel.timers.set(TimerKey::Ike(Timer::ReauthIke), ctx.now.mono + wait);
+            core.channel.timers.set(TimerKey::Ike(Timer::ReauthIke), ctx.now.mono + wait);
         }
     }
 
-    fn on_dpd(&mut self, ctx: &mut Context<'_>) {
-        let delay = self.core.connection.dpd_delay;
-        if self.may_be_lost_behind_nat(ctx.now.mono) {
+    fn on_dpd(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+        let delay = core.connection.dpd_delay;
+        if core.may_be_lost_behind_nat(ctx.now.mono) {
             // Answers to other requests do not show it.
             return self.query(ctx, Query::Liveness);
         }
-        let due = self.core.channel.last_heard + delay;
+        let due = core.channel.last_heard + delay;
         if due > ctx.now.mono {
-            return self.core.channel.timers.set(TimerKey::Ike(Timer::Dpd), due);
+            return core.channel.timers.set(TimerKey::Ike(Timer::Dpd), due);
         }
-        if self.core.channel.window.outstanding().is_some() {
+        if core.channel.window.outstanding().is_some() {
             // The request in flight is a liveness check as well.
-            return self.core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
+            return core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
         }
         self.query(ctx, Query::Liveness);
     }
 
-    pub(crate) fn on_child_timer(
+    fn on_child_timer(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         child: ChildSaId,
         timer: ChildTimer,
     ) {
         match timer {
             ChildTimer::RekeyChild => {
-                if let State::Established(established) = &mut self.state
-                    && let Some(child) = established.children.iter_mut().find(|c| c.id == child)
-                {
+                if let Some(child) = self.children.iter_mut().find(|c| c.id == child) {
                     child.soft_at.get_or_insert(ctx.now.mono);
                 }
                 self.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() })
             }
-            ChildTimer::HardLifeChild => self.on_child_life_over(ctx, child),
+            ChildTimer::HardLifeChild => self.on_child_life_over(core, ctx, child),
             ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
-            ChildTimer::Crossing => self.end_crossed_child(ctx, child),
+            ChildTimer::Crossing => self.end_crossed_child(core, ctx, child),
             ChildTimer::Standby => self.end_standby(ctx, child),
             // What counts is whether it is armed.
             ChildTimer::StandsIn => {}
             ChildTimer::DeleteRekeyed => {
-                let State::Established(established) = &mut self.state else { return };
                 let gone: Vec<_> =
-                    established.lingering.extract_if(.., |old| old.child == child).collect();
+                    self.lingering.extract_if(.., |old| old.child == child).collect();
                 for old in gone {
                     ctx.ids.esp.remove(&old.inbound.spi);
                     ctx.data_plane(old.removals().collect());

@@ -34,12 +34,14 @@ impl IkeSa {
         opened: &Opened,
     ) {
         let failed = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
-        let Some(connection) = &candidates.pop_front() else { return self.refuse(ctx, failed()) };
+        let Some(connection) = &candidates.pop_front() else {
+            return self.core.refuse(ctx, failed());
+        };
         let parsed = Payloads(payloads);
-        let Ok(Some(id)) = parsed.id_i() else { return self.refuse(ctx, failed()) };
+        let Ok(Some(id)) = parsed.id_i() else { return self.core.refuse(ctx, failed()) };
         let State::ExpectAuthRequest(waiting) = &self.state else { return };
         let (index, fresh) = (waiting.rounds.proven(), waiting.first.is_none());
-        if fresh && !self.hold(ctx, opened) {
+        if fresh && !self.core.hold(ctx, opened) {
             return self.close(ctx, no_room());
         }
         self.core.connection = Arc::clone(connection);
@@ -63,7 +65,7 @@ impl IkeSa {
         if let Some(why) = why {
             let blame = Blame::of(Some(connection), why);
             let ids = (Some(id.to_owned()), None);
-            return self.refuse_peer(ctx, ids, blame);
+            return self.core.refuse_peer(ctx, ids, blame);
         }
         let mut eap = EapRound::new(Some(*id), alone);
         candidates.retain(|other| may_be(other, connection, index));
@@ -87,7 +89,7 @@ impl IkeSa {
                 if eap.packets > MAX_PACKETS {
                     let why = Failure::Policy("too many EAP packets");
                     let refusal = NotifyType::AUTHENTICATION_FAILED.into();
-                    self.refuse_because(ctx, &refusal, why);
+                    self.core.refuse_because(ctx, &refusal, why);
                     return true;
                 }
                 self.ask_about_initiator(ctx, Some(packet.to_vec()));
@@ -100,7 +102,7 @@ impl IkeSa {
                     self.core.respond(ctx, &[]);
                     self.close(ctx, Failure::Peer(kind));
                 }
-                None => self.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+                None => self.core.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
             },
         }
         true
@@ -133,7 +135,7 @@ impl IkeSa {
         match outcome {
             Ok(EapAnswer::Send(packet, state)) => {
                 let more = state.octets().saturating_sub(eap.held);
-                if !self.hold_octets(ctx, more) {
+                if !self.core.hold_octets(ctx, more) {
                     self.state = State::ExpectAuthRequest(Box::new(waiting));
                     return self.close(ctx, no_room());
                 }
@@ -213,7 +215,9 @@ impl IkeSa {
         let data = match taken {
             Ok(AuthData::Payload) => auth.data,
             Ok(AuthData::NoPpkAuth(data)) => data,
-            Err(why) => return self.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why)),
+            Err(why) => {
+                return self.core.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why));
+            }
         };
         let prf = self.core.channel.session.prf;
         let theirs = key(prf, msk.as_ref(), &self.core.channel.session.keys.pi);
@@ -223,7 +227,7 @@ impl IkeSa {
             && parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_none();
         let Some(evidence) = verdict.ok().filter(|_| right) else {
             let why = "AUTH does not verify by the key of EAP";
-            return self.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why));
+            return self.core.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why));
         };
         // This end's AUTH again, or for the first time.
         let last = waiting.rounds.local.last().map(|own| own.id.clone());
@@ -242,7 +246,7 @@ impl IkeSa {
             waiting.rounds.local.push(own.used.clone());
         }
         if !waiting.rounds.are_complete(&connection) {
-            return self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
+            return self.core.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
         }
         let reply = AuthReply { own: Some(own), token: None, config: None, notifies: Vec::new() };
         self.configure_peer(ctx, reply, ppk);

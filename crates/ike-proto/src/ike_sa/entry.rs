@@ -1,0 +1,325 @@
+//! What an endpoint asks of an established IKE SA, and has it do. Any other SA answers no, and does nothing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::context::Context;
+use super::crossing::{Carries, Cover};
+use super::state::{Established, State, Task};
+use super::succession::Inheritance;
+use super::{Core, IkeSa};
+use crate::config::ChildConfig;
+use crate::dataplane::{Flow, PolicyId, Processing};
+use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
+use crate::exchange::auth::first_contact::LastAnswer;
+use crate::wire::payload::IdData;
+
+impl IkeSa {
+    /// The established state, and what the SA has in every state.
+    pub(crate) fn established(&self) -> Option<(&Established, &Core)> {
+        match &self.state {
+            State::Established(established) => Some((established, &self.core)),
+            _ => None,
+        }
+    }
+
+    /// As [`established`](Self::established).
+    pub(crate) fn established_mut(&mut self) -> Option<(&mut Established, &mut Core)> {
+        match &mut self.state {
+            State::Established(established) => Some((established, &mut self.core)),
+            _ => None,
+        }
+    }
+
+    /// See [`Established::activate`].
+    pub(crate) fn activate(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        if let Some((established, core)) = self.established_mut() {
+            established.activate(core, ctx, id);
+        }
+    }
+
+    /// See [`Established::answer_now`].
+    pub(crate) fn answer_now(&mut self, ctx: &mut Context<'_>, answer: LastAnswer) {
+        if let Some((established, core)) = self.established_mut() {
+            established.answer_now(core, ctx, answer);
+        }
+    }
+
+    /// See [`Established::ask_for_life`].
+    pub(crate) fn ask_for_life(&mut self) {
+        if let Some((established, _)) = self.established_mut() {
+            established.ask_for_life();
+        }
+    }
+
+    /// See [`Established::await_delete`].
+    pub(crate) fn await_delete(&mut self, ctx: &Context<'_>) {
+        if let Some((established, core)) = self.established_mut() {
+            established.await_delete(core, ctx);
+        }
+    }
+
+    /// See [`Established::carried`].
+    pub(crate) fn carried(&self) -> Option<Vec<Carries>> {
+        self.established().and_then(|(established, _)| established.carried())
+    }
+
+    /// See [`Established::carries`].
+    pub(crate) fn carries(&self, child: Option<&str>) -> bool {
+        self.established().is_some_and(|(established, _)| established.carries(child))
+    }
+
+    /// See [`Established::change_auth_lifetime`].
+    pub(crate) fn change_auth_lifetime(
+        &mut self,
+        ctx: &mut Context<'_>,
+        lifetime: Duration,
+    ) -> bool {
+        self.established_mut().is_some_and(|(established, core)| {
+            established.change_auth_lifetime(core, ctx, lifetime)
+        })
+    }
+
+    /// See [`Established::check_liveness`].
+    pub(crate) fn check_liveness(&mut self) {
+        if let Some((established, _)) = self.established_mut() {
+            established.check_liveness();
+        }
+    }
+
+    /// See [`Established::coming_spis`].
+    pub(crate) fn coming_spis(&self) -> [u64; 2] {
+        self.established().map_or([0; 2], |(established, _)| established.coming_spis())
+    }
+
+    /// See [`Established::count_up`].
+    pub(crate) fn count_up(&self, name: &str) -> usize {
+        self.established().map_or(0, |(established, _)| established.count_up(name))
+    }
+
+    /// See [`Established::covers`].
+    pub(crate) fn covers(&self, wanted: &[Carries]) -> Cover {
+        self.established()
+            .map_or(Cover::Never, |(established, core)| established.covers(core, wanted))
+    }
+
+    /// See [`Established::crossed_rekey`].
+    pub(crate) fn crossed_rekey(&self) -> Option<IkeSaId> {
+        self.established().and_then(|(established, _)| established.crossed_rekey())
+    }
+
+    /// See [`Established::disown`].
+    pub(crate) fn disown(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
+        if let Some((established, core)) = self.established_mut() {
+            established.disown(core, ctx, estate);
+        }
+    }
+
+    /// See [`Established::end_crossed`].
+    pub(crate) fn end_crossed(&mut self, ctx: &mut Context<'_>) {
+        if let Some((established, _)) = self.established_mut() {
+            established.end_crossed(ctx);
+        }
+    }
+
+    /// See [`Established::enqueue`].
+    pub(crate) fn enqueue(&mut self, task: Task) {
+        if let Some((established, _)) = self.established_mut() {
+            established.enqueue(task);
+        }
+    }
+
+    /// See [`Established::enqueue_urgent`].
+    pub(crate) fn enqueue_urgent(&mut self, task: Task) {
+        if let Some((established, _)) = self.established_mut() {
+            established.enqueue_urgent(task);
+        }
+    }
+
+    /// See [`Established::expire_child`].
+    pub(crate) fn expire_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        if let Some((established, core)) = self.established_mut() {
+            established.expire_child(core, ctx, id);
+        }
+    }
+
+    /// See [`Established::follow_esp`].
+    pub(crate) fn follow_esp(
+        &mut self,
+        ctx: &mut Context<'_>,
+        child: ChildSaId,
+        remote: SocketAddr,
+    ) {
+        if let Some((established, core)) = self.established_mut() {
+            established.follow_esp(core, ctx, child, remote);
+        }
+    }
+
+    /// See [`Established::forgets_others`].
+    pub(crate) fn forgets_others(&self, initial_contact: bool) -> bool {
+        self.established()
+            .is_some_and(|(established, core)| established.forgets_others(core, initial_contact))
+    }
+
+    /// See [`Established::give_token`].
+    pub(crate) fn give_token(&mut self, ctx: &Context<'_>) {
+        if let Some((established, core)) = self.established_mut() {
+            established.give_token(core, ctx);
+        }
+    }
+
+    /// See [`Established::give_up_child`].
+    pub(crate) fn give_up_child(&mut self, child: ChildSaId, reason: Failure) {
+        if let Some((established, _)) = self.established_mut() {
+            established.give_up_child(child, reason);
+        }
+    }
+
+    /// See [`Established::has_or_makes`].
+    pub(crate) fn has_or_makes(&self, name: &str) -> bool {
+        self.established().is_some_and(|(established, _)| established.has_or_makes(name))
+    }
+
+    /// See [`Established::has_up`].
+    pub(crate) fn has_up(&self, child: Option<&str>) -> bool {
+        self.established().is_some_and(|(established, _)| established.has_up(child))
+    }
+
+    /// See [`Established::identities`].
+    pub(crate) fn identities(&self) -> Option<(IdData, IdData)> {
+        self.established().and_then(|(established, _)| established.identities())
+    }
+
+    /// See [`Established::inherit`].
+    pub(crate) fn inherit(&mut self, ctx: &mut Context<'_>, estate: Inheritance) {
+        if let Some((established, core)) = self.established_mut() {
+            established.inherit(core, ctx, estate);
+        }
+    }
+
+    /// See [`Established::is_joined_by`].
+    pub(crate) fn is_joined_by(&mut self, name: &str, request: RequestId) -> bool {
+        self.established_mut()
+            .is_some_and(|(established, _)| established.is_joined_by(name, request))
+    }
+
+    /// See [`Established::is_on_standby`].
+    pub(crate) fn is_on_standby(&self, name: &str) -> bool {
+        self.established().is_some_and(|(established, _)| established.is_on_standby(name))
+    }
+
+    /// See [`Established::is_resumed`].
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.established().is_some_and(|(established, _)| established.is_resumed())
+    }
+
+    /// See [`Established::make_missing`].
+    pub(crate) fn make_missing(&mut self, lacks: Vec<Arc<ChildConfig>>) {
+        if let Some((established, _)) = self.established_mut() {
+            established.make_missing(lacks);
+        }
+    }
+
+    /// See [`Established::mark_redundant`].
+    pub(crate) fn mark_redundant(&mut self) {
+        if let Some((established, core)) = self.established_mut() {
+            established.mark_redundant(core);
+        }
+    }
+
+    /// See [`Established::names_of_children`].
+    pub(crate) fn names_of_children(&self) -> Vec<String> {
+        self.established().map_or(Vec::new(), |(established, _)| established.names_of_children())
+    }
+
+    /// See [`Established::on_crossed_lost`].
+    pub(crate) fn on_crossed_lost(&mut self, from: IkeSaId) {
+        if let Some((established, core)) = self.established_mut() {
+            established.on_crossed_lost(core, from);
+        }
+    }
+
+    /// See [`Established::on_network`].
+    pub(crate) fn on_network(&mut self, ctx: &mut Context<'_>) {
+        if let Some((established, core)) = self.established_mut() {
+            established.on_network(core, ctx);
+        }
+    }
+
+    /// See [`Established::on_peer_lost`].
+    pub(crate) fn on_peer_lost(&mut self, ctx: &mut Context<'_>) {
+        match self.established_mut() {
+            Some((established, core)) => established.on_peer_lost(core, ctx),
+            None => self.core.end(Failure::LostByPeer),
+        }
+    }
+
+    /// See [`Established::rearm_reauth`].
+    pub(crate) fn rearm_reauth(&mut self, ctx: &mut Context<'_>, wait: Duration) {
+        if let Some((established, core)) = self.established_mut() {
+            established.rearm_reauth(core, ctx, wait);
+        }
+    }
+
+    /// See [`Established::replaced_by`].
+    pub(crate) fn replaced_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
+        if let Some((established, core)) = self.established_mut() {
+            established.replaced_by(core, ctx, to);
+        }
+    }
+
+    /// See [`Established::send_by_others`].
+    pub(crate) fn send_by_others(&mut self, ctx: &mut Context<'_>, new: &[(Carries, Instant)]) {
+        if let Some((established, _)) = self.established_mut() {
+            established.send_by_others(ctx, new);
+        }
+    }
+
+    /// See [`Established::serves`].
+    pub(crate) fn serves(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
+        self.established().is_some_and(|(established, _)| established.serves(name, packet, trap))
+    }
+
+    /// See [`Established::shared_policy`].
+    pub(crate) fn shared_policy(
+        &self,
+        name: &str,
+        packet: Flow,
+        trap: &Processing,
+    ) -> Option<PolicyId> {
+        self.established()
+            .and_then(|(established, _)| established.shared_policy(name, packet, trap))
+    }
+
+    /// See [`Established::take_over_stream`].
+    pub(crate) fn take_over_stream(&mut self, reopen_at: Option<Instant>) {
+        if let Some((established, core)) = self.established_mut() {
+            established.take_over_stream(core, reopen_at);
+        }
+    }
+
+    /// See [`Established::tell_invalid_spi`].
+    pub(crate) fn tell_invalid_spi(&mut self, spi: u32) -> bool {
+        self.established_mut().is_some_and(|(established, _)| established.tell_invalid_spi(spi))
+    }
+
+    /// See [`Established::uncross`].
+    pub(crate) fn uncross(&mut self) {
+        if let Some((established, _)) = self.established_mut() {
+            established.uncross();
+        }
+    }
+
+    /// See [`Established::want_cpu`].
+    pub(crate) fn want_cpu(&mut self, policy: PolicyId, cpu: u32, packet: Flow) {
+        if let Some((established, _)) = self.established_mut() {
+            established.want_cpu(policy, cpu, packet);
+        }
+    }
+
+    /// See [`Established::used_routes`].
+    pub(crate) fn used_routes(&self) -> Vec<(Carries, Instant)> {
+        self.established().map_or(Vec::new(), |(established, _)| established.used_routes())
+    }
+}
