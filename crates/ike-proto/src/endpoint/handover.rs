@@ -334,9 +334,7 @@ impl Endpoint {
             return;
         }
         let routes = match to {
-            Some(To::Here(new)) => {
-                self.established(new).map(IkeSa::used_routes).unwrap_or_default()
-            }
+            Some(To::Here(new)) => self.established(new).map(IkeSa::routes).unwrap_or_default(),
             Some(To::Elsewhere) | None => Vec::new(),
         };
         for ike in self.line_from(old) {

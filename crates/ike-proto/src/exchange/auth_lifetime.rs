@@ -9,10 +9,10 @@
 use std::time::{Duration, Instant};
 
 use super::{OwnedNotifies, Payloads};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{Core, IkeSa};
 use crate::wire::registry::NotifyType;
 
 //= RFC 4478 §2
@@ -122,12 +122,6 @@ impl Established {
             core.channel.timers.get(REAUTH).filter(|_| !core.connection.reauth_time.is_zero());
         core.channel.timers.set(REAUTH, own.map_or(by, |at| at.min(by)));
     }
-}
-
-impl IkeSa {
-    // ---- gateway ----
-
-    // ---- client ----
 }
 
 impl Core {

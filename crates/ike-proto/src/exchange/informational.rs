@@ -8,11 +8,11 @@
 use super::config::OwnedConfig;
 use super::{Payloads, payloads_of, qcd};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
+use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase, Initiated};
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{Core, IkeSa};
 use crate::wire::payload::{Delete, Payload};
 use crate::wire::registry::{ExchangeType, ProtocolId};
 
@@ -114,7 +114,7 @@ impl Established {
             return self.on_ike_delete(core, ctx);
         }
         let this = core.channel.window.in_progress().map(|(message_id, _)| message_id);
-        let follows_auth = this.is_some() && this == core.follows_auth;
+        let follows_auth = this.is_some() && this == self.follows_auth;
         if follows_auth && let Some(kind) = parsed.fatal_in_auth() {
             core.respond(ctx, &[]);
             return core.end(Failure::Peer(kind));
@@ -205,10 +205,4 @@ impl Established {
         }
         core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
     }
-}
-
-impl IkeSa {
-    // ---- initiator ----
-
-    // ---- responder ----
 }

@@ -403,6 +403,9 @@ impl Established {
             full: Vec::new(),
             soft_at: self.soft_at.filter(|_| self.renewing),
             renewing: self.renewing,
+            put_off: None,
+            forgotten: 0,
+            follows_auth: None,
         }));
         let id = ctx.ids.ike();
         let mut sa = IkeSa::new(
@@ -456,14 +459,6 @@ impl Established {
         }
         Ok(sa)
     }
-}
-
-impl IkeSa {
-    // ---- initiator ----
-
-    // ---- responder ----
-
-    // ---- both ----
 }
 
 impl Core {

@@ -319,7 +319,7 @@ impl IkeSa {
     }
 
     /// See [`Established::used_routes`].
-    pub(crate) fn used_routes(&self) -> Vec<(Carries, Instant)> {
+    pub(crate) fn routes(&self) -> Vec<(Carries, Instant)> {
         self.established().map_or(Vec::new(), |(established, _)| established.used_routes())
     }
 }

@@ -21,9 +21,9 @@ mod taken;
 
 use std::time::{Duration, Instant};
 
+use super::Core;
 use super::context::Context;
 use super::window::Class;
-use super::{Core, IkeSa};
 use crate::config::{FragmentAckTypes, Fragmentation};
 use crate::event::{Output, Path, Transmit, TransmitKind};
 use crate::keys::epoch::{Opened, Outgoing};
@@ -140,12 +140,6 @@ impl FragmentAcks {
         let due = |arrivals: &Option<Box<Arrivals>>| arrivals.as_ref()?.due(known);
         [due(&self.requests), due(&self.responses)].into_iter().flatten().min()
     }
-}
-
-impl IkeSa {
-    // ---- receiver ----
-
-    // ---- sender ----
 }
 
 impl Core {

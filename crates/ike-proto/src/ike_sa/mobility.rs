@@ -61,6 +61,14 @@ pub(crate) struct Whereabouts {
 }
 
 impl Established {
+    /// True if the peer may be waiting for this end behind a NAT that has another mapping now: it has lately put off a request
+    /// of this end, maybe until it has the answer to a request that it sends to the former mapping.
+    pub(crate) fn may_be_lost_behind_nat(&self, core: &Core, now: Instant) -> bool {
+        let refused = self.put_off.as_deref().and_then(|put_off| put_off.refused);
+        let lately = refused.is_some_and(|(_, last)| now < last + core.connection.dpd_delay);
+        lately && core.decides() && core.channel.nat.local
+    }
+
     /// Handles a change of this host's addresses, or of the routes to the peer.
     pub(crate) fn on_network(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         if core.channel.mobike.is_none() {
@@ -426,14 +434,6 @@ impl Core {
             && from.remote != self.channel.path.remote;
         let asked = (follows && moved).then_some(from.remote);
         esp.into_iter().chain(asked.filter(|remote| Some(*remote) != esp))
-    }
-
-    /// True if the peer may be waiting for this end behind a NAT that has another mapping now: it has lately put off a request
-    /// of this end, maybe until it has the answer to a request that it sends to the former mapping.
-    pub(crate) fn may_be_lost_behind_nat(&self, now: Instant) -> bool {
-        let refused = self.put_off.as_deref().and_then(|put_off| put_off.refused);
-        let lately = refused.is_some_and(|(_, last)| now < last + self.connection.dpd_delay);
-        lately && self.decides() && self.channel.nat.local
     }
 
     /// The path between two addresses.

@@ -108,16 +108,8 @@ pub(crate) struct Core {
     pub(crate) assigned: Option<Arc<Assigned>>,
     /// True if this end made the SA to replace another one by reauthentication.
     pub(crate) renews: bool,
-    /// How long requests of this end have been put off, if they are.
-    pub(crate) put_off: Option<Box<PutOff>>,
-    /// How often in a row the peer had forgotten a chain of key exchanges when it was to continue (RFC 9370
-    /// §2.2.4), weighted.
-    pub(crate) forgotten: u8,
     /// SAs whose rekeys led to this one and that may still exist, the oldest first.
     pub(crate) predecessors: Vec<IkeSaId>,
-    /// Responder: message ID of the request after the last IKE_AUTH. In it the initiator may report that the
-    /// response failed (RFC 7296 §2.21.2).
-    pub(crate) follows_auth: Option<u32>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Vec<Twin>,
     /// Initiator: the peer has been authenticated in at least one round.
@@ -256,10 +248,7 @@ impl IkeSa {
             if_ids: IfIds::default(),
             assigned: None,
             renews: false,
-            put_off: None,
-            forgotten: 0,
             predecessors: Vec::new(),
-            follows_auth: None,
             twins: Vec::new(),
             genuine: false,
             ticketed: false,

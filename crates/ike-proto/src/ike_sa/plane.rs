@@ -117,8 +117,8 @@ impl Established {
                 let delay = core.connection.dpd_delay;
                 // Packets may come by SAs that a crashed peer has left in its kernel. The exchange of the peer for
                 // which requests of this end wait does not go on by them.
-                let held = core.put_off.as_deref().is_some_and(|it| it.held_since.is_some())
-                    || core.may_be_lost_behind_nat(ctx.now.mono);
+                let held = self.put_off.as_deref().is_some_and(|it| it.held_since.is_some())
+                    || self.may_be_lost_behind_nat(core, ctx.now.mono);
                 let quiet = held || idle.is_none_or(|idle| idle >= delay);
                 let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
                 core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::PutOff;
 use super::established::Lingering;
 use super::plane::Query;
 use crate::child::{ChildSa, Heritage};
@@ -335,6 +336,14 @@ pub(crate) struct Established {
     pub(crate) soft_at: Option<Instant>,
     /// This end is reauthenticating because of a soft limit.
     pub(crate) renewing: bool,
+    /// How long requests of this end have been put off, if they are.
+    pub(crate) put_off: Option<Box<PutOff>>,
+    /// How often in a row the peer had forgotten a chain of key exchanges when it was to continue (RFC 9370
+    /// §2.2.4), weighted.
+    pub(crate) forgotten: u8,
+    /// Responder: message ID of the request after the last IKE_AUTH. In it the initiator may report that the
+    /// response failed (RFC 7296 §2.21.2).
+    pub(crate) follows_auth: Option<u32>,
 }
 
 /// The phase of an established IKE SA.

@@ -94,6 +94,9 @@ impl IkeSa {
             full: Vec::new(),
             soft_at: None,
             renewing: false,
+            put_off: None,
+            forgotten: 0,
+            follows_auth: None,
         };
         self.core.set_authenticated(ctx, established.owner_id());
         self.state = State::Established(Box::new(established));
@@ -104,7 +107,8 @@ impl IkeSa {
         };
         core.channel.session.wipe_all_but_d();
         core.if_ids = ctx.if_ids(&core.connection, asker);
-        core.follows_auth = core.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1));
+        established.follows_auth =
+            core.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1));
         core.let_go(ctx);
         core.arm_lifetimes(ctx);
         established.keep_reauth_time(core);

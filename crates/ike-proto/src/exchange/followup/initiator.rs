@@ -183,7 +183,7 @@ impl Established {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
             let late = ctx.now.mono.saturating_duration_since(followup.asked) >= MAY_FORGET;
-            self.note_forgotten(core, error.kind, late);
+            self.note_forgotten(error.kind, late);
             return match followup.what {
                 OurOffer::Child(offer) => self.on_child_error(core, ctx, *offer, error),
                 OurOffer::Ike(offer) => {
@@ -218,7 +218,7 @@ impl Established {
                 self.send_followup(core, ctx, followup, link.data);
             }
             None if rest.is_empty() => {
-                core.forgotten = 0;
+                self.forgotten = 0;
                 match decode_payloads(response.first, &response.octets, 0) {
                     Ok(created) => {
                         let done = self.complete_offer(core, ctx, what, &created, &shared);
@@ -241,17 +241,17 @@ impl Established {
     }
 
     /// Counts how often the peer has forgotten a chain. `late` if the time that passed explains it.
-    fn note_forgotten(&mut self, core: &mut Core, error: NotifyType, late: bool) {
+    fn note_forgotten(&mut self, error: NotifyType, late: bool) {
         if error != NotifyType::STATE_NOT_FOUND {
             return;
         }
-        core.forgotten = core.forgotten.saturating_add(if late { 1 } else { IN_TIME });
+        self.forgotten = self.forgotten.saturating_add(if late { 1 } else { IN_TIME });
         //= RFC 9370 §2.2.4
         //# If the initiator continues to receive
         //# STATE_NOT_FOUND notifications after several retries, it MUST treat
         //# this situation as a fatal error and delete the IKE SA by sending a
         //# DELETE payload.
-        if core.forgotten >= MAX_FORGOTTEN {
+        if self.forgotten >= MAX_FORGOTTEN {
             let reason = Failure::Peer(error);
             self.enqueue_urgent(Task::DeleteIke { reason, request: None });
         }

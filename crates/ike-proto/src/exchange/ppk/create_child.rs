@@ -5,9 +5,9 @@ use crate::config::{EndpointConfig, PpkRekey};
 use crate::event::Failure;
 use crate::exchange::followup::OurOffer;
 use crate::exchange::{Payloads, Refusal};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, Retry, Task};
-use crate::ike_sa::{Core, IkeSa};
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
@@ -88,10 +88,6 @@ impl Established {
             None => Ok(None),
         }
     }
-}
-
-impl IkeSa {
-    // ---- responder ----
 }
 
 impl Core {

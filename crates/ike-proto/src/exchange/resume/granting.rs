@@ -8,12 +8,12 @@ use super::former::{Former, Held};
 use super::responder::seconds;
 use super::ticket::TicketState;
 use crate::exchange::{OwnedNotifies, Payloads};
+use crate::ike_sa::Core;
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::notify;
 use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{Core, IkeSa};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
 /// The longest lifetime that is accepted.
@@ -149,10 +149,6 @@ impl Established {
         }
         Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
     }
-}
-
-impl IkeSa {
-    // ---- gateway ----
 }
 
 impl Core {

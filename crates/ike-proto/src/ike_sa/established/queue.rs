@@ -81,7 +81,7 @@ impl Established {
             let sent = self.ours.is_some() || core.channel.window.outstanding().is_some();
             if self.queue.is_empty() && !sent && self.delayed.is_empty() {
                 // Nothing that was put off is wanted any more.
-                PutOff::is_not_held(&mut core.put_off);
+                PutOff::is_not_held(&mut self.put_off);
             }
             if self.queue.is_empty() || sent || core.is_ending() {
                 return;
@@ -157,7 +157,7 @@ impl Established {
             // The peer would answer TEMPORARY_FAILURE, and does not if it gives up its exchange. This time counts
             // as if the peer had answered. A peer that begins one exchange after the other puts this end off for
             // just as long.
-            let held = &mut core.put_off.get_or_insert_default().held_since;
+            let held = &mut self.put_off.get_or_insert_default().held_since;
             let since = *held.get_or_insert(ctx.now.mono);
             self.is_put_off(ctx.now.mono, since);
             return self.retry_later(core, ctx, task);
@@ -302,7 +302,7 @@ impl Established {
             //# the IKE SA is deleted without needing an explicit Delete payload.
             return core.end(Failure::Peer(NotifyType::INVALID_SYNTAX));
         }
-        self.note_put_off(core, ctx, payloads);
+        self.note_put_off(ctx, payloads);
         match self.ours.take() {
             Some(Initiated::Child(offer)) => {
                 self.on_offer_response(core, ctx, OurOffer::Child(offer), payloads, opened);
@@ -340,12 +340,12 @@ impl Established {
     }
 
     /// Records how long the peer has been putting off requests of this end.
-    fn note_put_off(&mut self, core: &mut Core, ctx: &Context<'_>, payloads: &[Payload<'_>]) {
+    fn note_put_off(&mut self, ctx: &Context<'_>, payloads: &[Payload<'_>]) {
         let offers = |ours: &Initiated| ours.child().is_some() || ours.ike().is_some();
         if !self.ours.as_ref().is_some_and(offers) {
             return;
         }
-        PutOff::is_not_held(&mut core.put_off);
+        PutOff::is_not_held(&mut self.put_off);
         let payloads = Payloads(payloads);
         if payloads.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE).is_some() {
             // The last exchange of the chain will show it.
@@ -354,13 +354,13 @@ impl Established {
         let put_off = payloads.notify(NotifyType::TEMPORARY_FAILURE).is_some();
         if put_off {
             let now = ctx.now.mono;
-            let refused = &mut core.put_off.get_or_insert_default().refused;
+            let refused = &mut self.put_off.get_or_insert_default().refused;
             let before = refused.filter(|(_, last)| now < *last + FORGOTTEN);
             let since = before.map_or(now, |(since, _)| since);
             *refused = Some((since, now));
             self.is_put_off(now, since);
         } else {
-            core.put_off = None;
+            self.put_off = None;
         }
     }
 

@@ -127,7 +127,7 @@ impl Established {
 
     fn on_dpd(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let delay = core.connection.dpd_delay;
-        if core.may_be_lost_behind_nat(ctx.now.mono) {
+        if self.may_be_lost_behind_nat(core, ctx.now.mono) {
             // Answers to other requests do not show it.
             return self.query(ctx, Query::Liveness);
         }
