@@ -32,7 +32,7 @@
 //! A daemon reads in two passes. The first is [`read_file`]: it returns a [`Reading`], with settings and a [`Report`].
 //! The second loads the keys and certificates that the settings name, and adds to the report what is wrong with them.
 //! An [`Overlay`] has sections that control clients load at run time, and reads them with those of the file.
-//! [`options`] describes every option, for a manual.
+//! [`options()`] describes every option, for a manual.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]

@@ -61,7 +61,7 @@ fn files_come_from_the_host_alone() {
     assert!(none.to_string().contains("cannot read the file"), "{none}");
 }
 
-/// Fault: in `Entry`'s `Debug`, print the value; in `Report`'s, print the text.
+/// Fault: in the `Debug` of `Entry`, print the value.
 #[test]
 fn secrets_are_never_printed() {
     const TEXT: &str = "

@@ -1,5 +1,4 @@
-//! `[secrets]`: pre-shared keys and post-quantum ones here, private keys in
-//! [`keys`](super::keys).
+//! `[secrets]`: pre-shared keys and post-quantum ones here, private keys in `keys.rs`.
 
 use std::path::Path;
 use std::sync::Arc;
