@@ -60,7 +60,7 @@ LEFT_OUT = ["lives", "links", "fuzz_inputs", "retransmission_allocation"]
 
 # Mutants that change nothing, without line and column, and why.
 EQUIVALENT = {
-    ENGINE + "exchange/auth_lifetime.rs: replace IkeSa::await_reauthentication_by with ()":
+    ENGINE + "exchange/auth_lifetime.rs: replace Established::await_reauthentication_by with ()":
         "the timer ReauthIke of the resumed IKE SA fires at the same time at the latest, and sets the same end",
 }
 

@@ -126,7 +126,7 @@ fn an_anonymous_peer_replaces_nobody() {
 //# the same peer identity without additional verification
 /// Two anonymous peers are not one: neither ends the other's IKE SA, by INITIAL_CONTACT or by `unique`.
 ///
-/// Fault: in `IkeSa::forgets_others` (exchange/auth/first_contact.rs), leave out `IdType::NULL`; or, in
+/// Fault: in `Established::forgets_others` (exchange/auth/first_contact.rs), leave out `IdType::NULL`; or, in
 /// `Endpoint::on_established` (endpoint/effects.rs), leave out `identity.1.kind == IdType::NULL`.
 #[test]
 fn an_anonymous_peer_ends_no_other_anonymous_peer() {

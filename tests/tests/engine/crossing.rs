@@ -51,9 +51,9 @@ fn check_one(pair: &Pair, told: &dyn std::fmt::Debug) {
 
 /// In every order of the datagrams, and with any one of them lost.
 ///
-/// Fault: in `IkeSa::on_established_closed`, remove the inbound SAs at once;
+/// Fault: in `Core::on_established_closed`, remove the inbound SAs at once;
 /// in `Endpoint::on_established`, do not take those that crossed out of what `unique` is about; or in
-/// `end_others`, what INITIAL_CONTACT is about; or in `IkeSa::end_crossed`, leave the policies where they are; or in
+/// `end_others`, what INITIAL_CONTACT is about; or in `Established::end_crossed`, leave the policies where they are; or in
 /// `is_redundant`, answer `true`.
 #[test]
 fn ike_sas_that_cross_end_in_one() {
@@ -112,7 +112,7 @@ fn ike_sas_that_cross_end_in_one_over_bad_links() {
     }
 }
 
-/// Fault: in `IkeSa::judge_crossing`, return at once.
+/// Fault: in `Established::judge_crossing`, return at once.
 #[test]
 fn children_that_cross_end_in_one() {
     let mut redundant = BTreeMap::new();
@@ -157,7 +157,7 @@ fn children_that_cross_end_in_one() {
 /// Two children cross, and one of them is rekeyed before the redundant one ends: how they came to be is forgotten with
 /// that. One ends all the same, without a lost packet.
 ///
-/// Fault: in `IkeSa::judge_double`, return at once; or in `ChildSa::heritage`, let `ours` be false.
+/// Fault: in `Established::judge_double`, return at once; or in `ChildSa::heritage`, let `ours` be false.
 #[test]
 fn children_that_cross_and_are_rekeyed_end_in_one() {
     for (seed, rekeyer) in (0..10).flat_map(|seed| [(seed, A), (seed, B)]) {
@@ -282,7 +282,7 @@ fn with_another_implementation(seed: u64) -> Pair {
 /// A peer that was up first sends IKE_SA_INIT again and again, and goes on with it though ours is there by then. Packets
 /// leave by the first child until the peer has the second.
 ///
-/// Fault: let `LATE_INIT` be zero; or in `IkeSa::has_company`, answer `false`.
+/// Fault: let `LATE_INIT` be zero; or in `Established::has_company`, answer `false`.
 #[test]
 fn a_peer_that_goes_on_with_an_old_request_gets_one() {
     for seed in 0..20 {
@@ -309,8 +309,8 @@ fn a_peer_that_goes_on_with_an_old_request_gets_one() {
 /// A peer reauthenticates: its new IKE SA comes beside the old one. Packets leave by the old child until the peer has the
 /// new one, and by the new one soon after.
 ///
-/// Fault: in `IkeSa::has_company`, answer `false`; or in `IkeSa::end_standby`, return at once; or in
-/// `IkeSa::on_established_closed`, keep no inbound SA of a child that is `routed`.
+/// Fault: in `Established::has_company`, answer `false`; or in `Established::end_standby`, return at once; or in
+/// `Core::on_established_closed`, keep no inbound SA of a child that is `routed`.
 #[test]
 fn the_child_of_a_reauthentication_waits_for_its_initiator() {
     for seed in 0..20 {
@@ -402,7 +402,7 @@ fn the_one_that_stays_shows_that_it_is_alive_first() {
 
 /// A begins "more", B "net": whichever IKE SA stays has both, and gets what it lacks before the other one ends.
 ///
-/// Fault: in `IkeSa::covers`, say `Never` where a child is missing; or `Whole`.
+/// Fault: in `Established::covers`, say `Never` where a child is missing; or `Whole`.
 #[test]
 fn what_the_one_that_stays_lacks_is_made_on_it() {
     for seed in 0..10 {

@@ -108,7 +108,7 @@ fn a_child_that_is_gone_has_no_successor() {
 
 /// The rekey of a child that is gone puts off no rekey of the IKE SA, neither the peer's nor the endpoint's.
 ///
-/// Fault: in `IkeSa::drop_child`, leave `drop_chains` out.
+/// Fault: in `Established::drop_child`, leave `drop_chains` out.
 #[test]
 fn a_rekey_of_a_child_that_is_gone_puts_nothing_off() {
     let mut bench = bench();

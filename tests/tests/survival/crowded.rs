@@ -51,7 +51,7 @@ fn children(pair: &Pair, host: usize) -> BTreeSet<(u32, u32)> {
 /// no child comes to its hard lifetime for want of a turn, and none is lost; the two ends differ in what is in flight
 /// and in nothing else. When an operator ends what is too much, both come to rest.
 ///
-/// Fault: in `IkeSa::pump` (ike_sa/established/queue.rs), take the newest task of the queue in the place of the oldest.
+/// Fault: in `Established::pump` (ike_sa/established/queue.rs), take the newest task of the queue in the place of the oldest.
 #[test]
 fn a_crowded_ike_sa_rekeys_all_of_its_children_in_time() {
     for seed in [188_299, 521_390] {

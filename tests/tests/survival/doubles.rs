@@ -70,7 +70,7 @@ fn check_one(pair: &mut Pair) {
 /// The Delete of the redundant child does not arrive, because the path is dead. The other end has waited for it for
 /// longer than it waits for a peer that knows no rule, and does not end its own child on a path that is dead.
 ///
-/// Fault: in `IkeSa::fate_of_double`, let `heard` be true, and in `IkeSa::stood_in`, return `None`. Then the child is down
+/// Fault: in `Core::fate_of_double`, let `heard` be true, and in `Established::stood_in`, return `None`. Then the child is down
 /// at both ends for good.
 #[test]
 fn a_dead_path_does_not_end_both_doubles() {
@@ -90,7 +90,7 @@ fn a_dead_path_does_not_end_both_doubles() {
 /// The Delete of the redundant child alone is lost, again and again, while all else passes. The other end ends its own
 /// one, and both are gone: each end knows that it has ended a double for the one that the peer ends.
 ///
-/// Fault: in `IkeSa::stood_in`, return `None`; or there, let `ended` be false.
+/// Fault: in `Established::stood_in`, return `None`; or there, let `ended` be false.
 #[test]
 fn a_child_of_which_both_doubles_end_comes_back() {
     for end in [A, B] {
@@ -117,7 +117,7 @@ fn a_child_of_which_both_doubles_end_comes_back() {
 /// With `unique = never` this end ends no child because of another one (RFC 7296 §2.8), whichever has the lowest SPI,
 /// and whether or not the two crossed.
 ///
-/// Fault: in `IkeSa::fate_of_double`, leave `unique` out; or in `IkeSa::judge_crossing`.
+/// Fault: in `Core::fate_of_double`, leave `unique` out; or in `Established::judge_crossing`.
 #[test]
 fn unique_never_lets_both_doubles_live() {
     for seed in 0..6 {
@@ -139,7 +139,7 @@ fn unique_never_lets_both_doubles_live() {
 
 /// `unique = never` keeps what each end wants. A child of an end that does not want it gives way to the peer's.
 ///
-/// Fault: in `IkeSa::fate_of_double`, let `configured` be false with `unique = never`.
+/// Fault: in `Core::fate_of_double`, let `configured` be false with `unique = never`.
 #[test]
 fn unique_never_keeps_no_double_that_nobody_has_asked_for() {
     for seed in 0..6 {
@@ -169,7 +169,7 @@ fn unique_never_keeps_no_double_that_nobody_has_asked_for() {
 /// A's request for a child waits for the answer to another one. B makes the child meanwhile, at once or by key
 /// exchanges that take their time. A has no use for a second one, which `unique = never` would keep.
 ///
-/// Fault: in `IkeSa::start`, take no account of `has_one`; or of `makes`.
+/// Fault: in `Established::start`, take no account of `has_one`; or of `makes`.
 #[test]
 fn a_child_that_the_peer_makes_meanwhile_is_not_made_again() {
     for slow in [false, true] {
@@ -215,7 +215,7 @@ fn a_child_that_the_peer_makes_meanwhile_is_not_made_again() {
 /// The same for a packet that has met a trap: B makes the child while A's request for it waits. Nothing would end a second
 /// one, because neither end has `start_action = start`.
 ///
-/// Fault: in `IkeSa::start`, let `there` be false if there is a packet.
+/// Fault: in `Established::start`, let `there` be false if there is a packet.
 #[test]
 fn a_child_that_takes_the_packet_by_now_is_not_made_again() {
     let mut setup = Setup::new(10);

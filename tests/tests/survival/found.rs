@@ -312,7 +312,7 @@ fn a_child_that_the_peer_does_not_finish_is_made_here() {
 /// Both ends rekey a child at once. The peer's answer is lost for a while, and all that the peer has of the child
 /// reaches a hard limit meanwhile. The late answer makes no child that only this end has.
 ///
-/// Fault: in `IkeSa::meanwhile`, look at `crossed` before `deleted`.
+/// Fault: in `Established::meanwhile`, look at `crossed` before `deleted`.
 #[test]
 fn a_late_answer_makes_no_child_that_the_peer_has_deleted() {
     // The nonces decide whose child stays.

@@ -49,7 +49,7 @@ fn has_new_child(mut pair: Pair, old: ike_proto::ChildSaId) {
 /// The counters of the old child reach their hard limit while this end's rekey of it is in flight, with one exchange
 /// and with four: the old child goes, the new one stays.
 ///
-/// Fault: in `IkeSa::retire` (ike_sa/established/children.rs), have every DeleteChild task of the old child name the
+/// Fault: in `Established::retire` (ike_sa/established/children.rs), have every DeleteChild task of the old child name the
 /// new one, whatever its reason.
 #[test]
 fn a_rekey_that_ends_after_the_limit_of_octets_keeps_its_child() {
