@@ -3,7 +3,7 @@
 //! The shard that lost the child keeps its traffic in by a policy of its own. The shard that brings the child up, traps
 //! it or gives it up knows nothing of that policy, so it tells the shards that wait for the child.
 
-use super::{Endpoint, Name, Removal, Want};
+use super::{Endpoint, Name, Removal};
 use crate::dataplane::PolicyId;
 use crate::event::{Event, IkeSaId, Notice, Now, Output};
 use crate::exchange::followup::PEER_GOES_ON;
@@ -97,10 +97,9 @@ impl Endpoint {
 
     /// The child with this digest that another shard was told to start.
     fn waiting_for(&self, digest: u64) -> Option<Name> {
-        let is = |(name, want): &(&Box<Name>, &Box<Want>)| {
-            want.elsewhere && self.registry.digest(name) == digest
-        };
-        self.wants.all.iter().find(is).map(|(name, _)| Name::clone(name))
+        let mut all = self.wants.all.iter();
+        let found = all.find(|(name, want)| want.elsewhere && self.registry.digest(name) == digest);
+        found.map(|(name, _)| Name::clone(name))
     }
 
     fn lift_until_trapped(&mut self, digest: u64) {
