@@ -129,3 +129,13 @@ async fn another_secret_is_refused() {
     );
     assert_eq!(responder.handle().sa_counts().await, Ok((0, 0)));
 }
+
+/// Fault: in the example, add 20 lines, or import something of `ike_tests`.
+#[test]
+fn the_example_is_short_and_needs_no_helper() {
+    let example = include_str!("../examples/responder.rs");
+    assert!(example.lines().count() <= 60, "at most 60 lines");
+    let crates: std::collections::BTreeSet<_> =
+        example.lines().filter_map(|line| line.strip_prefix("use ")?.split("::").next()).collect();
+    assert_eq!(crates, ["ike_proto", "ike_tokio", "std"].into());
+}

@@ -111,3 +111,25 @@ fn thread() -> u64 {
     }
     NUMBER.try_with(|number| *number).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::group;
+
+    /// Fault: in `group`, look for `::control` before the modules of `ike_tokio`.
+    #[test]
+    fn lines_of_the_runtime_have_the_groups_of_charon() {
+        for (target, expected) in [
+            ("ike_tokio::driver::log", "IKE"),
+            ("ike_tokio::driver::outputs", "NET"),
+            ("ike_tokio::net::socket", "NET"),
+            ("ike_tokio::plane::control", "KNL"),
+            ("ike_daemon::local", "NET"),
+            ("ike_daemon::control::server", "CFG"),
+            ("ike_daemon::plane::kernel", "KNL"),
+            ("ike_daemon::daemon", "DMN"),
+        ] {
+            assert_eq!(group(target), expected, "{target}");
+        }
+    }
+}

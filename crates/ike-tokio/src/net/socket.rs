@@ -101,7 +101,7 @@ impl PktSocket {
     }
 
     /// Has the kernel steer datagrams among `count` sockets of this address and port, see
-    /// [`steering`](super::steering).
+    /// `net/steering.rs`.
     pub fn steer(&self, count: u8, marked: bool) -> io::Result<()> {
         super::steering::steer(&self.io, count, marked)
     }
