@@ -126,7 +126,7 @@ impl Peer {
             match self.config.offers.iter().find(|offer| offer.kind() == kind) {
                 Some(offer) => self.method = Some(offer.start(&self.config)),
                 None => {
-                    //= RFC 3748 §5.3.1
+                    //= https://www.rfc-editor.org/rfc/rfc3748#section-5.3.1
                     //# The Response contains one or more authentication Types desired by
                     //# the Peer.
                     let kinds: Vec<u8> =

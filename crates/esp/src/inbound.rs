@@ -288,7 +288,7 @@ fn lookup<'a>(
 fn ends(sa: &Sa, outer: &Outer) -> (Option<SocketAddr>, SocketAddr) {
     let (carrier, port) = match sa.path.encap {
         Some(Encapsulation::Udp(ports)) => (Carrier::Udp, ports.src_port),
-        //= RFC 9329 §6.1
+        //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
         //# It SHOULD choose the TCP connection on which it last received
         //# a valid and decryptable IKE or ESP message.
         Some(Encapsulation::Tcp(ports)) => (Carrier::Tcp, ports.src_port),

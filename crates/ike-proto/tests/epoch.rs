@@ -223,7 +223,8 @@ fn seal_raw(suite: CipherSuite, plaintext: &[u8]) -> Vec<u8> {
     [datagram, iv, data, icv].concat()
 }
 
-//= RFC 7296 §3.14 type=test
+//= https://www.rfc-editor.org/rfc/rfc7296#section-3.14
+//= type=test
 //# the recipient MUST accept any length that results in proper alignment.
 #[test]
 fn any_padding_is_accepted_and_a_lying_pad_length_is_not() {

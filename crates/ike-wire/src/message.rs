@@ -78,7 +78,7 @@ pub fn decode_payloads(
         let offset = base_offset + (octets.len() - r.rest().len());
         let body = r.take(length, "payload")?;
         let payload = Payload::decode(kind, next, body, offset)?;
-        //= RFC 7296 §3.2
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-3.2
         //# MUST be ignored by the recipient if the recipient understands the payload type code.
         if critical && matches!(payload, Payload::Unknown { .. }) {
             return Err(DecodeError::UnsupportedCritical(kind.0));

@@ -190,10 +190,10 @@ fn ipv4(address: u128) -> IpAddr {
 /// The addresses that the end entity of `path` may use; `None` if no certificate has address blocks.
 ///
 /// As in strongSwan, a certificate without blocks is refused if a CA above it has blocks.
-//= RFC 3779 §2.3
-//# the IP addresses in the IP address delegation extension of that
-//# certificate MUST be subsumed by IP addresses in the IP address
-//# delegation extension in the issuer's certificate.
+// RFC 3779 §2.3:
+// the IP addresses in the IP address delegation extension of that
+// certificate MUST be subsumed by IP addresses in the IP address
+// delegation extension in the issuer's certificate.
 pub(crate) fn of_path(path: &Path) -> Result<Option<Addresses>, PkiError> {
     let mut above = path.anchor.address_blocks().cloned();
     for certificate in path.certificates.iter().rev() {

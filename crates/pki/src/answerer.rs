@@ -102,7 +102,7 @@ impl Answerer {
                 if cas.len() > MAX_NAMED { Vec::new() } else { certificate_request(cas) };
             requests.push(CertRequest { encoding: CertEncoding::X509_SIGNATURE, authorities });
             if policy.ocsp {
-                //= RFC 4806 §3.1
+                //= https://www.rfc-editor.org/rfc/rfc4806#section-3.1
                 //# The presence of OCSP Content in
                 //# a CERTREQ message will identify one or more OCSP responders trusted
                 //# by the sender in case of (b).

@@ -305,7 +305,7 @@ impl Certificate {
 
     /// True if the key may make signatures: keyUsage is absent, or has digitalSignature or
     /// nonRepudiation.
-    //= RFC 4945 §5.1.3.2
+    //= https://www.rfc-editor.org/rfc/rfc4945#section-5.1.3.2
     //# if the KeyUsage extension is present, then at least one of
     //# the digitalSignature or the nonRepudiation bits in the KeyUsage
     //# extension MUST be set (both can be set as well).

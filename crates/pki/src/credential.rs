@@ -137,11 +137,11 @@ impl Credential {
 
 /// The first of `credentials`, in order of preference, that a CA in the peer's CERTREQ payloads vouches for, or
 /// whose form they ask for. If there is none, or the peer sent no CERTREQ, it is the first of all.
-//= RFC 4945 §3.2.7.1
+//= https://www.rfc-editor.org/rfc/rfc4945#section-3.2.7.1
 //# Upon receipt of a CERTREQ, implementations MUST respond by sending at
 //# least the end-entity certificate corresponding to the Certification
 //# Authority listed in the CERTREQ
-//= RFC 4945 §3.2.7.2
+//= https://www.rfc-editor.org/rfc/rfc4945#section-3.2.7.2
 //# Receiving a CERTREQ payload with an empty Certification Authority
 //# field indicates that the recipient should send all/any end-entity
 //# certificates it has, regardless of the trust anchor.

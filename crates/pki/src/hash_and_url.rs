@@ -15,7 +15,7 @@ use crate::trust::TrustStore;
 use crate::verify::{MAX_CERTS, MAX_CERTS_LEN};
 
 /// A hash and URL that a peer sent in place of a certificate, or of several.
-//= RFC 7296 §3.6
+//= https://www.rfc-editor.org/rfc/rfc7296#section-3.6
 //# Hash and URL encodings allow IKE messages to remain short by
 //# replacing long data structures with a 20-octet SHA-1 hash (see
 //# [FIPS.180-4.2012]) of the replaced value followed by a variable-
@@ -41,7 +41,7 @@ impl<'a> HashAndUrl<'a> {
     ///
     /// # Errors
     /// [`PkiError::Encoding`] if the encoding is another, or the data are no hash and `http` URL.
-    //= RFC 7296 §3.6
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-3.6
     //# Implementations MUST support the "http:" scheme for hash-and-URL
     //# lookup.  The behavior of other URL schemes [URLS] is not currently
     //# specified, and such schemes SHOULD NOT be used

@@ -11,10 +11,10 @@ use crate::error::PkiError;
 ///
 /// Names compare without regard to ASCII case. There are no wildcards here, neither in `id` nor in the
 /// certificate: patterns belong to the policy that is looked up by the identity.
-//= RFC 4945 §3.1.2
+//= https://www.rfc-editor.org/rfc/rfc4945#section-3.1.2
 //# Substring, wildcard, or regular expression matching MUST NOT be
 //# performed for this comparison.
-//= RFC 4945 §3.1.9
+//= https://www.rfc-editor.org/rfc/rfc4945#section-3.1.9
 //# such entries MUST
 //# NOT be interpreted as identity information for the purposes of
 //# matching with ID or for policy lookup.
@@ -35,7 +35,7 @@ pub(crate) fn check(id: &IdData, certificate: &Certificate) -> Result<(), PkiErr
 }
 
 /// The identity to send for `configured`: a DN exactly as it is in the certificate.
-//= RFC 4945 §3.1.5
+//= https://www.rfc-editor.org/rfc/rfc4945#section-3.1.5
 //# When generating this type, implementations MUST
 //# populate the contents of ID with the Subject field from the end-
 //# entity certificate, and MUST do so such that a binary comparison of

@@ -36,7 +36,7 @@ impl NameConstraints {
     pub const OID: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.30");
 
     /// Reads the value of the extension; `None` if it is malformed.
-    //= RFC 5280 §4.2.1.10
+    //= https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.10
     //# Within this profile, the minimum and maximum fields are not used with
     //# any name forms, thus, the minimum MUST be zero, and maximum MUST be
     //# absent.
@@ -55,7 +55,7 @@ impl NameConstraints {
     }
 
     /// Checks every name of `certificate`.
-    //= RFC 5280 §4.2.1.10
+    //= https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.10
     //# Any name matching a restriction in the excludedSubtrees
     //# field is invalid regardless of information appearing in the
     //# permittedSubtrees.
@@ -123,7 +123,7 @@ enum Relation {
 }
 
 /// All names of `certificate`; `None` if its subject cannot be read.
-//= RFC 5280 §4.2.1.10
+//= https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.10
 //# Restrictions of the form directoryName MUST be applied to the subject
 //# field in the certificate (when the certificate includes a non-empty
 //# subject field) and to any names of type directoryName in the
@@ -216,7 +216,7 @@ fn rdns(name: &[u8]) -> Option<Vec<Vec<Attribute<'_>>>> {
     Some(all)
 }
 
-//= RFC 5280 §7.1
+//= https://www.rfc-editor.org/rfc/rfc5280#section-7.1
 //# A distinguished name DN1 is within the subtree defined by the
 //# distinguished name DN2 if DN1 contains at least as many RDNs as DN2,
 //# and DN1 and DN2 are a match when trailing RDNs in DN1 are ignored.
@@ -224,7 +224,7 @@ fn is_in_subtree(name: &[Vec<Attribute<'_>>], base: &[Vec<Attribute<'_>>]) -> bo
     name.len() >= base.len() && base.iter().zip(name).all(|(base, name)| is_same_rdn(base, name))
 }
 
-//= RFC 5280 §7.1
+//= https://www.rfc-editor.org/rfc/rfc5280#section-7.1
 //# Two relative distinguished names
 //# RDN1 and RDN2 match if they have the same number of naming attributes
 //# and for each naming attribute in RDN1 there is a matching naming
@@ -265,7 +265,7 @@ fn folded(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-//= RFC 5280 §4.2.1.10
+//= https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.10
 //# Any DNS
 //# name that can be constructed by simply adding zero or more labels to
 //# the left-hand side of the name satisfies the name constraint.
@@ -318,7 +318,7 @@ fn host(uri: &str) -> Option<&str> {
     (!address && !host.is_empty()).then_some(host)
 }
 
-//= RFC 5280 §4.2.1.10
+//= https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.10
 //# For IPv4
 //# addresses, the iPAddress field of GeneralName MUST contain eight (8)
 //# octets, encoded in the style of RFC 4632 (CIDR) to represent an

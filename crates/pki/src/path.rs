@@ -164,7 +164,7 @@ impl PathQuery<'_> {
 }
 
 /// Checks that no CA has more CAs below it than it allows.
-//= RFC 5280 §4.2.1.9
+//= https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.9
 //# In this case, it gives the maximum number of non-
 //# self-issued intermediate certificates that may follow this
 //# certificate in a valid certification path.
@@ -180,7 +180,7 @@ fn check_lengths(path: &Path) -> Result<(), PkiError> {
 }
 
 /// Checks that the names of every certificate are within the constraints of all CAs above it.
-//= RFC 5280 §4.2.1.10
+//= https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.10
 //# Name constraints are not applied to self-issued certificates (unless
 //# the certificate is the final certificate in the path).
 fn check_names(path: &Path) -> Result<(), PkiError> {

@@ -30,7 +30,7 @@ impl TrustStore {
     ///
     /// # Errors
     /// [`LoadError::NotCa`].
-    //= RFC 4945 §5.1.3.9
+    //= https://www.rfc-editor.org/rfc/rfc4945#section-5.1.3.9
     //# IKE implementations
     //# SHOULD reject CA certificates that do not contain this extension.
     pub fn add_ca(&mut self, certificate: Certificate) -> Result<(), LoadError> {

@@ -120,7 +120,7 @@ fn an_anonymous_peer_replaces_nobody() {
     assert_eq!(b[1].remote_id.as_ref().map(|id| id.kind), Some(IdType::NULL));
 }
 
-//= RFC 7619 §2.3
+//= https://www.rfc-editor.org/rfc/rfc7619#section-2.3
 //# INITIAL_CONTACT
 //# notifications MUST NOT be used to delete any other IKE SAs based on
 //# the same peer identity without additional verification

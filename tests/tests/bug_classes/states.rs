@@ -152,7 +152,7 @@ fn class_21_exchanges_after_authentication() {
         let sent = bench.give(&request);
         assert_eq!(sent.len(), 1, "RFC 7296 §2.21.3: every request is answered");
         let opened = peer.open(&sent[0]).expect("sealed for the peer");
-        //= RFC 9370 §2.2.4
+        //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-multiple-ke-12#section-2.2.4
         //# If the responder receives an
         //# IKE_FOLLOWUP_KE message for which it does not have a key exchange
         //# state, it MUST send back a new error type notification

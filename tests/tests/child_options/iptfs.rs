@@ -88,7 +88,8 @@ fn both_ends_rekey_at_once() {
 
 #[test]
 fn a_responder_that_does_not_want_it_or_cannot_has_tunnel_mode() {
-    //= draft-ietf-ipsecme-iptfs-19 §5.1 type=test
+    //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-iptfs-19#section-5.1
+    //= type=test
     //# If the responder declines the request the child SA will be
     //# established without AGGFRAG_PAYLOAD payload use enabled.
     let unwilling = |side: &mut Side| side.net().mode = Mode::Tunnel;
@@ -197,7 +198,8 @@ fn requirements_that_are_not_understood_get_tunnel_mode() {
 
 #[test]
 fn a_request_for_two_modes_gets_neither() {
-    //= draft-ietf-ipsecme-iptfs-19 §5.1 type=test
+    //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-iptfs-19#section-5.1
+    //= type=test
     //# the USE_AGGFRAG notification MUST NOT
     //# be combined with USE_TRANSPORT notification.
     let mut end = side(1, 2);

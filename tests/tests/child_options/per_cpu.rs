@@ -101,7 +101,8 @@ fn each_cpu_gets_its_own_when_it_has_a_packet() {
         assert!(cpus(&pair, A).contains(&Some(cpu)));
         pair.assert_agreement();
     }
-    //= RFC 9611 §4 type=test
+    //= https://www.rfc-editor.org/rfc/rfc9611#section-4
+    //= type=test
     //# Responders should install the additional Child
     //# SA on a CPU with the least amount of additional Child SAs for this
     //# TSi/TSr pair.
@@ -188,7 +189,8 @@ fn both_ends_ask_for_the_first_at_once() {
 
 #[test]
 fn rekeys_keep_the_cpu() {
-    //= RFC 9611 §3 type=test
+    //= https://www.rfc-editor.org/rfc/rfc9611#section-3
+    //= type=test
     //# the rekeyed Child SA should be bound
     //# to the same resource(s) as the Child SA that is being rekeyed.
     let mut pair = established(2);
@@ -261,7 +263,8 @@ fn one_that_is_deleted_leaves_the_others() {
         let request = pair.command(by, Command::TerminateChild(gone.id));
         pair.run_for(WHILE);
         assert_eq!(pair.hosts[by].done(request), Some(Ok(())));
-        //= RFC 9611 §6 type=test
+        //= https://www.rfc-editor.org/rfc/rfc9611#section-6
+        //= type=test
         //# bringing the deleted per-CPU Child SA up again
         //# immediately after receiving the Delete Notify might cause an infinite
         //# loop between the peers.
@@ -475,7 +478,8 @@ fn a_data_plane_that_refuses_one_leaves_the_others() {
         assert_policy(&pair, A);
         assert_policy(&pair, B);
         if end == B {
-            //= RFC 9611 §6 type=test
+            //= https://www.rfc-editor.org/rfc/rfc9611#section-6
+            //= type=test
             //# An implementation that does not accept any further resource-specific
             //# Child SAs MUST NOT return the NO_ADDITIONAL_SAS error
             let last = pair.a().child_failures().pop();

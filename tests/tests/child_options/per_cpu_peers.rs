@@ -56,7 +56,8 @@ fn ask(bench: &mut Bench, peer: &mut Handmade, payloads: &[Payload<'_>]) -> Vec<
 
 #[test]
 fn a_peer_that_asks_ten_thousand_times_gets_two_for_each_cpu() {
-    //= RFC 9611 §7 type=test
+    //= https://www.rfc-editor.org/rfc/rfc9611#section-7
+    //= type=test
     //# it is
     //# RECOMMENDED that an implementation limits the maximum number of
     //# additional Child SAs allowed per unique TSi/TSr.
@@ -67,7 +68,8 @@ fn a_peer_that_asks_ten_thousand_times_gets_two_for_each_cpu() {
         let payloads = create(resource(&data), ESP, 2000 + n, true);
         match ask(&mut bench, &mut peer, &payloads).as_slice() {
             [NotifyType::SA_RESOURCE_INFO] => {}
-            //= RFC 9611 §6 type=test
+            //= https://www.rfc-editor.org/rfc/rfc9611#section-6
+            //= type=test
             //# Child SAs MUST NOT return the NO_ADDITIONAL_SAS error because it
             //# could be misinterpreted by the peer to mean that no other Child SA
             //# with a different TSi and/or TSr is allowed either.  Instead, it MUST
@@ -114,7 +116,8 @@ fn what_the_notify_says_beside_its_type_does_not_matter() {
     let odd = [
         Notify { data: &long, ..plain },
         Notify { data: &[1], ..plain },
-        //= RFC 9611 §5.1 type=test
+        //= https://www.rfc-editor.org/rfc/rfc9611#section-5.1
+        //= type=test
         //# Protocol ID (1 octet) -  MUST be 0.  MUST be ignored if not 0.
         Notify { protocol: ProtocolId::AH, ..plain },
         Notify { protocol: ProtocolId::ESP, spi: Spi::Esp(77), ..plain },
@@ -136,7 +139,8 @@ fn what_the_notify_says_beside_its_type_does_not_matter() {
 fn an_additional_one_must_be_like_the_first() {
     let two = |side: &mut Side| side.esp_proposals(&["aes256gcm16-aes128gcm16"]);
     let (mut bench, mut peer) = responder(4, true, two);
-    //= RFC 9611 §3 type=test
+    //= https://www.rfc-editor.org/rfc/rfc9611#section-3
+    //= type=test
     //# These resource-
     //# specific Child SAs MUST be negotiated with identical Child SA
     //# properties that were negotiated for the initial Child SA.
@@ -202,7 +206,8 @@ fn requests_name_the_packet_and_not_the_cpu() {
                     assert_eq!((notify.protocol, notify.spi), (ProtocolId::NONE, Spi::None));
                     named.push(notify.data.to_vec());
                 }
-                //= RFC 9611 §4 type=test
+                //= https://www.rfc-editor.org/rfc/rfc9611#section-4
+                //= type=test
                 //# the Traffic Selector (TSi) entry
                 //# containing the information of the trigger packet should be included
                 //# in the TS set similarly to regular Child SAs
@@ -219,7 +224,8 @@ fn requests_name_the_packet_and_not_the_cpu() {
         assert!(bench.give(&answer).is_empty());
         assert_eq!(meet(&mut bench, policy, cpu), None);
     }
-    //= RFC 9611 §7 type=test
+    //= https://www.rfc-editor.org/rfc/rfc9611#section-7
+    //= type=test
     //# using the CPU number itself as the identifier might give an
     //# attacker knowledge of which packets are handled by which CPU ID
     let numbers = [1_u32, 2, 3].map(|n| n.to_be_bytes().to_vec());

@@ -49,7 +49,8 @@ fn in_transport_mode_nobody_pads() {
 /// A asks for transport mode and so takes no padding, whatever becomes of it. B has said nothing.
 #[test]
 fn who_takes_none_gets_none_and_may_pad() {
-    //= RFC 7296 §1.3.1 type=test
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-1.3.1
+    //= type=test
     //# If this notification is
     //# included in only one of the messages, TFC padding can still be sent
     //# in the other direction.

@@ -33,10 +33,11 @@ fn chain(bench: &mut Bench, peer: &mut Handmade, sent: Vec<Vec<u8>>, ike: bool, 
     request(peer, &sent, FOLLOWUP).0
 }
 
-//= RFC 9370 §2.2.4
-//# If the initiator continues to receive
-//# STATE_NOT_FOUND notifications after several retries, it MUST treat this situation as a fatal error
-//# and delete the IKE SA by sending a DELETE payload.
+//= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-multiple-ke-12#section-2.2.4
+//# If the
+//# initiator continues to receive STATE_NOT_FOUND notifications after
+//# several retries, it MUST treat this situation as a fatal error and
+//# delete IKE SA by sending a DELETE payload.
 #[test]
 fn a_peer_that_keeps_forgetting_is_left() {
     for ike in [false, true] {
@@ -63,7 +64,7 @@ fn a_peer_that_keeps_forgetting_is_left() {
     }
 }
 
-//= RFC 7296 §2.25
+//= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
 //# If a peer continues to
 //# receive TEMPORARY_FAILURE on the same IKE SA after several minutes,
 //# it SHOULD conclude that the state information is out of sync and

@@ -142,7 +142,7 @@ fn a_client_that_copies_the_cookie_beside_nat_detection_alone_moves() {
     assert_eq!(bench.host().child().outbound.dst, elsewhere);
 }
 
-//= RFC 4555 §3.7
+//= https://www.rfc-editor.org/rfc/rfc4555#section-3.7
 //# If the values do not
 //# match, the IKE_SA MUST be closed.
 /// A COOKIE2 of other octets, or of another length, closes the IKE SA and moves nothing.

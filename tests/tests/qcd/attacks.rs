@@ -51,7 +51,7 @@ fn one_of_four_is_enough() {
     }
 }
 
-//= RFC 6290 §3
+//= https://www.rfc-editor.org/rfc/rfc6290#section-3
 //= type=test
 //# The token taker MUST accept
 //# such tokens from any IP address and port combination

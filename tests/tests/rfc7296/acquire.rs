@@ -79,7 +79,8 @@ fn s2_9_the_packet_is_offered_first() {
         (&[ts("10.3.0.9")][..], &[ts("10.4.0.0/24")][..])
     );
 
-    //= RFC 7296 §2.9.2 type=test
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9.2
+    //= type=test
     //# there is no need for the selectors from the packet,
     //# so those selectors SHOULD NOT be sent.
     bench.world.command(0, Command::RekeyChild(new.id));

@@ -99,7 +99,7 @@ fn s2_21_2_any_other_error_in_ike_auth_costs_the_child_alone() {
     }
 }
 
-//= RFC 7296 §3.10.1
+//= https://www.rfc-editor.org/rfc/rfc7296#section-3.10.1
 //# An
 //# implementation receiving a Notify payload with one of these types
 //# that it does not recognize in a response MUST assume that the

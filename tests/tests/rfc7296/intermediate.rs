@@ -44,7 +44,7 @@ fn exchange(
     }))
 }
 
-//= RFC 9242 §3.3.2
+//= https://www.rfc-editor.org/rfc/rfc9242#section-3.3.2
 //# The IntAuth_[i/r]*P chunk is present if the Encrypted payload is not
 //# empty.
 /// Empty exchanges are answered by empty ones and are in what AUTH covers, here computed by the text alone.

@@ -58,7 +58,7 @@ fn a_connection_has_one_ike_sa() {
     assert_eq!(pair.b().ike().path, path);
 }
 
-//= RFC 9329 §6.1
+//= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
 //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
 //# is a rekey of an existing IKE SA
 /// Two that are begun on one connection before either is established.

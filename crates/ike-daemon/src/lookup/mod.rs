@@ -108,7 +108,7 @@ impl Lookup {
     /// If that is not to be had; says why.
     pub(crate) async fn resolve(&self, peer: &PeerCredentials) -> Result<PeerCredentials, String> {
         let urls = peer.certs.iter().filter(|cert| HashAndUrl::is(cert.encoding)).count();
-        //= RFC 7296 §3.6
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-3.6
         //# Implementations MUST be capable of being configured to send and
         //# accept up to four X.509 certificates in support of authentication
         if urls > MOST_URLS {

@@ -243,7 +243,7 @@ fn others_have(held: &HashMap<IpAddr, Vec<IdData>>, ip: &IpAddr, request: &Lease
 }
 
 /// True for what a peer is told unasked, as strongSwan does, and for what it has asked for.
-//= RFC 9464 §4
+//= https://www.rfc-editor.org/rfc/rfc9464#section-4
 //# Initiators first indicate support for encrypted DNS by including
 //# ENCDNS_IP* attributes in their CFG_REQUEST payloads.
 fn is_welcome(attribute: &Attribute, request: &LeaseRequest) -> bool {

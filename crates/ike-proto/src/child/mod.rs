@@ -156,7 +156,7 @@ impl ChildSa {
 
     /// In transport mode the selectors are the addresses of the two ends, as this end sees them: replaces them by
     /// those of `path`. True if that changed any.
-    //= RFC 7296 §2.23.1
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.23.1
     //# This will also ensure that the Security Association Database (SAD)
     //# entries for the tunnel exit checks and return packets are added using
     //# the addresses as seen by the local operating system stack.

@@ -11,7 +11,7 @@ const MAX_SELECTORS: usize = 255;
 /// selectors. If the first offered selector is acceptable in full (it may be the packet that made the initiator request
 /// the child), the selector that covers it is kept and comes first.
 pub fn narrow(configured: &[TrafficSelector], offered: &[TrafficSelector]) -> Vec<TrafficSelector> {
-    //= RFC 7296 §2.9
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9
     //# If the responder's policy allows it to accept the first selector of TSi and TSr, then
     //# the responder MUST narrow the Traffic Selectors to a subset that includes the
     //# initiator's first choices.

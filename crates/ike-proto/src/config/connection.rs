@@ -280,7 +280,7 @@ impl ConnectionConfig {
 
     /// True if an IKE SA needs a PPK: by `ppk_required`, or because nothing else authenticates one end.
     pub fn requires_ppk(&self) -> bool {
-        //= RFC 8784 §5.2.3
+        //= https://www.rfc-editor.org/rfc/rfc8784#section-5.2.3
         //# Using PPKs MUST be
         //# mandatory for the peers if they advertise support for PPKs in
         //# IKE_SA_INIT and use NULL Authentication.

@@ -36,7 +36,7 @@ impl ProposalConfig {
     pub fn default_ike() -> Vec<Self> {
         const KE: &str = "x25519-ecp256-ecp384-ecp521-modp3072-modp4096-modp2048";
         const PRF: &str = "prfsha256-prfsha384-prfsha512";
-        //= RFC 7296 §3.3.6
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-3.3.6
         //# If the responder receives a proposal that contains a Transform Type
         //# it does not understand, or a proposal that is missing a mandatory
         //# Transform Type, it MUST consider this proposal unacceptable; however,
@@ -112,7 +112,7 @@ impl ProposalConfig {
     }
 
     /// The same with `method` as the first alternative of the first key exchange, where it is one.
-    //= RFC 7296 §3.4
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-3.4
     //# This
     //# Diffie-Hellman Group Num MUST match a Diffie-Hellman group specified
     //# in a proposal in the SA payload that is sent in the same message, and

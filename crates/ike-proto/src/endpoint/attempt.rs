@@ -443,7 +443,7 @@ impl Attempt {
             Ok(read) => read,
             Err(why) => return ctx.dropped(path, why),
         };
-        //= RFC 5685 §3
+        //= https://www.rfc-editor.org/rfc/rfc5685#section-3
         //# If the values do not match, the client MUST silently
         //# discard the response
         if nonce != self.nonce {
@@ -528,7 +528,7 @@ impl Attempt {
         if !self.candidates.is_empty() {
             return;
         }
-        //= RFC 9329 §6.4
+        //= https://www.rfc-editor.org/rfc/rfc9329#section-6.4
         //# in the case of TCP encapsulation, an Initiator SHOULD NOT wait
         //# for additional messages in case it receives an error notification
         //# from the Responder in the IKE_SA_INIT exchange.

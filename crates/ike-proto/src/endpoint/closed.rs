@@ -121,7 +121,7 @@ impl Closed {
             let to = if answer.roams && alike { path } else { answer.to };
             return Late::Again(to, last.response.clone());
         }
-        //= RFC 7296 §2.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.1
         //# If the responder receives a retransmitted request for which it has
         //# already forgotten the response, it MUST ignore the request
         if header.message_id <= last.message_id { Late::Ignore } else { Late::Unknown }

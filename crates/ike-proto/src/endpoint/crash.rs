@@ -129,7 +129,7 @@ impl Endpoint {
         let tokens = self.tokens_for(now, message);
         let soon = self.crash.age(now.mono) < SOON;
         let limits = if soon { &SOON_ANSWERS } else { &LATER_ANSWERS };
-        //= RFC 6290 §8.1
+        //= https://www.rfc-editor.org/rfc/rfc6290#section-8.1
         //# If excessive amounts of IKE requests protected with unknown IKE SPIs
         //# arrive at a token maker, the IKE module SHOULD revert to the behavior
         //# described in Section 2.21 of [RFC5996] and either send an
@@ -166,7 +166,7 @@ impl Endpoint {
         }
     }
 
-    //= RFC 6290 §9.2
+    //= https://www.rfc-editor.org/rfc/rfc6290#section-9.2
     //# A token maker MUST NOT send a valid QCD token in an unprotected
     //# message for an existing IKE SA.
     /// The tokens that may be sent in answer to `message`, whose SPIs belong to no IKE SA of this shard.
@@ -191,7 +191,7 @@ impl Endpoint {
     ) -> bool {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&id) else { return false };
         let Some(good) = sa.core.judge_token(message) else { return false };
-        //= RFC 6290 §4.5
+        //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
         //# If the QCD_TOKEN cannot be
         //# validated, a response MUST NOT be sent, and the event may be logged.
         if !good {

@@ -186,7 +186,7 @@ struct Kept {
 impl Endpoint {
     /// Records that `ike` is established. Returns the SAs that it crossed. `unique` does not apply to these, nor
     /// does INITIAL_CONTACT if their set-ups overlap.
-    //= RFC 7296 §2.4
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.4
     //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
     //# IKE SA currently active between the authenticated identities.
     // A peer that sends INITIAL_CONTACT while its own request is in flight does not know of our SA yet.

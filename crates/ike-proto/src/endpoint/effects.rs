@@ -138,7 +138,7 @@ impl Endpoint {
         if let Some(old) = replaced {
             self.hand_over(now, ike, old);
         }
-        //= RFC 7619 §2.3
+        //= https://www.rfc-editor.org/rfc/rfc7619#section-2.3
         //# INITIAL_CONTACT
         //# notifications MUST NOT be used to delete any other IKE SAs based on
         //# the same peer identity without additional verification
@@ -152,7 +152,7 @@ impl Endpoint {
         let others: Vec<_> = others.collect();
         match unique {
             Unique::Never => {}
-            //= RFC 7296 §2.4
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.4
             //# It MAY be sent when an IKE SA is established after a crash, and the
             //# recipient MAY use this information to delete any other IKE SAs it has
             //# to the same authenticated identity without waiting for a timeout.
@@ -220,7 +220,7 @@ impl Endpoint {
         }
     }
 
-    //= RFC 9329 §6.1
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
     //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
     //# is a rekey of an existing IKE SA
     /// Ends IKE SAs that the peer has begun on the connection of `ike` and that are not authenticated.
@@ -244,7 +244,7 @@ impl Endpoint {
         }
     }
 
-    //= RFC 7296 §2.4
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.4
     //# The INITIAL_CONTACT notification asserts that this IKE SA is the only
     //# IKE SA currently active between the authenticated identities.
     /// Attempts that began when there was no IKE SA with this peer must not send INITIAL_CONTACT any more: it

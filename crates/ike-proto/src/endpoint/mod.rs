@@ -390,7 +390,7 @@ impl Endpoint {
         self.drop_datagram(path, "malformed message");
         let Some(header) = Header::peek(octets) else { return };
         let refusal = match error {
-            //= RFC 7296 §2.5
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.5
             //# If an endpoint receives a message with a higher major version number,
             //# it MUST drop the message and SHOULD send an unauthenticated Notify
             //# message of type INVALID_MAJOR_VERSION containing the highest

@@ -77,7 +77,7 @@ impl Endpoint {
         if self.answer_again(now, path, hash, octets.len()) {
             return;
         }
-        //= RFC 9329 §6.1
+        //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
         //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
         //# is a rekey of an existing IKE SA
         if tcp && self.is_taken(&path) {
@@ -103,7 +103,7 @@ impl Endpoint {
         if self.redirect_init(path, message) {
             return;
         }
-        //= RFC 9329 §6.3
+        //= https://www.rfc-editor.org/rfc/rfc9329#section-6.3
         //# The exchange Responder SHOULD NOT send an IKEv2 Cookie request
         //# without an accompanied Puzzle; implementations might choose to
         //# have exceptions to this for cases like mitigating TCP sequence
@@ -265,7 +265,7 @@ impl Endpoint {
     /// Answers a retransmitted request with the kept response. True if it was a retransmission. It may come from
     /// another address or port: a NAT may have changed its mapping, or a copy may have been faster.
     fn answer_again(&mut self, now: Now, path: Path, hash: u64, octets: usize) -> bool {
-        //= RFC 7296 §2.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.1
         //# Instead, a
         //# robust responder will do the IKE SA lookup using the whole packet,
         //# its hash, or the Ni payload.
@@ -395,7 +395,7 @@ impl Endpoint {
 /// The address that a cookie is for.
 fn cookie_address(path: Path) -> SocketAddr {
     let mut from = path.remote;
-    //= RFC 9329 §6.3
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.3
     //# Note that the Responder MUST NOT include the
     //# Initiator's TCP port into the Cookie calculation
     if path.transport == Transport::Tcp {

@@ -44,7 +44,7 @@ impl Tickets {
         self.lost.push_back((ike, held));
     }
 
-    //= RFC 5723 §6.2
+    //= https://www.rfc-editor.org/rfc/rfc5723#section-6.2
     //# when
     //# an IKE SA is deleted by the client or the gateway, the client MUST
     //# delete its stored ticket.
@@ -61,7 +61,7 @@ impl Tickets {
         connection: &ConnectionConfig,
         path: Path,
     ) -> Option<Arc<Held>> {
-        //= RFC 5723 §4.3.1
+        //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.1
         //# A client
         //# MUST NOT present a ticket when it knows that the ticket's lifetime
         //# has expired.
@@ -190,7 +190,7 @@ impl Endpoint {
     }
 
     /// The IKE SA `from` was rekeyed into `to`.
-    //= RFC 5723 §6.2
+    //= https://www.rfc-editor.org/rfc/rfc5723#section-6.2
     //# When the IKE SA is rekeyed, the ticket is
     //# invalidated, and the client SHOULD request a new ticket.
     pub(super) fn renew_ticket(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
@@ -237,7 +237,7 @@ impl Endpoint {
         }
     }
 
-    //= RFC 5723 §4.3.4
+    //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.4
     //# the old SA SHOULD be silently
     //# deleted without sending a DELETE informational exchange.
     /// Ends `ike` if it is the IKE SA that has been resumed.

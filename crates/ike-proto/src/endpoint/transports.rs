@@ -77,7 +77,7 @@ impl Endpoint {
 
     fn udp_path(&self, connection: &ConnectionConfig, local: IpAddr, remote: IpAddr) -> Path {
         let other_port = connection.remote_port != IKE_PORT;
-        //= draft-ietf-ipsecme-ikev2-reliable-transport §3.1
+        //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-reliable-transport-04#section-3.1
         //# Using UDP port 4500 ensures that IPsec
         //# traffic can traverse NATs and intermediate devices that allow UDP
         //# encapsulation.

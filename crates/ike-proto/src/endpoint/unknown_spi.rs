@@ -45,7 +45,7 @@ impl Endpoint {
         {
             return;
         }
-        //= RFC 7296 §1.5
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-1.5
         //# if the receiving node has an active IKE SA to the
         //# IP address from whence the packet came, it MAY send an INVALID_SPI
         //# notification of the wayward packet over that IKE SA in an
@@ -66,7 +66,7 @@ impl Endpoint {
         self.send_unprotected(path, invalid_spi::encode(spi));
     }
 
-    //= RFC 7296 §1.5
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-1.5
     //# it should only be used by the
     //# recipient as a hint that something might be wrong (because it could
     //# easily be forged).  This message is not part of an INFORMATIONAL
@@ -91,7 +91,7 @@ impl Endpoint {
     /// Checks that the peer is alive: it may have lost the SA by which this end sends.
     pub(super) fn doubt(&mut self, now: Now, sa: SaId) {
         let Some(ike) = self.ids.esp.sender_by(sa) else { return };
-        //= RFC 7296 §2.4
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.4
         //# If a cryptographically
         //# protected (fresh, i.e., not retransmitted) message has been received
         //# from the other side recently, unprotected Notify messages MAY be

@@ -15,14 +15,14 @@ use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::registry::NotifyType;
 
-//= RFC 4478 §2
+//= https://www.rfc-editor.org/rfc/rfc4478#section-2
 //# In that case, the original
 //# responder SHOULD allow a reasonable time for the repeated
 //# authentication to occur.
 /// The least time that a peer has before its IKE SA ends.
 const AT_LEAST: Duration = Duration::from_secs(10);
 
-//= RFC 4478 §5
+//= https://www.rfc-editor.org/rfc/rfc4478#section-5
 //# An Initiator MAY set reasonable limits on the amount of time in the
 //# AUTH_LIFETIME notification.
 /// A client authenticates no more often than this, whatever the gateway says.
@@ -68,7 +68,7 @@ impl Established {
         }
     }
 
-    //= RFC 4478 §2
+    //= https://www.rfc-editor.org/rfc/rfc4478#section-2
     //# The Responder MUST send this information to the Initiator in an
     //# AUTH_LIFETIME notification either in the last message of an IKE_AUTH
     //# exchange, or in an INFORMATIONAL request, which may be sent at any
@@ -95,7 +95,7 @@ impl Established {
         );
     }
 
-    //= RFC 4478 §2
+    //= https://www.rfc-editor.org/rfc/rfc4478#section-2
     //# An Initiator that received an AUTH_LIFETIME notification SHOULD
     //# repeat the Initial exchange within the time indicated in the
     //# notification.
@@ -114,7 +114,7 @@ impl Established {
         let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
         let margin = (lifetime / 10).min(core.connection.over_time);
         let by = (now + (lifetime - margin)).max(self.since + SOONEST);
-        //= RFC 4478 §5
+        //= https://www.rfc-editor.org/rfc/rfc4478#section-5
         //# the
         //# Initiator may have a different policy regarding re-authentication,
         //# requiring more frequent re-authentication.

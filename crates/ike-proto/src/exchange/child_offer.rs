@@ -80,7 +80,7 @@ pub(crate) fn offer(
     let (local_ts, remote_ts, mode) = match (spec.rekeys, spec.joins) {
         // RFC 7296 §2.9.2: the new SA must fit the present traffic as well.
         (Some(old), _) => (old.local_ts.clone(), old.remote_ts.clone(), old.mode),
-        //= RFC 9611 §4
+        //= https://www.rfc-editor.org/rfc/rfc9611#section-4
         //# the Traffic Selector (TSi) entry
         //# containing the information of the trigger packet should be included
         //# in the TS set similarly to regular Child SAs
@@ -163,7 +163,7 @@ fn first_method(ctx: &Context<'_>, spec: &OfferSpec<'_>) -> Option<KeMethodId> {
         // NONE comes first: the configuration prefers children without a key exchange of their own.
         return spec.retry.method.or(first);
     }
-    //= RFC 7296 §1.3
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-1.3
     //# The Diffie-Hellman group of the KEi MUST be an element of the group
     //# the initiator expects the responder to accept (additional
     //# Diffie-Hellman groups can be proposed).
@@ -202,7 +202,7 @@ fn check_mode(ctx: &Context<'_>, name: &str, mode: Mode) -> Result<(), Failure> 
 
 /// Offers the packet before the policy that it met.
 fn put_first(packet: Flow, local: &mut Vec<TrafficSelector>, remote: &mut Vec<TrafficSelector>) {
-    //= RFC 7296 §2.9
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9
     //# if the
     //# initiator has requested the SA due to a data packet, the
     //# initiator SHOULD include as the first Traffic Selector in each of TSi
@@ -288,7 +288,7 @@ impl Established {
         let mut remote_ts = required(payloads.ts_r()?)?.clone();
         let (mode, dont_fragment) = granted(offer.mode, Asked::read(payloads))?;
         if mode == Mode::Transport {
-            //= RFC 7296 §2.23.1
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.23.1
             //# Do address substitution before using those Traffic Selectors
             //# for anything other than storing original content of them.
             (local_ts, remote_ts) = core.as_seen_here(&local_ts, &remote_ts);

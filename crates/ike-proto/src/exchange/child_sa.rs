@@ -227,7 +227,7 @@ impl Established {
             if local_ts.is_empty() || remote_ts.is_empty() {
                 continue;
             }
-            //= RFC 7296 §2.9
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9
             //# If the responder's policy allows it to accept the first selector
             //# of TSi and TSr, then the responder MUST narrow the Traffic
             //# Selectors to a subset that includes the initiator's first

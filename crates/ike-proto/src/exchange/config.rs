@@ -150,13 +150,13 @@ impl Established {
         }
         let unproven = self.authenticated.remote.iter().all(|r| r.method == AuthMethod::NULL);
         let others = given.into_iter().filter(|attribute| match attribute {
-            //= RFC 9464 §6
+            //= https://www.rfc-editor.org/rfc/rfc9464#section-6
             //# If the IKEv2 responder has used the NULL Authentication method
             //# [RFC7619] to authenticate itself, the initiator MUST NOT use returned
             //# ENCDNS_IP* resolvers configuration
             Attribute::EncDns(..) | Attribute::EncDigest(_) => !unproven,
             Attribute::Ip4Address(_) | Attribute::Ip6Address(_) => false,
-            //= RFC 8598 §6
+            //= https://www.rfc-editor.org/rfc/rfc8598#section-6
             //# IKE clients willing to accept INTERNAL_DNSSEC_TA attributes MUST use
             //# a whitelist of one or more domains that can be updated out of band.
             // There is no such list.

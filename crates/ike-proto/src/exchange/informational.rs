@@ -22,7 +22,7 @@ const MAX_DELETED: usize = 8;
 impl Established {
     /// Checks that the peer is alive, by an empty request (RFC 7296 §2.4).
     pub(crate) fn send_liveness(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        //= RFC 4555 §3.8
+        //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
         //# When the initiator is behind a NAT (as detected earlier using the
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications), it SHOULD include these notifications in DPD messages

@@ -133,7 +133,7 @@ impl IkeSa {
                     .close(ctx, Failure::Policy("the peer names a PPK that was not offered"));
             }
         };
-        //= RFC 9867 §3.1
+        //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
         //# In this case, the initiator cannot achieve quantum computer
         //# resistance using the proposed PPKs. If this is a requirement for
         //# the initiator, then it MUST abort creating the IKE SA.
@@ -249,7 +249,7 @@ impl IkeSa {
         Ok(())
     }
 
-    //= RFC 9242 §3.3.2
+    //= https://www.rfc-editor.org/rfc/rfc9242#section-3.3.2
     //# The IntAuth_[i/r]*P chunk is present if the Encrypted payload is not
     //# empty.
     /// Answers an exchange that has no purpose for this end with an empty response: an end that announces
@@ -324,7 +324,7 @@ impl Core {
         let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
         let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
         let chosen = ppk::choose(config, allowed, self.channel.session.prf, payloads, &parts);
-        //= RFC 9867 §3.1
+        //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
         //# if using PPK is mandatory for the responder, then it MUST
         //# return an AUTHENTICATION_FAILED notification and abort creating
         //# the IKE SA.
@@ -367,7 +367,7 @@ impl Core {
         let mut keys =
             shared.map(|shared| session.keys.next(prf, shared, ni, nr, spi_i, spi_r, &lengths));
         if let Some((id, key)) = ppk {
-            //= RFC 9867 §3.1.1
+            //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1.1
             //# applying the PPK MUST be done after all of them so that
             //# recalculating IKE SA keys with the PPK is the last action before they
             //# are used in the next exchange.

@@ -26,7 +26,7 @@ pub(crate) fn length(transport: Transport) -> usize {
 
 /// The message to a host with which there is no IKE SA.
 pub(crate) fn encode(spi: u32) -> Vec<u8> {
-    //= RFC 7296 §1.5
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-1.5
     //# there are no IKE SPI values that would be meaningful to the
     //# recipient of such a notification; using zero values or random values
     //# are both acceptable, this being the exception to the rule in

@@ -63,7 +63,7 @@ impl MobilityReply {
         if let Some(nat) = &self.nat {
             nat.push(&mut payloads);
         }
-        //= RFC 4555 §3.7
+        //= https://www.rfc-editor.org/rfc/rfc4555#section-3.7
         //# the recipient of an
         //# INFORMATIONAL request MUST copy the notification as-is to the
         //# response.
@@ -157,7 +157,7 @@ impl Established {
         if what != Mobility::Routability {
             mobike.told.clone_from(&further);
         }
-        //= RFC 4555 §3.8
+        //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications MAY be included in any INFORMATIONAL request
         // libreswan copies COOKIE2 only to a response with NAT detection.
@@ -192,7 +192,7 @@ impl Established {
         payloads: &[Payload<'_>],
     ) {
         let payloads = Payloads(payloads);
-        //= RFC 4555 §3.7
+        //= https://www.rfc-editor.org/rfc/rfc4555#section-3.7
         //# If the values do not
         //# match, the IKE_SA MUST be closed.
         let cookie = payloads.notify(NotifyType::COOKIE2);
@@ -204,7 +204,7 @@ impl Established {
         let shown = cookie.is_some();
         let Some(mobike) = &mut core.channel.mobike else { return };
         if sent.number != mobike.moves {
-            //= RFC 4555 §3.5
+            //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
             //# If an address change has occurred after the request was first
             //# sent, no MOBIKE processing is done for the reply message
             return self.tell_again(sent.what);
@@ -280,7 +280,7 @@ impl Established {
         };
         let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
         let Some(seen) = seen.and_then(|notify| notify.data.try_into().ok()) else { return };
-        //= RFC 4555 §3.8
+        //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
         //# If the values do not match, the IP address
         //# and/or port seen by the responder has changed, and the initiator
         //# SHOULD send UPDATE_SA_ADDRESSES
@@ -317,7 +317,7 @@ impl Established {
             return reply;
         }
         let detected = core.detect_nat(ctx, path, payloads);
-        //= RFC 4555 §3.8
+        //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
         //# if the
         //# request includes them, the responder MUST also include them in the
         //# response
@@ -330,7 +330,7 @@ impl Established {
             return reply;
         }
         if let (Some(addresses), Some(mobike)) = (&addresses, &mut core.channel.mobike) {
-            //= RFC 4555 §3.6
+            //= https://www.rfc-editor.org/rfc/rfc4555#section-3.6
             //# Updates the set of peer addresses based on the IP header and the
             //# ADDITIONAL_IP4_ADDRESS, ADDITIONAL_IP6_ADDRESS, and
             //# NO_ADDITIONAL_ADDRESSES notifications.

@@ -144,7 +144,7 @@ impl<'a, 'b> Payloads<'a, 'b> {
 
     /// The notify, if any, that ends an IKE SA in IKE_AUTH or in the INFORMATIONAL exchange after it.
     pub(crate) fn fatal_in_auth(&self) -> Option<NotifyType> {
-        //= RFC 7296 §2.21.2
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.2
         //# In an IKE_AUTH exchange, or in the INFORMATIONAL exchange immediately
         //# following it (in case an error happened when processing a response to
         //# IKE_AUTH), the UNSUPPORTED_CRITICAL_PAYLOAD, INVALID_SYNTAX, and
@@ -160,7 +160,7 @@ impl<'a, 'b> Payloads<'a, 'b> {
         })
     }
 
-    //= RFC 7296 §3.10.1
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-3.10.1
     //# An
     //# implementation receiving a Notify payload with one of these types
     //# that it does not recognize in a response MUST assume that the

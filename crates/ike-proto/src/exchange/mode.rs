@@ -53,7 +53,7 @@ impl Asked {
             (false, None) => Self::Tunnel,
             (true, None) => Self::Transport,
             (false, Some(notify)) => Self::Aggfrag(Requirements::of(notify.data)),
-            //= draft-ietf-ipsecme-iptfs-19 §5.1
+            //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-iptfs-19#section-5.1
             //# the USE_AGGFRAG notification MUST NOT
             //# be combined with USE_TRANSPORT notification.
             (true, Some(_)) => Self::Contradiction,
@@ -63,7 +63,7 @@ impl Asked {
 
 impl Requirements {
     fn of(data: &[u8]) -> Self {
-        //= draft-ietf-ipsecme-iptfs-19 §5.1
+        //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-iptfs-19#section-5.1
         //# If any
         //# requirement flags are not understood or cannot be supported by the
         //# receiver then the receiver SHOULD NOT enable use of AGGFRAG_PAYLOAD

@@ -27,16 +27,17 @@ use crate::wire::payload::{Notify, Payload, Spi};
 use crate::wire::registry::{NotifyType, PrfId, ProtocolId};
 use crate::wire::{Header, Message};
 
-//= RFC 6290 §4.5
+//= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
 //# the token taker MUST support at least four QCD_TOKEN
 //# notifications in a single packet.
-//# […] The token maker MAY
+//= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
+//# The token maker MAY
 //# generate up to four QCD_TOKEN notifications, based on several
 //# generations of keys.
 /// Tokens in one message.
 const MOST_TOKENS: usize = 4;
 
-//= RFC 6290 §5
+//= https://www.rfc-editor.org/rfc/rfc6290#section-5
 //# Tokens MUST be at least 16 octets long, and no more than 128
 //# octets long
 /// Octets of a token.
@@ -58,7 +59,7 @@ const LABEL: &[u8] = b"QCD_TOKEN";
 
 /// The payload of a token.
 pub(crate) fn payload(token: &Secret) -> Payload<'_> {
-    //= RFC 6290 §4.1
+    //= https://www.rfc-editor.org/rfc/rfc6290#section-4.1
     //# Protocol ID (1 octet) MUST be 1, as this message is related to an
     //# IKE SA.
     let kind = NotifyType::QUICK_CRASH_DETECTION;
@@ -123,7 +124,7 @@ fn tokens<'a, 'b>(payloads: &'b [Payload<'a>]) -> impl Iterator<Item = &'a [u8]>
 impl Established {
     /// Sends the peer the token of this SA, which this end's rekey has made.
     pub(crate) fn give_token(&mut self, core: &mut Core, ctx: &Context<'_>) {
-        //= RFC 6290 §4.3
+        //= https://www.rfc-editor.org/rfc/rfc6290#section-4.3
         //# If the initiator is also a token maker, it SHOULD initiate an
         //# INFORMATIONAL exchange immediately after the CREATE_CHILD_SA exchange
         if core.own_token(ctx).is_some() {
@@ -131,7 +132,7 @@ impl Established {
         }
     }
 
-    //= RFC 6290 §4.5
+    //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
     //# If the QCD_TOKEN verifies OK, the receiver MUST silently discard the
     //# IKE SA and all associated child SAs.
     /// Handles that the peer has lost this SA: as if it did not answer, except that it cannot be alive on the SA
@@ -166,7 +167,7 @@ impl Core {
         make(ctx.crypto, secret, false, spis)
     }
 
-    //= RFC 6290 §4.4
+    //= https://www.rfc-editor.org/rfc/rfc6290#section-4.4
     //# A token taker MUST accept such gratuitous QCD_TOKEN notifications as
     //# long as they are carried in protected exchanges.
     /// Stores the peer's token for this SA from a protected message. It replaces an earlier one.
@@ -183,7 +184,7 @@ impl Core {
         let ours = (header.spi_i, header.spi_r) == (self.spi_i, self.spi_r)
             && header.flags.initiator != self.initiator;
         let known = self.peer_token.as_ref().filter(|_| ours)?;
-        //= RFC 6290 §4.5
+        //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
         //# The token is considered verified
         //# if any of the QCD_TOKEN notifications matches.
         Some(tokens(&message.payloads).take(MOST_TOKENS).any(|token| known.ct_eq(token)))

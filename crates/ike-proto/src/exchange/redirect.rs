@@ -19,7 +19,7 @@ use crate::ike_sa::{Core, IkeSa, notify};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
-//= RFC 5685 §7
+//= https://www.rfc-editor.org/rfc/rfc5685#section-7
 //# The default value for the MAX_REDIRECTS
 //# configuration variable is 5.  The default value for the
 //# REDIRECT_LOOP_DETECT_PERIOD configuration variable is 300 seconds.
@@ -171,7 +171,7 @@ impl Established {
 impl IkeSa {
     /// Handles a redirect in the first IKE_AUTH response of several, in which the responder has authenticated
     /// itself. Nothing more is sent; the attempt goes to the other gateway.
-    //= RFC 5685 §6
+    //= https://www.rfc-editor.org/rfc/rfc5685#section-6
     //# In all of the cases above, the client MUST accept the REDIRECT
     //# notification only in the first IKE_AUTH response or the last IKE_AUTH
     //# response.

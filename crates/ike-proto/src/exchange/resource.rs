@@ -64,7 +64,7 @@ pub(crate) fn alike(sa: &Sa, other: &Selected) -> Sa {
 }
 
 /// True if a further child has in common with `other` what it must.
-//= RFC 9611 §3
+//= https://www.rfc-editor.org/rfc/rfc9611#section-3
 //# These resource-
 //# specific Child SAs MUST be negotiated with identical Child SA
 //# properties that were negotiated for the initial Child SA.
@@ -140,7 +140,7 @@ impl Established {
         sibling: &ChildSa,
         plane: &Capabilities,
     ) -> Result<Place, Refusal> {
-        //= RFC 9611 §6
+        //= https://www.rfc-editor.org/rfc/rfc9611#section-6
         //# An implementation that does not accept any further resource-specific
         //# Child SAs MUST NOT return the NO_ADDITIONAL_SAS error because it
         //# could be misinterpreted by the peer to mean that no other Child SA
@@ -150,7 +150,7 @@ impl Established {
         if !sibling.processing.per_cpu {
             return Err(full());
         }
-        //= RFC 9611 §6
+        //= https://www.rfc-editor.org/rfc/rfc9611#section-6
         //# As additional
         //# Child SAs consume little additional resources, allowing at the very
         //# least double the number of available CPUs is RECOMMENDED.
@@ -181,7 +181,7 @@ impl Established {
     }
 
     /// The CPU with the fewest children of its own, requested ones included.
-    //= RFC 9611 §4
+    //= https://www.rfc-editor.org/rfc/rfc9611#section-4
     //# Responders should install the additional Child
     //# SA on a CPU with the least amount of additional Child SAs for this
     //# TSi/TSr pair.
@@ -213,7 +213,7 @@ impl Established {
 impl ChildOffer {
     /// The data of SA_RESOURCE_INFO, if the offer has it.
     pub(crate) fn resource(&self) -> Option<&[u8]> {
-        //= RFC 9611 §7
+        //= https://www.rfc-editor.org/rfc/rfc9611#section-7
         //# Notification data SHOULD NOT be an identifier
         //# that can be used to gain information about the hardware.
         // Numbers in the order of requests, not of CPUs; none for the first child.

@@ -8,7 +8,7 @@ use crate::wire::registry::NotifyType;
 
 /// This end's announcement for a child of `mode`. In tunnel mode the inner packet has its length. In transport
 /// mode no data plane here can find it.
-//= RFC 7296 §1.3.1
+//= https://www.rfc-editor.org/rfc/rfc7296#section-1.3.1
 //# The ESP_TFC_PADDING_NOT_SUPPORTED notification asserts that the
 //# sending endpoint will not accept packets that contain Traffic Flow
 //# Confidentiality (TFC) padding over the Child SA being negotiated.

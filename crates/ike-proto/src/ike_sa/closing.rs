@@ -46,7 +46,7 @@ impl Established {
         match crossed {
             // The peer's own rekey has made an SA that both ends can use.
             Some(theirs) => self.replaced_by(core, ctx, theirs),
-            //= RFC 7296 §2.21
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21
             //# Such errors in parsing or
             //# processing response packets should still cause the recipient to clean
             //# up the IKE state (for example, by sending a Delete for a bad SA).
@@ -62,7 +62,7 @@ impl Established {
 
     /// Handles a Delete of the peer for `id` while this end's own Delete for it is in flight.
     pub(crate) fn close_outbound(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
-        //= RFC 7296 §1.4.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-1.4.1
         //# If a node receives a
         //# delete request for SAs for which it has already issued a delete
         //# request, it MUST delete the outgoing SAs while processing the request

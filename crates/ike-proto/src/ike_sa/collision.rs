@@ -89,24 +89,24 @@ pub(crate) fn may_rekey_ike(ike: IkeActivity, child_exchange: bool) -> bool {
 pub(crate) fn on_child_rekey_request(child: ChildActivity, ike: IkeActivity) -> Answer {
     // The IKE SA is checked first: the children of a rekeyed IKE SA are not gone, they have moved.
     if ike != IkeActivity::Idle {
-        //= RFC 7296 §2.25.2
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25.2
         //# If a peer receives a request to create or rekey a Child SA when it is
         //# currently rekeying the IKE SA, it SHOULD reply with TEMPORARY_FAILURE.
         return Answer::TemporaryFailure;
     }
     match child {
-        //= RFC 7296 §2.25.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25.1
         //# If a peer receives a request to rekey a Child SA that it is currently rekeying,
         //# it SHOULD reply as usual, and SHOULD prepare to close redundant SAs
         //# later based on the nonces (see Section 2.8.1).
         ChildActivity::Idle | ChildActivity::Rekeying => Answer::Accept,
-        //= RFC 7296 §2.25.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25.1
         //# If a peer receives a request to rekey a Child SA that it is currently
         //# trying to close, it SHOULD reply with TEMPORARY_FAILURE.
         ChildActivity::FollowUp | ChildActivity::Rekeyed | ChildActivity::Deleting => {
             Answer::TemporaryFailure
         }
-        //= RFC 7296 §2.25.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25.1
         //# If a peer receives a request to rekey a Child SA that does not exist, it SHOULD
         //# reply with CHILD_SA_NOT_FOUND.
         ChildActivity::Gone => Answer::ChildSaNotFound,
@@ -123,14 +123,14 @@ pub(crate) fn on_create_child_request(ike: IkeActivity) -> Answer {
 /// deleting it. The activity of the IKE SA does not matter (RFC 7296 §2.25.2).
 pub(crate) fn on_child_delete_request(child: ChildActivity) -> DeleteAnswer {
     match child {
-        //= RFC 7296 §2.25.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25.1
         //# If a peer receives a request to close a Child SA that it is currently rekeying, it
         //# SHOULD reply as usual, with a Delete payload.
         ChildActivity::Idle
         | ChildActivity::Rekeying
         | ChildActivity::FollowUp
         | ChildActivity::Rekeyed => DeleteAnswer::WithDelete,
-        //= RFC 7296 §2.25.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25.1
         //# If a peer receives a request to close a Child SA that it is currently
         //# trying to close, it SHOULD reply without a Delete payload (see
         //# Section 1.4.1).
@@ -144,12 +144,12 @@ pub(crate) fn on_child_delete_request(child: ChildActivity) -> DeleteAnswer {
 /// closing a child, including follow-ups that are expected from the peer.
 pub(crate) fn on_ike_rekey_request(ike: IkeActivity, child_exchange: bool) -> Answer {
     match ike {
-        //= RFC 7296 §2.25.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25.1
         //# If a peer receives a request to rekey the IKE SA, and it is currently
         //# creating, rekeying, or closing a Child SA of that IKE SA, it SHOULD
         //# reply with TEMPORARY_FAILURE.
         IkeActivity::Idle | IkeActivity::Rekeying if child_exchange => Answer::TemporaryFailure,
-        //= RFC 7296 §2.25.2
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25.2
         //# If a peer receives a request to rekey an IKE SA that it is currently
         //# rekeying, it SHOULD reply as usual, and SHOULD prepare to close
         //# redundant SAs and move inherited Child SAs later based on the nonces
@@ -164,7 +164,7 @@ pub(crate) fn on_ike_rekey_request(ike: IkeActivity, child_exchange: bool) -> An
 /// What a request to delete the IKE SA means. `rekeyed_by_peer` is true if the peer's rekey of this SA was
 /// answered and its new SA is ready.
 pub(crate) fn on_ike_delete_request(rekeyed_by_peer: bool) -> IkeDelete {
-    //= RFC 7296 §2.8.2
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8.2
     //# If the peer that did notice the simultaneous rekey gets
     //# the delete request from the other peer for the old IKE SA, it knows
     //# that the other peer did not detect the simultaneous rekey, and the
@@ -192,7 +192,7 @@ pub(crate) enum Verdict {
 
 /// Compares the nonces of the exchange that this end initiated with those of the exchange that the peer initiated.
 pub(crate) fn redundant(ours: Nonces<'_>, theirs: Nonces<'_>) -> Verdict {
-    //= RFC 7296 §2.8.1
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8.1
     //# If redundant SAs are created through such a collision, the SA
     //# created with the lowest of the four nonces used in the two exchanges
     //# SHOULD be closed by the endpoint that created it.
@@ -259,7 +259,7 @@ pub(crate) fn after_rekey(response: RekeyResponse<'_>, meanwhile: Meanwhile<'_>)
         (RekeyResponse::Created(ours), Meanwhile::RekeyedByPeer(theirs)) => {
             match redundant(ours, theirs) {
                 Verdict::DeleteOurs => AfterRekey::DeleteNew,
-                //= RFC 7296 §2.8.1
+                //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8.1
                 //# The node that initiated the surviving rekeyed SA should delete the
                 //# replaced SA after the new one is established.
                 Verdict::DeleteTheirs => AfterRekey::DeleteOld,
@@ -274,12 +274,12 @@ pub(crate) fn after_rekey(response: RekeyResponse<'_>, meanwhile: Meanwhile<'_>)
         (RekeyResponse::Created(_), Meanwhile::Nothing | Meanwhile::OldDeleted) => {
             AfterRekey::DeleteOld
         }
-        //= RFC 7296 §2.8.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8.1
         //# When A receives this error, it already knows there was simultaneous
         //# rekeying, so it can ignore the error message.
         (_, Meanwhile::RekeyedByPeer(_) | Meanwhile::OldDeleted) => AfterRekey::Done,
         (RekeyResponse::TemporaryFailure, _) => AfterRekey::RetryLater,
-        //= RFC 7296 §2.25
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
         //# A peer that receives a CHILD_SA_NOT_FOUND notification
         //# SHOULD silently delete the Child SA (if it still exists) and send a
         //# request to create a new Child SA from scratch (if the Child SA does

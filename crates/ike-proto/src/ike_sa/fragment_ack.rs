@@ -254,7 +254,7 @@ impl Core {
         }
         let mut data = Vec::with_capacity(ranges.len() * 4);
         MissingRange::encode_all(&ranges, &mut data);
-        //= draft-antony-ipsecme-ikev2-fragment-acknowledgment §3.1
+        //= https://www.ietf.org/archive/id/draft-antony-ipsecme-ikev2-fragment-acknowledgment-02#section-3.1
         //# When the initiator sends a FRAGMENT_ACK_RES notification in response
         //# to a fragmented response, it MUST set the IKE header Response (R)
         //# bit.

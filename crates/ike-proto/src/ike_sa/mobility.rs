@@ -90,7 +90,7 @@ impl Established {
                 }
                 return;
             }
-            //= RFC 4555 §3.5
+            //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
             //# Unreliable information SHOULD be treated only as a hint
             //# that there might be a problem, and the initiator SHOULD trigger Dead
             //# Peer Detection
@@ -190,7 +190,7 @@ impl Established {
         let elsewhere =
             path.remote.ip().to_canonical() != core.channel.path.remote.ip().to_canonical();
         core.take_path(ctx, path);
-        //= RFC 4555 §3.7
+        //= https://www.rfc-editor.org/rfc/rfc4555#section-3.7
         //# By
         //# default, the return routability check SHOULD be done before updating
         //# the IPsec SAs
@@ -212,7 +212,7 @@ impl Established {
         if let Some(mobike) = &mut core.channel.mobike {
             mobike.astray = true;
         }
-        //= RFC 4555 §3.5
+        //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
         //# If the source address that the responder is currently using becomes
         //# unavailable (i.e., sending packets using that source address is no
         //# longer possible), the responder is allowed to update the IPsec SAs to
@@ -306,7 +306,7 @@ impl Established {
         }
     }
 
-    //= RFC 4555 §3.5
+    //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
     //# An IKEv2 request has been re-transmitted several times, but no
     //# valid reply has been received.  This suggests the current path is
     //# no longer working.
@@ -361,7 +361,7 @@ impl Established {
             return;
         }
         if !probing || !same_transport || ends(path) == ends(core.channel.path) {
-            //= RFC 4555 §3.6
+            //= https://www.rfc-editor.org/rfc/rfc4555#section-3.6
             //# If the request to update the addresses is retransmitted using several
             //# different source addresses, a new INFORMATIONAL request MUST be sent.
             // The peer has moved to the path of the first one that it received.
@@ -462,7 +462,7 @@ impl Core {
         self.bring_separate();
         self.change_line(ctx, before);
         self.channel.window.inherit(Rtt::default());
-        //= RFC 4555 §3.5
+        //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
         //# continues retransmitting
         //# them using the addresses in the IKE_SA (the new addresses).
         self.channel.window.on_moved(ctx.now.mono, ctx.rng);

@@ -146,7 +146,7 @@ impl Core {
     /// True if the peer may be reached by `path` from now on.
     pub(super) fn may_follow(&self, path: Path) -> bool {
         if path.transport == Transport::Tcp {
-            //= RFC 9329 §6.1
+            //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
             //# the TCP Responder MUST
             //# allow packets for existing SAs to be received from new source IP
             //# addresses and ports.
@@ -154,7 +154,7 @@ impl Core {
             return self.is_on_line(path) && self.channel.stream.as_ref().is_none_or(|s| !s.ours);
         }
         if self.channel.mobike.is_some() && self.is_authenticated() {
-            //= RFC 4555 §3.8
+            //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
             //# The host not behind a NAT MUST NOT use these dynamic
             //# updates for IKEv2 packets, but MAY use them for ESP packets.
             return false;
@@ -169,7 +169,7 @@ impl Core {
                 path.remote.ip().to_canonical() == self.channel.path.remote.ip().to_canonical();
             return same || self.channel.nat.remote || !self.channel.nat.supported;
         }
-        //= RFC 7296 §2.23
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.23
         //# A host behind a NAT SHOULD NOT
         //# do this type of dynamic address update if a validated packet has
         //# different port and/or address values because it opens a possible
@@ -217,7 +217,7 @@ impl Core {
 
     /// Sets the keepalive timer if this end is behind a NAT.
     pub(crate) fn arm_keepalive(&mut self, ctx: &Context<'_>) {
-        //= draft-ietf-ipsecme-ikev2-reliable-transport §3.6
+        //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-reliable-transport-04#section-3.6
         //# Peers MUST
         //# maintain NAT mappings for the ESP path by sending NAT keepalive
         //# packets as specified in Section 2.23 of [RFC7296]

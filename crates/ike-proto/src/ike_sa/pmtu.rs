@@ -152,7 +152,7 @@ impl Probe {
             return size;
         }
         let size = size.min(self.ceiling.unwrap_or(size));
-        //= RFC 7383 §2.5.1
+        //= https://www.rfc-editor.org/rfc/rfc7383#section-2.5.1
         //# The responder in the exchange may use the maximum size of the
         //# received IKE Fragment message IP datagrams as a threshold when
         //# constructing a fragmented response.
@@ -303,7 +303,7 @@ pub(crate) fn headers(path: Path) -> usize {
 
 /// The most octets of an IKE message in an IP packet of `size` octets. Over TCP, the limit of its length field.
 pub(crate) fn max_message(size: u16, path: Path) -> usize {
-    //= RFC 9329 §7.5
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-7.5
     //# Even if fragmentation is negotiated, an
     //# implementation SHOULD NOT send fragments when going over a TCP
     //# connection

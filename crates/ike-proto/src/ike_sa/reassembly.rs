@@ -145,7 +145,7 @@ impl Reassembly {
         budget: &mut MemoryBudget,
     ) -> Progress {
         let Fragment { message_id, exchange, number, total, first, content, front } = fragment;
-        //= RFC 7383 §2.6
+        //= https://www.rfc-editor.org/rfc/rfc7383#section-2.6
         //# check that the value in the Fragment Number field is less than
         //# or equal to the value in the Total Fragments field
         if number == 0 || number > total || (content.is_empty() && number > 1) {
@@ -156,7 +156,7 @@ impl Reassembly {
         }
         let same_set = |set: &Set| set.message_id == message_id && set.total == total;
         if !self.set.as_deref().is_some_and(same_set) {
-            //= RFC 7383 §2.6
+            //= https://www.rfc-editor.org/rfc/rfc7383#section-2.6
             //# the receiver MUST discard all received fragments and start the
             //# reassembly process over with just the received IKE Fragment message.
             self.release(budget);

@@ -300,7 +300,7 @@ impl IkeSa {
                 State::Established(established) => established.follow(&mut self.core, ctx, path),
                 _ => self.core.follow_unauthenticated(ctx, path),
             }
-            //= RFC 7296 §2.11
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.11
             //# An implementation MUST
             //# accept incoming requests even if the source port is not 500 or 4500,
             //# and MUST respond to the address and port from which the request was

@@ -98,7 +98,7 @@ impl Core {
         let Some(request) = self.refragment(ctx.rng, &request, room) else { return false };
         self.channel.probe.on_request_sent(ctx.now.mono);
         self.channel.acks.on_refragmented(false);
-        //= RFC 7383 §2.5.2
+        //= https://www.rfc-editor.org/rfc/rfc7383#section-2.5.2
         //# When starting a new probe,
         //# the node MUST reset its retransmission timers so that if it employs
         //# exponential back-off the timers will start over.

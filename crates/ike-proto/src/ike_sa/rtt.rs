@@ -91,9 +91,9 @@ impl Rtt {
         self.doubted = None;
         (self.in_a_row, self.shortest) = (0, None);
         let net = (time.as_secs_f64() - self.least_cost() * size(octets)).max(0.0);
-        //= RFC 6298 §2
-        //# RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
-        //# SRTT <- (1 - alpha) * SRTT + alpha * R'
+        // RFC 6298 §2:
+        // RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|
+        // SRTT <- (1 - alpha) * SRTT + alpha * R'
         match &mut self.smoothed {
             None => {
                 self.smoothed = Some(net);
@@ -116,12 +116,12 @@ impl Rtt {
         self.carry(since_first);
     }
 
-    //= RFC 6298 §5
-    //# Note that after retransmitting, once a new RTT measurement is obtained
-    //# (which can only happen when new data has been sent and acknowledged),
-    //# the computations outlined in Section 2 are performed, including the
-    //# computation of RTO, which may result in "collapsing" RTO back down
-    //# after it has been subject to exponential back off (rule 5.5).
+    // RFC 6298 §5:
+    // Note that after retransmitting, once a new RTT measurement is obtained
+    // (which can only happen when new data has been sent and acknowledged),
+    // the computations outlined in Section 2 are performed, including the
+    // computation of RTO, which may result in "collapsing" RTO back down
+    // after it has been subject to exponential back off (rule 5.5).
     /// Handles the end of an exchange that was retransmitted. Its timer carries over. Most of the timer's growth
     /// was waiting for lost datagrams, and nothing has shown that the next exchange takes long.
     ///

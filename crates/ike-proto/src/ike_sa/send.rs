@@ -29,7 +29,7 @@ impl IkeSa {
         refusal: &Refusal,
         reason: Failure,
     ) {
-        //= RFC 7296 §2.21.3
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.3
         //# If
         //# errors are seen that indicate that the peers do not have the same
         //# state, it might be good to delete the IKE SA to clean up state and
@@ -39,7 +39,7 @@ impl IkeSa {
         {
             return established.abandon(&mut self.core, ctx, ours, refusal.kind);
         }
-        //= RFC 7296 §2.21.2
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.2
         //# If the error occurs on the initiator, the notification MAY be
         //# returned in a separate INFORMATIONAL exchange, usually with no other
         //# payloads.
@@ -79,7 +79,7 @@ impl Core {
         self.channel.acks.on_answered(ctx.now.mono, message_id);
         self.channel.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
         self.channel.window.start_response(self.channel.answer_to, response);
-        //= RFC 7296 §2.1
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.1
         //# In order to allow saving memory, responders are
         //# allowed to forget the response after a timeout of several minutes.
         self.channel.timers.set(TimerKey::Ike(Timer::Forget), ctx.now.mono + ANSWER_KEPT);

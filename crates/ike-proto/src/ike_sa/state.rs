@@ -220,7 +220,7 @@ impl Steps {
     /// The next exchange.
     pub(crate) fn next(&mut self) -> Option<Step> {
         let method = self.methods.pop_front();
-        //= RFC 9867 §3.1
+        //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
         //# the
         //# PPK_IDENTITY_KEY notification(s) MUST be sent in the last one, i.e.,
         //# in the IKE_INTERMEDIATE exchange immediately preceding the IKE_AUTH
@@ -229,7 +229,7 @@ impl Steps {
         //# piggybacked with these payloads.
         let last = self.methods.is_empty();
         let ppk = last && std::mem::take(&mut self.ppk);
-        //= RFC 9593 §3.1
+        //= https://www.rfc-editor.org/rfc/rfc9593#section-3.1
         //# it is RECOMMENDED that the responder use the last
         //# IKE_INTERMEDIATE exchange (the one just before IKE_AUTH) to send the
         //# list of supported authentication methods.

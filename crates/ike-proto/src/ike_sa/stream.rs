@@ -22,7 +22,7 @@ const GOOD: Duration = Duration::from_secs(10);
 /// How long a peer has for a request. A connection carries a request faster, or breaks.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-//= RFC 9329 §6.3.1
+//= https://www.rfc-editor.org/rfc/rfc9329#section-6.3.1
 //# it
 //# is believed that 5-10 seconds is a good compromise.
 /// How long a half-open SA without a connection waits for its initiator to come back. An SA that is being deleted
@@ -99,7 +99,7 @@ impl Stream {
         self.asked = Some(now);
     }
 
-    //= RFC 9329 §6.2
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.2
     //# (*) This is an optimization; implementations may continue to use the
     //# retransmission logic from Section 2.1 of [RFC7296] for simplicity.
     /// True if the request in flight is to be sent again although nothing was lost on the path: the peer may have
@@ -155,7 +155,7 @@ impl Established {
         matches!(self.ours, Some(Initiated::DeleteIke { .. }))
     }
 
-    //= RFC 9329 §6.1
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
     //# it is suggested that the TCP Originator send an
     //# UPDATE_SA_ADDRESSES message if MOBIKE is supported and an empty
     //# informational message if it is not.
@@ -191,7 +191,7 @@ impl IkeSa {
             }
             StreamEvent::Closed(_) => {
                 let wait = stream.on_closed(now);
-                //= RFC 9329 §6.1
+                //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
                 //# The TCP
                 //# Originator is responsible for re-establishing the TCP connection if
                 //# it is torn down for any unexpected reason.
@@ -249,20 +249,20 @@ impl Core {
     /// The same without a move to another transport.
     pub(super) fn is_on_line(&self, path: Path) -> bool {
         match (self.channel.path.transport, path.transport) {
-            //= RFC 9329 §5
+            //= https://www.rfc-editor.org/rfc/rfc9329#section-5
             //# all IKE
             //# messages for that IKE SA and ESP packets for its Child SAs MUST be
             //# sent over a TCP connection until the SA is deleted or IKEv2 Mobility
             //# and Multihoming (MOBIKE) is used
             (Transport::Tcp, transport) => transport == Transport::Tcp,
-            //= draft-ietf-ipsecme-ikev2-reliable-transport §3.1
+            //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-reliable-transport-04#section-3.1
             //# the initiator MUST switch to TCP port
             //# 4500 for subsequent exchanges (IKE_INTERMEDIATE or IKE_AUTH).
             (_, transport) => (transport == Transport::Tcp) == self.extensions.separate,
         }
     }
 
-    //= RFC 9329 §6.1
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
     //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
     //# is a rekey of an existing IKE SA
     /// Uses the connection of the SA that is rekeyed into this one.
@@ -291,7 +291,7 @@ impl Core {
         }
     }
 
-    //= RFC 9329 §6.2
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.2
     //# If a new TCP connection for the IKE SA is established while the
     //# exchange Initiator is waiting for a response, the Initiator MUST
     //# retransmit its request over this connection and continue to wait

@@ -15,7 +15,7 @@ use crate::exchange::sa_init::NATT_PORT;
 const IKE_PORT: u16 = 500;
 
 impl Established {
-    //= RFC 9329 §7.1
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-7.1
     //# If no response is received within a
     //# certain period of time after several retransmissions, the Initiator
     //# ought to change its transport for this exchange from UDP to TCP and
@@ -41,7 +41,7 @@ impl Established {
 }
 
 impl Core {
-    //= RFC 9329 §7.1
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-7.1
     //# When a MOBIKE-enabled Initiator changes networks, the INFORMATIONAL
     //# exchange with the UPDATE_SA_ADDRESSES notification SHOULD be
     //# initiated first over UDP before attempting over TCP.

@@ -190,7 +190,7 @@ impl Epoch {
             max_datagram: Some(max_datagram),
             force_fragment: true,
         };
-        //= RFC 7383 §2.5.2
+        //= https://www.rfc-editor.org/rfc/rfc7383#section-2.5.2
         //# the sender MUST
         //# ensure that the value in the Total Fragments field is really
         //# increased.
@@ -351,7 +351,7 @@ impl Cipher {
         }
         let mut data = data.to_vec();
         self.key.open(Frame { iv, aad, trailer: &[] }, &mut data, icv).map_err(|_| OpenError)?;
-        //= RFC 7296 §3.14
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-3.14
         //# the recipient MUST accept any length that results
         //# in proper alignment.
         let padding = usize::from(data.pop().ok_or(OpenError)?);

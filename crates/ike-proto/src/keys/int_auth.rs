@@ -44,7 +44,7 @@ impl IntAuth {
         if a.len() < HEADER_LEN + GENERIC_HEADER {
             return Err(NotCovered);
         }
-        //= RFC 9242 §3.3.2
+        //= https://www.rfc-editor.org/rfc/rfc9242#section-3.3.2
         //# the Length field in the IKE Header (denoted as Adjusted
         //# Length in Figure 1) is set to the sum of the lengths of IntAuth_[i/
         //# r]*A and IntAuth_[i/r]*P

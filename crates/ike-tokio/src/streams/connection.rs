@@ -33,7 +33,7 @@ const STRANGER: Duration = Duration::from_secs(120);
 /// How long a connection that the peer opened, and no IKE SA uses any more, is left to the peer to close.
 const LEFT: Duration = Duration::from_secs(5);
 
-//= RFC 9329 §6.1
+//= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
 //# Implementations SHOULD NOT tear down
 //# a connection if only a few consecutive ESP packets have unknown SPIs
 //# since the SPI databases may be momentarily out of sync.

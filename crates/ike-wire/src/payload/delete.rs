@@ -32,7 +32,7 @@ impl Delete {
         let count = r.u16("D payload")?;
         let mut spis = Vec::new();
         match (protocol, spi_size) {
-            //= RFC 7296 §3.11
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-3.11
             //# It MUST be zero for IKE (SPI is in message header) or four for AH and ESP.
             (ProtocolId::IKE, 0) if count == 0 => {}
             (ProtocolId::AH | ProtocolId::ESP, SPI_LEN) => {

@@ -158,7 +158,7 @@ fn check(kind: IdType, data: &[u8]) -> Result<(), &'static str> {
 
 /// Text without terminators or other control characters (RFC 7296 §3.5), and not empty. UTF-8 is accepted in host
 /// names too, because nothing here needs ASCII.
-//= RFC 7296 §3.5
+//= https://www.rfc-editor.org/rfc/rfc7296#section-3.5
 //# The string MUST NOT contain any terminators (e.g., NULL, CR, etc.).
 fn is_name(data: &[u8]) -> bool {
     !data.is_empty()

@@ -80,7 +80,7 @@ impl Spi {
     /// True for an SPI of 8 octets that a rekeyed IKE SA can have (RFC 7296 §3.1), and one of 4 octets
     /// that an ESP SA can have.
     pub fn is_usable(self) -> bool {
-        //= RFC 4303 §2.1
+        //= https://www.rfc-editor.org/rfc/rfc4303#section-2.1
         //# The set of SPI values in the range 1 through 255 are reserved by the
         //# Internet Assigned Numbers Authority (IANA) for future use
         // And zero is never sent.
@@ -250,7 +250,7 @@ impl Transform {
                 transform.key_bits = Some(value);
                 continue;
             }
-            //= RFC 7296 §3.3.6
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-3.3.6
             //# if the responder receives a transform that it does not understand, or one that
             //# contains a Transform Attribute it does not understand, it MUST consider this
             //# transform unacceptable

@@ -28,7 +28,7 @@ impl<'a> Skf<'a> {
         let mut r = Reader::new(body);
         let number = r.u16("SKF payload")?;
         let total = r.u16("SKF payload")?;
-        //= RFC 7383 §2.6
+        //= https://www.rfc-editor.org/rfc/rfc7383#section-2.6
         //# check that the Fragment Number and the Total Fragments fields contain non-zero
         //# values
         if number == 0 || number > total {

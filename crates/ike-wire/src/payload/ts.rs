@@ -154,7 +154,7 @@ impl TrafficSelector {
         let wanted = match kind {
             TsType::IPV4_ADDR_RANGE => IPV4_LEN,
             TsType::IPV6_ADDR_RANGE => IPV6_LEN,
-            //= RFC 7296 §2.9
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9
             //# If the type of Traffic Selector proposed is unknown, the responder ignores that
             //# Traffic Selector, so that the unknown type is not returned in the narrowed set.
             // An unknown type is ignored, so that it is not in the narrowed set (RFC 7296 §2.9).

@@ -41,7 +41,7 @@ impl Crl {
     ///
     /// # Errors
     /// If it is no list, or an unsupported one: delta and indirect lists, version 1.
-    //= RFC 4945 §6.2
+    //= https://www.rfc-editor.org/rfc/rfc4945#section-6.2
     //# CRLs and ARLs MUST be Base64 encoded and appear between the following
     //# delimiters:
     //#
@@ -156,7 +156,7 @@ impl Crl {
 
     /// True if the list answers for `certificate`: same issuer, and within the scope of the
     /// issuingDistributionPoint, so that one partition of a CA's lists cannot stand for another.
-    //= RFC 4945 §5.1.3.13
+    //= https://www.rfc-editor.org/rfc/rfc4945#section-5.1.3.13
     //# IKE implementations MUST support
     //# validating that the contents of CRLDistributionPoints match those of
     //# the IssuingDistributionPoint to prevent CRL substitution when the

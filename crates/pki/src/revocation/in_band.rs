@@ -35,7 +35,7 @@ impl InBand<'_> {
     }
 
     fn status(&self, answer: &OcspAnswer, now: SystemTime) -> Status {
-        //= RFC 4806 §6
+        //= https://www.rfc-editor.org/rfc/rfc4806#section-6
         //# Nodes SHOULD make the required freshness of an OCSP
         //# response configurable.
         match answer.status(now) {

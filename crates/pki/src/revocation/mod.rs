@@ -290,7 +290,7 @@ impl RevocationStore {
 
     /// The status by all sources: one source that says revoked decides. A list that says so counts at any age,
     /// because only a newer list can end a revocation.
-    //= RFC 4945 §5.2.1
+    //= https://www.rfc-editor.org/rfc/rfc4945#section-5.2.1
     //# when a
     //# certificate is reported as revoked by one trusted source, the
     //# certificate MUST be considered revoked.

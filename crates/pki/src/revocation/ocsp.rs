@@ -116,7 +116,7 @@ pub(super) fn read(
     let malformed = LoadError::Malformed("OCSP response");
     let basic = basic_response(body).ok_or(malformed)?.ok_or(LoadError::Nothing("answer"))?;
     let signed = Signed::parse(basic).ok_or(malformed)?;
-    //= RFC 6960 §4.2.2.2
+    //= https://www.rfc-editor.org/rfc/rfc6960#section-4.2.2.2
     //# Matches a local configuration of OCSP signing authority for the
     //# certificate in question
     let trusted =
@@ -283,7 +283,7 @@ fn delegates(mut rest: Der<'_>) -> Option<Vec<&[u8]>> {
 }
 
 impl Signed<'_> {
-    //= RFC 6960 §4.2.2.2
+    //= https://www.rfc-editor.org/rfc/rfc6960#section-4.2.2.2
     //# Includes a value of id-kp-OCSPSigning in an extended key usage
     //# extension and is issued by the CA that issued the certificate in
     //# question as stated above.

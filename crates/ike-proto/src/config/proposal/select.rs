@@ -96,7 +96,7 @@ pub fn select(
 /// unknown transforms, although it should ignore the proposals that have them. Then it has chosen the first
 /// proposal without additional key exchanges that has its suite.
 pub fn accept(offered: &[Proposal], answer: &Sa) -> Result<Selected, AcceptError> {
-    //= RFC 7296 §3.3.6
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-3.3.6
     //# The initiator of an exchange MUST check that the accepted offer is consistent with one
     //# of its proposals, and if not MUST terminate the exchange.
     let [answer] = answer.proposals.as_slice() else {
@@ -173,7 +173,7 @@ impl Selected {
             esn: id_of(TransformType::SN) == SequenceNumbers::EXT_SEQ.0,
             transforms,
         };
-        //= RFC 7296 §5
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-5
         //# implementations MUST NOT negotiate NONE as the IKE integrity protection algorithm or
         //# ENCR_NULL as the IKE encryption algorithm.
         let complete = if ike {
@@ -206,7 +206,7 @@ fn choose(
     theirs: &Proposal,
     options: SelectOptions,
 ) -> Option<Vec<Transform>> {
-    //= RFC 7296 §3.3.6
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-3.3.6
     //# If the responder receives a proposal that contains a Transform Type it does not
     //# understand, or a proposal that is missing a mandatory Transform Type, it MUST consider
     //# this proposal unacceptable
@@ -336,7 +336,7 @@ fn assign(
         return true;
     };
     for alternative in ke_alternatives(ours, theirs, kind) {
-        //= RFC 9370 §2.2.1
+        //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-multiple-ke-12#section-2.2.1
         //# for the Additional Key Exchange types, the responder's choice MUST NOT contain
         //# duplicated algorithms (those with identical Transform ID and attributes), except for
         //# the transform ID of NONE.

@@ -82,7 +82,7 @@ impl Attempt {
                 let response = Response { path, octets: octets.into(), heard, request };
                 self.put_off(ctx, exchange, What::Response(response));
             }
-            //= RFC 8784 §6
+            //= https://www.rfc-editor.org/rfc/rfc8784#section-6
             //# it is RECOMMENDED that, if using PPKs is
             //# mandatory for the initiator and the received response doesn't contain
             //# the USE_PPK notification, the initiator not abort the exchange

@@ -101,7 +101,7 @@ impl Attempt {
             }
             return;
         }
-        //= draft-ietf-ipsecme-ikev2-reliable-transport §3.1
+        //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-reliable-transport-04#section-3.1
         //# If the
         //# initiator is unable to establish a TCP connection to port 4500, it
         //# MUST cancel the current IKE SA establishment.  The initiator in this
@@ -146,7 +146,7 @@ impl Attempt {
         }
     }
 
-    //= RFC 9329 §5.1
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-5.1
     //# It is recommended that the
     //# initial message over UDP be retransmitted at least once before
     //# falling back to TCP

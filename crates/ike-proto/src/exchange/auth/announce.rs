@@ -60,7 +60,7 @@ impl Announcements {
             _ => None,
         });
         self.requests.extend(requests.take(MAX_CERTREQS));
-        //= RFC 9593 §3.1
+        //= https://www.rfc-editor.org/rfc/rfc9593#section-3.1
         //# In this case, the
         //# responder includes a SUPPORTED_AUTH_METHODS notification containing
         //# no data in the IKE_SA_INIT response.
@@ -80,13 +80,13 @@ impl Announcements {
     }
 
     /// The hash of the CA that a Cert Link names; `None` if it names none.
-    //= RFC 9593 §3.2.2
+    //= https://www.rfc-editor.org/rfc/rfc9593#section-3.2.2
     //# If multiple CERTREQ payloads were
     //# sent, the CAs from all of them are treated as a single list for the
     //# purpose of the linking.
     pub(crate) fn authority(&self, cert_link: u8) -> Option<[u8; 20]> {
         let index = usize::from(cert_link).checked_sub(1)?;
-        //= RFC 7296 §3.7
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-3.7
         //# The contents of the Certification Authority field are defined only
         //# for X.509 certificates, which are types 4, 12, and 13.
         let x509 = |request: &&CertRequest| {
@@ -104,7 +104,7 @@ impl Announcements {
 
 impl AuthMethodAnnouncement {
     /// Reads a list. Malformed or unknown entries are skipped.
-    //= RFC 9593 §3.2
+    //= https://www.rfc-editor.org/rfc/rfc9593#section-3.2
     //# Implementations MUST ignore
     //# announcements whose semantics they don't understand.
     fn list(mut data: &[u8]) -> Vec<Self> {
@@ -243,7 +243,7 @@ impl OwnAnnouncements {
     /// the most octets of CA hashes.
     pub(crate) fn payloads(&self, room: usize) -> Vec<Payload<'_>> {
         let mut payloads = Vec::new();
-        //= RFC 7296 §3.7
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-3.7
         //# The HTTP_CERT_LOOKUP_SUPPORTED notification MAY be included in any
         //# message that can include a CERTREQ payload
         if self.http_cert_lookup {

@@ -43,7 +43,7 @@ impl Established {
         initial_contact
             && !core.initiator
             && core.connection.unique != Unique::Never
-            //= RFC 7619 §2.3
+            //= https://www.rfc-editor.org/rfc/rfc7619#section-2.3
             //# INITIAL_CONTACT
             //# notifications MUST NOT be used to delete any other IKE SAs based on
             //# the same peer identity without additional verification

@@ -70,7 +70,7 @@ impl IkeSa {
             authenticated.secrets = fits::print(ctx, self.core.channel.session.prf, used);
         }
         let (local, remote) = (authenticated.local.first()?, authenticated.remote.first()?);
-        //= RFC 7619 §2.2
+        //= https://www.rfc-editor.org/rfc/rfc7619#section-2.2
         //# The content of the Identification
         //# payload MUST NOT be used for any trust and policy checking in
         //# IKE_AUTH exchange when NULL authentication is employed
@@ -168,7 +168,7 @@ fn null_id() -> IdData {
 
 /// This end's identity in one round: the configured one, otherwise its address.
 pub(crate) fn round_id(connection: &ConnectionConfig, round: &LocalAuth, path: Path) -> IdData {
-    //= RFC 8784 §5.2.3
+    //= https://www.rfc-editor.org/rfc/rfc8784#section-5.2.3
     //# Additionally, since the
     //# peers are authenticated via PPKs, the ID Type in the IDi/IDr payloads
     //# SHOULD NOT be ID_NULL, despite using the NULL Authentication method.

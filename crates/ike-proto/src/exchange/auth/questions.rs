@@ -96,7 +96,7 @@ impl IkeSa {
                 })?;
                 Ok(mac(AuthMethod::PSK, &|_| psk.padded(prf)))
             }
-            //= RFC 7619 §2.1
+            //= https://www.rfc-editor.org/rfc/rfc7619#section-2.1
             //# The value of SK_pi for the
             //# initiator and SK_pr for the responder is used as the shared secret
             //# for the content of the AUTH payload.

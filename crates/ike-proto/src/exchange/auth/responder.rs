@@ -212,7 +212,7 @@ impl IkeSa {
                         && self.core.still_fits(connection)
             })
             .collect();
-        //= RFC 4945 §3.1.10
+        //= https://www.rfc-editor.org/rfc/rfc4945#section-3.1.10
         //# The
         //# recipient MUST also use the most specific policy from that database
         //# if there are overlapping policies caused by wildcards
@@ -504,7 +504,7 @@ impl IkeSa {
         let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
         let parsed = Payloads(&payloads);
         if self.core.connection.childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
-            //= RFC 6023 §3
+            //= https://www.rfc-editor.org/rfc/rfc6023#section-3
             //# It MUST NOT advertise the capability with a
             //# notification, and it SHOULD reply with an INVALID_SYNTAX Notify
             //# payload if the client sends an IKE_AUTH request that is modified as

@@ -54,7 +54,7 @@ pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<A
     let possible = |scheme: &SignatureScheme| {
         local.allows(*scheme)
             && match &peer.hashes {
-                //= RFC 7427 §4
+                //= https://www.rfc-editor.org/rfc/rfc7427#section-4
                 //# When
                 //# calculating the digital signature, a peer MUST pick one algorithm
                 //# sent by the other peer.
@@ -128,7 +128,7 @@ pub(super) fn verify(
     let good = |scheme: SignatureScheme| asked.allows(scheme) && of_key.contains(&scheme);
     if method == AuthMethod::DIGITAL_SIGNATURE {
         let (scheme, signature) = decode(data).ok_or(AuthFailure)?;
-        //= RFC 7427 §6
+        //= https://www.rfc-editor.org/rfc/rfc7427#section-6
         //# This new digital signature method does not tie the Elliptic Curve to
         //# a specific hash function, which was done in the old IKEv2 ECDSA
         //# methods.

@@ -311,7 +311,7 @@ impl Established {
             self.queue.push_front(task_of(offer, retry));
             return;
         }
-        //= RFC 7296 §2.9
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9
         //# The requestor is expected to respond by requesting an SA for only the
         //# specific traffic it is trying to forward.
         if error.kind == NotifyType::SINGLE_PAIR_REQUIRED
@@ -322,7 +322,7 @@ impl Established {
             self.queue.push_front(task_of(offer, retry));
             return;
         }
-        //= RFC 9611 §1
+        //= https://www.rfc-editor.org/rfc/rfc9611#section-1
         //# When an IKEv2 peer is receiving more additional Child SAs for a
         //# single set of Traffic Selectors than it is willing to create, it can
         //# return an error notify of TS_MAX_QUEUE.

@@ -253,7 +253,7 @@ impl Established {
 impl Core {
     /// Answers that the child in REKEY_SA does not exist.
     fn respond_child_sa_not_found(&mut self, ctx: &mut Context<'_>, rekeys: Option<&Notify<'_>>) {
-        //= RFC 7296 §2.25
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
         //# The SA that the
         //# initiator attempted to rekey is indicated by the SPI field in the
         //# Notify payload, which is copied from the SPI field in the REKEY_SA
@@ -289,7 +289,7 @@ impl Core {
 
 /// True if `notify` names a Child SA correctly, so that its protocol and SPI may be sent back.
 fn names_child(notify: &Notify<'_>) -> bool {
-    //= RFC 7296 §3.10
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-3.10
     //# For notifications concerning Child SAs, this
     //# field MUST contain either (2) to indicate AH or (3) to indicate
     //# ESP.

@@ -246,11 +246,11 @@ impl Established {
             return;
         }
         self.forgotten = self.forgotten.saturating_add(if late { 1 } else { IN_TIME });
-        //= RFC 9370 §2.2.4
-        //# If the initiator continues to receive
-        //# STATE_NOT_FOUND notifications after several retries, it MUST treat
-        //# this situation as a fatal error and delete the IKE SA by sending a
-        //# DELETE payload.
+        //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-multiple-ke-12#section-2.2.4
+        //# If the
+        //# initiator continues to receive STATE_NOT_FOUND notifications after
+        //# several retries, it MUST treat this situation as a fatal error and
+        //# delete IKE SA by sending a DELETE payload.
         if self.forgotten >= MAX_FORGOTTEN {
             let reason = Failure::Peer(error);
             self.enqueue_urgent(Task::DeleteIke { reason, request: None });

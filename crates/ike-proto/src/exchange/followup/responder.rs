@@ -103,7 +103,7 @@ impl Established {
         payloads: &[Payload<'_>],
     ) -> Result<(), Halt> {
         let parsed = Payloads(payloads);
-        //= RFC 9370 §2.2.4
+        //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-multiple-ke-12#section-2.2.4
         //# If the responder receives an
         //# IKE_FOLLOWUP_KE message for which it does not have a key exchange
         //# state, it MUST send back a new error type notification

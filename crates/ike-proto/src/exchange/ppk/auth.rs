@@ -78,14 +78,14 @@ impl Core {
                 return Ok(());
             }
         };
-        //= RFC 8784 §3
+        //= https://www.rfc-editor.org/rfc/rfc8784#section-3
         //# the content of the received PPK_IDENTITY (if any) MUST
         //# be ignored.
         if payloads.notify(NotifyType::PPK_IDENTITY).is_some() {
             self.ppk = PpkStage::Used(id);
             return Ok(());
         }
-        //= RFC 8784 §3
+        //= https://www.rfc-editor.org/rfc/rfc8784#section-3
         //# If the initiator does not receive the PPK_IDENTITY, it
         //# MUST either fail the IKE SA negotiation sending the
         //# AUTHENTICATION_FAILED notification in the INFORMATIONAL exchange (if
@@ -132,7 +132,7 @@ impl Core {
         if self.extensions.ppk != Some(PpkPlace::Auth) {
             // It was decided before. The connection, which is known now, has the last word.
             return match self.ppk.used() {
-                //= RFC 9867 §3.1
+                //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
                 //# In this case, the
                 //# responder SHOULD abort negotiation and return back the
                 //# AUTHENTICATION_FAILED notification to be consistent with its policy.
@@ -143,7 +143,7 @@ impl Core {
                 _ => Ok(PpkChoice::Settled),
             };
         }
-        //= RFC 8784 §3
+        //= https://www.rfc-editor.org/rfc/rfc8784#section-3
         //# If no PPK_IDENTITY notification is
         //# found and the peers successfully exchanged USE_PPK notifications in
         //# the IKE_SA_INIT exchange, then the responder MUST send back an
@@ -157,7 +157,7 @@ impl Core {
         if let Some((key, id)) = known {
             return Ok(PpkChoice::Use(id, Arc::clone(key)));
         }
-        //= RFC 8784 §3
+        //= https://www.rfc-editor.org/rfc/rfc8784#section-3
         //# If using PPKs is mandatory
         //# or no NO_PPK_AUTH notification is found, then the responder MUST send
         //# back an AUTHENTICATION_FAILED notification and then fail the
@@ -180,7 +180,7 @@ impl Core {
 
     /// Reports an established SA without the PPK that is configured for it.
     pub(crate) fn audit_ppk(&self, ctx: &mut Context<'_>) {
-        //= RFC 8784 §6
+        //= https://www.rfc-editor.org/rfc/rfc8784#section-6
         //# if a PPK was configured but was not used for a particular IKE
         //# SA, then implementations SHOULD audit this event.
         if !self.connection.ppk.ids.is_empty() && self.ppk.used().is_none() {

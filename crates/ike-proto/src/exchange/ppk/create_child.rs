@@ -32,7 +32,7 @@ impl Established {
         match what {
             OurOffer::Child(offer) => {
                 ctx.ids.esp.remove(&offer.spi_in);
-                //= RFC 9867 §3.2
+                //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
                 //# If this is inappropriate for the initiator, it can
                 //# immediately delete this SA.
                 if !chained {
@@ -79,11 +79,13 @@ impl Established {
                 let sk_d = core.channel.session.keys.mixed_in_create_child(prf, &common.key.secret);
                 Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
             }
-            //= RFC 9867 §3.2
+            //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
             //# If using PPKs in CREATE_CHILD_SA is mandatory for the responder, and
             //# the initiator does not include any PPK_IDENTITY_KEY notifications in
-            //# the request, […] then the responder MUST return the NO_PROPOSAL_CHOSEN
-            //# notification.
+            //# the request, or
+            //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
+            //# then the responder MUST return the NO_PROPOSAL_CHOSEN
+            //# notification
             None if ppk.rekey == PpkRekey::Require => Err(NotifyType::NO_PROPOSAL_CHOSEN.into()),
             None => Ok(None),
         }

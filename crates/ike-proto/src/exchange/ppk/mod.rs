@@ -85,7 +85,7 @@ impl Announced {
         let has = |kind| payloads.notify(kind).is_some();
         Self {
             auth: has(NotifyType::USE_PPK),
-            //= RFC 9867 §3.1
+            //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
             //# The IKE initiator, which supports the IKE_INTERMEDIATE exchange and
             //# wants to use a PPK to protect the initial IKE SA, includes the
             //# INTERMEDIATE_EXCHANGE_SUPPORTED notification and a notification of
@@ -145,7 +145,7 @@ pub(crate) fn is_possible(
     connection: &Arc<ConnectionConfig>,
     theirs: Announced,
 ) -> bool {
-    //= RFC 9867 §3.1
+    //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
     //# If the initiator did not propose using this extension in the
     //# IKE_SA_INIT request and the responder's policy mandates protecting
     //# initial IKE SA with a PPK, then the responder MUST return the
@@ -171,7 +171,7 @@ pub(crate) fn chosen_place(
     theirs: Announced,
 ) -> Result<Option<PpkPlace>, &'static str> {
     let common = ours.and(theirs);
-    //= RFC 9867 §3.1
+    //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
     //# it MUST
     //# return either a USE_PPK_INT or a USE_PPK notification in the response
     //# but not both.
@@ -267,7 +267,7 @@ pub(crate) fn taken<'a>(
     else {
         return Ok(None);
     };
-    //= RFC 9867 §3.1
+    //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
     //# If the responder returns
     //# a PPK identity that was not proposed by the initiator, then the
     //# initiator MUST treat this as fatal and abort the IKE SA

@@ -90,7 +90,7 @@ pub(crate) fn print(ctx: &Context<'_>, prf: &dyn Prf, used: Used<'_>) -> u64 {
     hasher.finish()
 }
 
-//= RFC 5723 §6.2
+//= https://www.rfc-editor.org/rfc/rfc5723#section-6.2
 //# when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the
 //# ticket MUST be deleted.
 /// The connection by which a gateway gives a ticket for `sa`: its configuration and its secrets are those with
@@ -131,7 +131,7 @@ pub(crate) fn secrets(
     out
 }
 
-//= RFC 5723 §6.2
+//= https://www.rfc-editor.org/rfc/rfc5723#section-6.2
 //# when credentials associated with the IKE SA are invalidated
 /// True if a client may keep `held`: the connection authenticates in the same way, with the same credentials.
 pub(crate) fn may_keep(

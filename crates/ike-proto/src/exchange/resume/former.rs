@@ -28,7 +28,7 @@ pub(crate) struct Former {
     pub(crate) remote: Vec<UsedAuth>,
     /// The PPK on which SK_d depends.
     pub(crate) ppk: Option<PpkId>,
-    //= draft-ietf-ipsecme-ikev2-downgrade-prevention §7.2
+    //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-downgrade-prevention-08#section-7.2
     //# The information of whether an implementation used the new
     //# authentication logic for old SA ought to be saved in the ticket
     pub(crate) full_transcript: bool,

@@ -81,7 +81,7 @@ impl Established {
             vips,
         };
         ctx.effects.push_back(Effect::Ticket(core.id, Box::new(held)));
-        //= RFC 5723 §4.1
+        //= https://www.rfc-editor.org/rfc/rfc5723#section-4.1
         //# or when the ticket lifetime is about to expire
         core.channel.timers.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
     }
@@ -122,7 +122,7 @@ impl Established {
         // For a resumed SA the time does not begin again.
         let reauth = [reauth, resumed.and_then(|resumed| resumed.reauth_by)];
         let reauth = reauth.into_iter().flatten().min();
-        //= RFC 5723 §6.2
+        //= https://www.rfc-editor.org/rfc/rfc5723#section-6.2
         //# The lifetime of the ticket sent by the gateway SHOULD be the minimum
         //# of the IKE SA lifetime (per the gateway's local policy) and its re-
         //# authentication time

@@ -156,7 +156,7 @@ impl Extensions {
     /// Takes what a resumed SA has from `former`, and drops what it does not need.
     pub(super) fn resume(&mut self, former: &Former) {
         (self.intermediate, self.ppk) = (false, None);
-        //= draft-ietf-ipsecme-ikev2-downgrade-prevention §7.2
+        //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-downgrade-prevention-08#section-7.2
         //# This means that in the IKE_SESSION_RESUME
         //# exchange peers do not send the IKE_SA_INIT_FULL_TRANSCRIPT_AUTH
         //# notification and do not expect it in the received messages.
@@ -170,7 +170,7 @@ impl IkeSa {
         let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let Some(held) = waiting.resume.clone() else { return };
         // SK_d depends on the former PPK. No PPK is mixed in now.
-        //= RFC 8784 §3
+        //= https://www.rfc-editor.org/rfc/rfc8784#section-3
         //# It MUST NOT be used when these
         //# subkeys are calculated as result of IKE SA rekey, resumption, or
         //# other similar operations.
@@ -200,7 +200,7 @@ impl IkeSa {
             Ok(claim) => claim,
             Err(failure) => return self.reject_responder(ctx, failure),
         };
-        //= RFC 5723 §4.3.3
+        //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.3
         //# the IDr value
         //# sent (by the gateway, and optionally by the client) in this exchange
         //# MUST also be identical to the value included in the ticket.

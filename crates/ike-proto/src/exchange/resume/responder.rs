@@ -62,7 +62,7 @@ pub(crate) fn respond(
     let prf = ctx.crypto.prf(selected.prf).ok_or("its algorithms are not supported")?;
     ctx.crypto.ciphers.lengths(selected.suite).ok_or("its algorithms are not supported")?;
     fits::check(ctx.config, ctx.lookup, prf, (connection, path), &ticket)?;
-    //= RFC 5723 §4.3.1
+    //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.1
     //# A reused ticket SHOULD be rejected by a gateway.
     if ctx.registry.is_spent(former.spis) {
         return Err("its IKE SA was resumed, rekeyed or deleted");
@@ -176,7 +176,7 @@ impl IkeSa {
         let Former { spis, local, remote, ppk, .. } = &ticket.former;
         let (own_id, peer_id) = (ticket.former.local_id(), ticket.former.remote_id());
         let own_id = own_id.ok_or_else(failed)?;
-        //= RFC 5723 §4.3.3
+        //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.3
         //# The IDi value sent in the IKE_AUTH exchange MUST be identical to the
         //# value included in the ticket.
         if peer_id != Some(&id.to_owned())

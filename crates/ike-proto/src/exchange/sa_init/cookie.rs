@@ -12,7 +12,7 @@ const LONGEST: usize = 64;
 
 /// The request as it was before the initiator put a cookie in front: the same octets but for what names the first payload and
 /// the length. `None` unless the cookie comes first, is the only one, and has a permitted length.
-//= RFC 7296 §2.6
+//= https://www.rfc-editor.org/rfc/rfc7296#section-2.6
 //# the initiator MUST then retry the
 //# IKE_SA_INIT request, and include the COOKIE notification containing
 //# the received data as the first payload, and all other payloads

@@ -57,7 +57,7 @@ impl Extensions {
         let full = peer.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
         let fragmentation = connection.fragmentation != Fragmentation::No
             && peer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED).is_some();
-        //= draft-antony-ipsecme-ikev2-fragment-acknowledgment §4
+        //= https://www.ietf.org/archive/id/draft-antony-ipsecme-ikev2-fragment-acknowledgment-02#section-4
         //# In addition, both peers MUST also signal
         //# support for IKEv2 Fragmentation by sending the
         //# IKEV2_FRAGMENTATION_SUPPORTED notification
@@ -70,7 +70,7 @@ impl Extensions {
             fragment_ack,
             childless: peer.notify(NotifyType::CHILDLESS_IKEV2_SUPPORTED).is_some(),
             intermediate: peer.notify(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED).is_some(),
-            //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
+            //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-downgrade-prevention-08#section-6
             //# If a peer sent and received the IKE_SA_INIT_FULL_TRANSCRIPT_AUTH
             //# notification, then it uses the modified construction of the blocks of
             //# data to be signed (or MAC'ed)

@@ -87,11 +87,11 @@ fn nat_hash(crypto: &CryptoProvider, spi_i: u64, spi_r: u64, at: SocketAddr) -> 
 /// The path of everything after IKE_SA_INIT: port 4500 if there is a NAT (RFC 7296 §2.23), or if MOBIKE may lead
 /// to one.
 pub(crate) fn floated(path: Path, nat: NatStatus, mobike: bool, natt_port: u16) -> Path {
-    //= RFC 9329 §6.5
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.5
     //# no change should be made for encapsulation of
     //# subsequent IKE or ESP packets since TCP encapsulation inherently
     //# supports NAT traversal.
-    //= RFC 4555 §3.3
+    //= https://www.rfc-editor.org/rfc/rfc4555#section-3.3
     //# implementations that support both this specification
     //# and NAT Traversal MUST change to port 4500 if the correspondent also
     //# supports both, even if no NAT was detected between them

@@ -51,7 +51,7 @@ pub(crate) fn respond(
     octets: &[u8],
 ) -> Result<Answer, Halt> {
     let payloads = Payloads(&message.payloads);
-    //= RFC 7296 §3.3.1
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-3.3.1
     //# For an initial IKE SA negotiation, this field
     //# MUST be zero; the SPI is obtained from the outer header.
     let sa = &*required(payloads.sa()?)?.with_spi(Spi::is_empty);
@@ -193,7 +193,7 @@ impl Response<'_> {
         let chosen = self.extensions.ppk.map(PpkPlace::announced);
         reply.extend(chosen.unwrap_or_default().kinds().map(|kind| notify(kind, &[])));
         if self.connection.downgrade_prevention != DowngradePrevention::No {
-            //= draft-ietf-ipsecme-ikev2-downgrade-prevention §6
+            //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-downgrade-prevention-08#section-6
             //# If the responder supports this extension, then it also includes this
             //# notification in the response message regardless of whether it was
             //# received in the request or not.
@@ -201,7 +201,7 @@ impl Response<'_> {
         }
         if self.connection.childless != Childless::Never {
             let kind = NotifyType::CHILDLESS_IKEV2_SUPPORTED;
-            //= RFC 6023 §4
+            //= https://www.rfc-editor.org/rfc/rfc6023#section-4
             //# Protocol ID (1 octet) MUST be 1, as this message is related to an
             //# IKEv2 SA.
             let notify = Notify { protocol: ProtocolId::IKE, ..Notify::new(kind, &[]) };

@@ -627,7 +627,8 @@ fn the_lowest_of_the_four_nonces_loses_wherever_it_is() {
     }
 }
 
-//= RFC 7296 §2.8.1 type=test
+//= https://www.rfc-editor.org/rfc/rfc7296#section-2.8.1
+//= type=test
 //# If you reach the end of one nonce, that nonce is the lower one.
 #[test]
 fn a_nonce_that_ends_first_is_lower() {

@@ -122,7 +122,7 @@ impl Core {
             return Fate::Stays;
         }
         // What an operator begins beside the peer's is meant.
-        //= RFC 7296 §2.8
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8
         //# deleting SAs on the basis of duplicate Traffic Selectors SHOULD NOT
         //# be used.
         // `unique = never` obeys that. Otherwise the configuration of this end asks for one. A child that this end has

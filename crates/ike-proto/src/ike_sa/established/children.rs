@@ -198,7 +198,7 @@ impl Established {
         ctx.data_plane(batch);
         let name = child.config.name.clone();
         ctx.event(Event::ChildDown { ike, child: id, name: name.clone(), reason: reason.clone() });
-        //= RFC 9611 §6
+        //= https://www.rfc-editor.org/rfc/rfc9611#section-6
         //# bringing the deleted per-CPU Child SA up again
         //# immediately after receiving the Delete Notify might cause an infinite
         //# loop between the peers.

@@ -296,7 +296,7 @@ impl Established {
         opened: &Opened,
     ) {
         if Payloads(payloads).notify(NotifyType::INVALID_SYNTAX).is_some() {
-            //= RFC 7296 §2.21.3
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.3
             //# this
             //# error notification is considered fatal in both peers, meaning that
             //# the IKE SA is deleted without needing an explicit Delete payload.
@@ -366,7 +366,7 @@ impl Established {
 
     /// Records that requests of this end have to wait for the peer.
     fn is_put_off(&mut self, now: Instant, since: Instant) {
-        //= RFC 7296 §2.25
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
         //# If a peer continues to
         //# receive TEMPORARY_FAILURE on the same IKE SA after several minutes,
         //# it SHOULD conclude that the state information is out of sync and

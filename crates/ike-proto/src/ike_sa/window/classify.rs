@@ -64,7 +64,7 @@ impl Window {
                 if answered.message_id == header.message_id
                     && answered.exchange == header.exchange =>
             {
-                //= RFC 7383 §2.6.1
+                //= https://www.rfc-editor.org/rfc/rfc7383#section-2.6.1
                 //# that event MUST only trigger a retransmission of the response message
                 //# (fragmented or not) if the Fragment Number field in the received
                 //# fragment is set to 1; otherwise, it MUST be ignored.

@@ -78,7 +78,8 @@ fn requests_of_the_peer_are_taken_once_and_in_order() {
     assert_eq!(w.classify(&request(2), None), Class::OutOfWindow);
 }
 
-//= RFC 7296 §2.1 type=test
+//= https://www.rfc-editor.org/rfc/rfc7296#section-2.1
+//= type=test
 //# The responder MUST remember each response
 //# until it receives a request whose sequence number is larger than or
 //# equal to the sequence number in the response plus its window size
@@ -143,7 +144,8 @@ fn the_two_directions_do_not_touch() {
     assert_eq!(w.classify(&header(CHILD, 0, false), None), Class::RetransmittedRequest);
 }
 
-//= RFC 7296 §2.2 type=test
+//= https://www.rfc-editor.org/rfc/rfc7296#section-2.2
+//= type=test
 //# In the unlikely event that
 //# Message IDs grow too large to fit in 32 bits, the IKE SA MUST be
 //# closed or rekeyed.

@@ -85,7 +85,7 @@ impl EncDns {
         }
         let name = optional_name(r.take(length.into(), what).ok()?)?;
         let params = value.get(4 + addresses.len() * if v6 { 16 } else { 4 } + name.len()..)?;
-        //= RFC 9464 §3.1
+        //= https://www.rfc-editor.org/rfc/rfc9464#section-3.1
         //# As AliasMode (Section 2.4.2 of [RFC9460]) is not
         //# supported, this field MUST NOT be set to 0.
         (priority != 0 && are_params(params)).then(|| Self {

@@ -72,7 +72,7 @@ impl IkeSa {
                 let why = match (known, auth) {
                     (true, None) => None,
                     (false, _) => Some("the responder has another identity than `id`"),
-                    //= RFC 5998 §3
+                    //= https://www.rfc-editor.org/rfc/rfc5998#section-3
                     //# If the responder supports this notification and chooses to use it, it
                     //# omits the public-key-based AUTH payload and CERT payloads from
                     //# message 4.
@@ -201,7 +201,7 @@ impl IkeSa {
         };
         let prf = self.core.channel.session.prf;
         let EapSuccess { msk, method, .. } = success;
-        //= RFC 8784 §3
+        //= https://www.rfc-editor.org/rfc/rfc8784#section-3
         //# The general rule for using a PPK in the IKE_AUTH exchange, which
         //# covers the EAP authentication case too, is that the initiator
         //# includes a PPK_IDENTITY (and optionally a NO_PPK_AUTH) notification

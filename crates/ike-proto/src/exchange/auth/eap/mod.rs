@@ -108,7 +108,7 @@ fn may_be(other: &ConnectionConfig, one: &ConnectionConfig, index: usize) -> boo
 }
 
 /// True if the responder's `rounds` have a signature, which must authenticate the responder if EAP does not.
-//= RFC 7296 §2.16
+//= https://www.rfc-editor.org/rfc/rfc7296#section-2.16
 //# For this reason, these protocols are typically used to authenticate
 //# the initiator to the responder and MUST be used in conjunction with a
 //# public-key-signature-based authentication of the responder to the
@@ -121,7 +121,7 @@ const UNSIGNED: &str =
     "EAP needs a gateway that authenticates by public key, or EAP alone at both ends";
 
 /// The key of AUTH for an end that has done EAP: the MSK, otherwise its own SK_p.
-//= RFC 7296 §2.16
+//= https://www.rfc-editor.org/rfc/rfc7296#section-2.16
 //# For EAP methods that create a shared key as a side effect of
 //# authentication, that shared key MUST be used by both the initiator
 //# and responder to generate AUTH payloads in messages 7 and 8 using the
@@ -162,7 +162,7 @@ impl Core {
 /// What follows from an answer. An error is one of this end.
 fn outcome(answer: Answer, alone: bool) -> Result<EapAnswer, String> {
     match answer {
-        //= RFC 5998 §3
+        //= https://www.rfc-editor.org/rfc/rfc5998#section-3
         //# Both the initiator and responder MUST verify that the EAP method
         //# actually used provided mutual authentication and established a shared
         //# secret key.
