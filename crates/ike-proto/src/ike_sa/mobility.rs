@@ -313,17 +313,16 @@ impl Established {
     /// Sends the request in flight by all other paths as well.
     pub(crate) fn probe_paths(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let Some(mobike) = &core.channel.mobike else { return };
-        if core.channel.path.transport == Transport::Tcp {
+        let tries = core.channel.window.tries();
+        // ESP shows the new mapping of a peer behind a NAT. IKE does not follow it by itself (RFC 4555 §3.8). But
+        // if the old mapping gives no answer, the request goes to the new one as well.
+        let elsewhere = mobike.esp_remote.as_deref().filter(|_| tries > 1).copied();
+        let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
+        if !(due || elsewhere.is_some()) || core.channel.path.transport == Transport::Tcp {
             return;
         }
-        let tries = core.channel.window.tries();
-        let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
         let mut paths = if due { self.other_paths(core, ctx) } else { Vec::new() };
-        // IKE does not follow a new mapping by itself (RFC 4555 §3.8). But if the old one gives no answer, the request
-        // goes to the new one as well.
-        if tries > 1 {
-            paths.extend(core.seen_elsewhere().map(|remote| Path { remote, ..core.channel.path }));
-        }
+        paths.extend(elsewhere.map(|remote| Path { remote, ..core.channel.path }));
         let Some(datagrams) = core.channel.window.outstanding_datagrams().cloned() else {
             return;
         };
@@ -343,7 +342,6 @@ impl Established {
         if core.channel.mobike.is_some() {
             core.on_response_over(path.transport);
         }
-        let mapped = core.seen_elsewhere().any(|remote| remote == path.remote);
         let Some(mobike) = &mut core.channel.mobike else { return };
         let (probing, astray) = (mobike.probing, mobike.astray);
         (mobike.probing, mobike.astray) = (false, false);
@@ -351,14 +349,11 @@ impl Established {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
         };
         let same_transport = path.transport == core.channel.path.transport;
+        let mapped = mobike.esp_remote.as_deref() == Some(&path.remote);
         if probing && mapped && same_transport && !core.decides() {
-            // This is an authentic answer, not only ESP or a request, so the peer is there.
+            // This is an authentic answer, not only ESP, so the peer is there.
             core.take_path(ctx, path);
-            // Without COOKIE2 it does not prove an address that is to be proven.
-            if !core.is_held() {
-                self.move_children(core, ctx);
-            }
-            return;
+            return self.move_children(core, ctx);
         }
         if !probing || !same_transport || ends(path) == ends(core.channel.path) {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.6
@@ -424,18 +419,6 @@ impl Established {
 }
 
 impl Core {
-    /// Where a peer behind a NAT is seen, if not at its address in use: its ESP or its latest request came from there.
-    fn seen_elsewhere(&self) -> impl Iterator<Item = SocketAddr> {
-        let mobike = self.channel.mobike.as_deref();
-        let esp = mobike.and_then(|mobike| mobike.esp_remote.as_deref().copied());
-        let from = self.answer_to();
-        let follows = self.channel.nat.remote && mobike.is_some_and(|mobike| !mobike.decides);
-        let moved = from.transport == self.channel.path.transport
-            && from.remote != self.channel.path.remote;
-        let asked = (follows && moved).then_some(from.remote);
-        esp.into_iter().chain(asked.filter(|remote| Some(*remote) != esp))
-    }
-
     /// The path between two addresses.
     fn path_between(&self, local: IpAddr, remote: IpAddr) -> Path {
         let port =
