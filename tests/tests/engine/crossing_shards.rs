@@ -15,6 +15,7 @@ use ike_proto::{
 use ike_tests::plane::Plane;
 use ike_tests::setup::{address, side};
 use ike_tests::{Seeded, World};
+use xfrm::{CommandKind, Fault};
 
 const DELAY: Duration = Duration::from_millis(10);
 const SHARDS: u8 = 2;
@@ -316,6 +317,33 @@ fn a_shard_keeps_traffic_in_until_another_has_the_trap() {
         assert_eq!(kept(&hosts), usize::from(home == 0));
         assert_eq!(hosts.ends[home].endpoint.traps().len(), 1);
     }
+}
+
+/// As above, but the other shard loses a trap while it brings the child up. That is not the end of the child.
+///
+/// Fault: in `tell_given_up`, tell the other shards in any case.
+#[test]
+fn a_trap_that_goes_does_not_lift_the_hold_of_another_shard() {
+    let mut hosts = Hosts::with(1, [Unique::No; 2], Action::Start);
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    hosts.handle(0, Input::Command(RequestId(3), Command::Want { connection, child }));
+    hosts.ensure(0, (1, 2));
+    hosts.run_for(Duration::from_secs(1));
+    let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
+    hosts.handle(PEER, Input::Command(RequestId(4), Command::TerminateIke(ike)));
+    hosts.run_for(Duration::from_secs(5));
+    hosts.ensure(1, (1, 2));
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    let (local, remote) = (address(1), address(2));
+    let trap = Command::InstallTrap { connection, child, local, remote };
+    hosts.ends[1].plane.inner.fail(Fault::NthOf(CommandKind::InstallPolicy, 1));
+    hosts.handle(1, Input::Command(RequestId(5), trap));
+    hosts.run_for(Duration::from_millis(1));
+    let policies = |hosts: &Hosts| hosts.ends[0].plane.table().policies().count();
+    assert_eq!(policies(&hosts), 1, "its traffic is kept in");
+    hosts.run_for(Duration::from_secs(1));
+    assert_eq!(policies(&hosts), 0);
+    assert_eq!(hosts.established(1..PEER).len(), 1);
 }
 
 /// A peer reauthenticates, and its new IKE SA meets another shard than the old one. `unique = keep` is about peers at

@@ -12,7 +12,7 @@ use ike_tests::network::Fate;
 use ike_tests::packets::Inner;
 use ike_tests::setup::address;
 use ike_tests::{A, B, ExchangeFate, Pair, Setup, cheap};
-use xfrm::Fault;
+use xfrm::{CommandKind, Fault};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -465,4 +465,35 @@ fn a_rekey_that_the_peer_takes_back_leaves_the_old_child() {
     assert_eq!(pair.b().child_rekeys().len(), 1, "{}", pair.story());
     assert_ne!(pair.child_id(A), old[A]);
     pair.assert_agreement();
+}
+
+/// The peer deletes a child, and does not answer when this end makes it again. A trap is to take its place, and the data
+/// plane refuses that at first. What has kept the traffic in since the Delete stays until the trap is there.
+///
+/// Fault: in `on_ended`, let `trap_again` have `held` alone.
+#[test]
+fn what_an_earlier_end_has_left_waits_for_the_trap() {
+    let mut setup = Setup::new(61);
+    (setup.a.net().close_action, setup.a.net().dpd_action) = (Action::Start, Action::Trap);
+    let mut pair = setup.build();
+    pair.establish();
+    pair.net.tap(|packet| {
+        let lost = packet.from == Some(A) && packet.is(ExchangeType::CREATE_CHILD_SA, false);
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    let child = pair.child_id(B);
+    pair.command(B, Command::TerminateChild(child));
+    pair.run_for(2 * SECOND);
+    pair.hosts[A].plane.inner.fail(Fault::NthOf(CommandKind::InstallPolicy, 1));
+    let inner = Inner { src: [10, 1, 0, 5].into(), dst: [10, 2, 0, 5].into() };
+    let end = pair.now() + 300 * SECOND;
+    loop {
+        match pair.send_packet(A, B, inner, 84).expect_err("no child is up").as_str() {
+            "it met a trap" => break,
+            fate => assert_eq!(fate, "Shunted", "{}", pair.story()),
+        }
+        assert!(pair.now() < end, "{}", pair.story());
+        pair.run_for(SECOND / 10);
+    }
+    assert_eq!(pair.hosts[A].plane.inner.failed(), 1, "{}", pair.story());
 }

@@ -48,6 +48,10 @@ impl Endpoint {
 
     /// Tells the shards that wait for `name` that this shard neither brings it up nor traps it.
     pub(in crate::endpoint) fn tell_given_up(&mut self, name: &Name) {
+        if self.wants.all.contains_key(name) && !self.is_up(name) {
+            // Only its trap is gone. This shard is bringing it up, and will say what becomes of that.
+            return;
+        }
         self.tell_waiting_shards(name, Notice::ChildGivenUp);
     }
 

@@ -79,6 +79,10 @@ impl Endpoint {
             }
             Next::Trap => match &name.1 {
                 Some(child) => {
+                    // What an earlier end has left waits for the trap, too.
+                    let before = self.wants.all.get_mut(&name);
+                    let before = before.map(|want| std::mem::take(&mut want.held));
+                    let held = before.into_iter().flatten().chain(held).collect();
                     self.trap_again(now, &name.0, child, ends, held);
                     self.drop_want(&name);
                 }
