@@ -360,8 +360,11 @@ impl Endpoint {
                 }
             }
             if stranded {
-                // No attempt has failed from where this host is now.
-                return self.attempt_at(now, (now.mono, now.mono), new, &reason);
+                // No attempt has failed from where this host is now. If it has no address left, the next one may be a
+                // moment away, and to look for a route now would only spend a try.
+                let left = self.network.addresses.iter().any(|ip| !ip.is_loopback());
+                let wait = if left { Duration::ZERO } else { self.back_off(1) };
+                return self.attempt_at(now, (now.mono, now.mono + wait), new, &reason);
             }
             return self.attempt_again(now, begun, new, &reason);
         }

@@ -3,7 +3,7 @@
 use super::super::collision::IkeActivity;
 use super::super::state::{Established, IkePhase, Initiated, Task};
 use crate::child::{ChildSa, Phase};
-use crate::config::ChildConfig;
+use crate::config::{ChildConfig, TsSpec};
 use crate::dataplane::{Flow, Processing};
 
 impl Established {
@@ -30,6 +30,21 @@ impl Established {
     pub(super) fn has_one(&self, name: &str) -> bool {
         let up = |child: &ChildSa| matches!(child.phase, Phase::Installing | Phase::Installed);
         self.of_name(name).any(up)
+    }
+
+    /// The same, and it is not one of many for single pairs of addresses: that does not take the place of a child for all.
+    pub(super) fn has_whole(&self, config: &ChildConfig) -> bool {
+        let single = |specs: &[TsSpec]| {
+            specs.iter().all(|spec| match spec {
+                TsSpec::Fixed(ts) => ts.start == ts.end,
+                TsSpec::Dynamic { .. } => true,
+            })
+        };
+        let pair = single(&config.local_ts) && single(&config.remote_ts);
+        self.of_name(&config.name).any(|child| {
+            matches!(child.phase, Phase::Installing | Phase::Installed)
+                && (pair || !child.is_single_pair())
+        })
     }
 
     /// True if there is a child of this name that takes `packet`, which met a trap. `trap` says how the trap treats

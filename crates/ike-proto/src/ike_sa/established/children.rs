@@ -211,6 +211,11 @@ impl Established {
     /// completely, and goes on with the old child. So does this end.
     fn go_back(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: &ChildSa) {
         let ike = core.id;
+        // The line goes on by a third one, if rekeys have crossed.
+        let goes_on = |other: &ChildSa| other.line == new.line && other.carries();
+        if self.children.iter().any(goes_on) {
+            return;
+        }
         let left = self.children.iter().filter(|old| {
             old.line == new.line
                 && old.policy == new.policy

@@ -168,7 +168,7 @@ impl Established {
         {
             // The peer may have made it, or have begun to, while the task waited.
             let there = match packet {
-                None => self.has_one(&config.name),
+                None => self.has_whole(config),
                 Some(packet) => {
                     let trap = ctx.ids.numbers.trapped(&core.connection, config);
                     self.has_one_for(&config.name, *packet, trap.as_deref())
@@ -181,6 +181,10 @@ impl Established {
             if packet.is_none()
                 && self.theirs.iter().any(|chain| chain.makes(&config.name, ctx.now.mono))
             {
+                // As above: a peer that begins one chain after the other does not put this end off for ever.
+                let held = &mut self.put_off.get_or_insert_default().held_since;
+                let since = *held.get_or_insert(ctx.now.mono);
+                self.is_put_off(ctx.now.mono, since);
                 return self.retry_later(core, ctx, task);
             }
         }
