@@ -358,7 +358,7 @@ impl Endpoint {
     /// SAs wait.
     fn thin_out_predecessors(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         let mut predecessors = match self.entries.get_mut(&from).map(|slot| &mut slot.entry) {
-            Some(Entry::Sa(sa)) => std::mem::take(&mut sa.core.predecessors),
+            Some(Entry::Sa(sa)) => std::mem::take(&mut sa.core.predecessors).into_vec(),
             _ => Vec::new(),
         };
         predecessors.push(from);
@@ -367,7 +367,7 @@ impl Endpoint {
             self.with_sa(now, old, |sa, ctx| sa.close(ctx, Failure::Replaced));
         }
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&to) {
-            sa.core.predecessors = predecessors;
+            sa.core.predecessors = predecessors.into();
         }
     }
 }

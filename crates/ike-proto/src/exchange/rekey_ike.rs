@@ -350,6 +350,10 @@ impl Established {
         let (from, to) = (core.id, new.core.id);
         self.drop_chains(core, ctx, |_| true);
         new.core.await_sign(ctx.now.mono);
+        if core.is_ending() {
+            // No answer was sent, so the peer has no new SA. The children end with this one.
+            return ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
+        }
         if self.note_crossed_ike(Some(to), ni, nr) {
             if let State::Established(new) = &mut new.state {
                 new.phase = IkePhase::Crossed(from);

@@ -94,7 +94,7 @@ pub(crate) struct Core {
     /// What this end knows of the peer.
     pub(crate) peer: Peer,
     /// Why the SA ends. The state is closed once the handler that found the reason has returned.
-    ending: Option<Failure>,
+    ending: Option<Box<Failure>>,
     /// Initiator: how the SA came to its gateway by redirects.
     pub(crate) redirected: Option<Box<Redirected>>,
     pub(crate) ppk: PpkStage,
@@ -109,9 +109,9 @@ pub(crate) struct Core {
     /// True if this end made the SA to replace another one by reauthentication.
     pub(crate) renews: bool,
     /// SAs whose rekeys led to this one and that may still exist, the oldest first.
-    pub(crate) predecessors: Vec<IkeSaId>,
+    pub(crate) predecessors: Box<[IkeSaId]>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
-    pub(crate) twins: Vec<Twin>,
+    pub(crate) twins: Box<[Twin]>,
     /// Initiator: the peer has been authenticated in at least one round.
     pub(crate) genuine: bool,
     /// Gateway: a ticket was given for this SA (RFC 5723).
@@ -248,8 +248,8 @@ impl IkeSa {
             if_ids: IfIds::default(),
             assigned: None,
             renews: false,
-            predecessors: Vec::new(),
-            twins: Vec::new(),
+            predecessors: Box::default(),
+            twins: Box::default(),
             genuine: false,
             ticketed: false,
             peer_token: None,
@@ -264,7 +264,7 @@ impl IkeSa {
 
     /// Closes the state if a handler has found that the SA ends.
     pub(crate) fn settle(&mut self, ctx: &mut Context<'_>) {
-        if let Some(reason) = self.core.ending.take() {
+        if let Some(reason) = self.core.ending.take().map(|reason| *reason) {
             self.close(ctx, reason);
         }
     }
@@ -387,6 +387,8 @@ impl IkeSa {
     /// Ends the SA without a message to the peer: removes its children from the data plane and answers waiting
     /// commands.
     pub(crate) fn close(&mut self, ctx: &mut Context<'_>, reason: Failure) {
+        // The first reason counts.
+        let reason = self.core.ending.take().map_or(reason, |first| *first);
         let state = std::mem::replace(&mut self.state, State::Closed(reason.clone()));
         if let Some(ticket) = state.ticket() {
             ctx.ids.asked.remove(&ticket);
@@ -458,7 +460,7 @@ impl Core {
 
     /// Ends the SA once the present handler has returned. The first reason counts.
     pub(crate) fn end(&mut self, reason: Failure) {
-        self.ending.get_or_insert(reason);
+        self.ending.get_or_insert_with(|| Box::new(reason));
     }
 
     pub(crate) fn is_authenticated(&self) -> bool {

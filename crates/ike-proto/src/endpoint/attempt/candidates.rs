@@ -115,7 +115,9 @@ impl Attempt {
         });
         if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
-            candidate.core.twins.push(Twin { response: transcript.response, extensions, nat });
+            let mut twins = std::mem::take(&mut candidate.core.twins).into_vec();
+            twins.push(Twin { response: transcript.response, extensions, nat });
+            candidate.core.twins = twins.into();
         }
         None
     }

@@ -352,7 +352,9 @@ impl IkeSa {
     /// Replaces the IKE_SA_INIT response in use by another one with the same keys. False if there is none left.
     fn take_twin(&mut self, ctx: &Context<'_>) -> bool {
         let Some(waiting) = self.state.unproven() else { return false };
-        let Some(Twin { response, extensions, nat }) = self.core.twins.pop() else { return false };
+        let mut twins = std::mem::take(&mut self.core.twins).into_vec();
+        let Some(Twin { response, extensions, nat }) = twins.pop() else { return false };
+        self.core.twins = twins.into();
         waiting.transcript.response = response;
         self.core.extensions = extensions;
         self.core.channel.nat = nat;
@@ -369,7 +371,7 @@ impl IkeSa {
         evidence: PeerAuthenticated,
         payloads: &[Payload<'_>],
     ) {
-        self.core.twins = Vec::new();
+        self.core.twins = Box::default();
         self.core.genuine = true;
         let mut waiting = match self.take_state() {
             State::ExpectAuthResponse(waiting) => waiting,

@@ -204,7 +204,10 @@ impl Established {
         match result {
             Ok(()) => {
                 core.respond(ctx, &reply.payloads());
-                self.child_installed(core, ctx, child);
+                // Without an answer the peer has no child, and the SA ends.
+                if !core.is_ending() {
+                    self.child_installed(core, ctx, child);
+                }
             }
             Err(error) => {
                 let failed = self.children.iter().find(|failed| failed.id == child);

@@ -217,7 +217,7 @@ impl IkeSa {
         let Former { local, remote, spis, .. } = &held.former;
         let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by, ends_by: None };
         waiting.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
-        (self.core.twins, self.core.genuine) = (Vec::new(), true);
+        (self.core.twins, self.core.genuine) = (Box::default(), true);
         self.auth_round_done(ctx, payloads);
     }
 }
