@@ -7,22 +7,23 @@ use std::sync::Arc;
 use toml::Spanned;
 use zeroize::Zeroizing;
 
-/// One mistake: where it is, what is wrong, what was expected.
+/// One mistake: its place, its description, and the expected value. `Display` writes no place; that of [`ConfigError`]
+/// does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The file, if it is another than the one that was asked for: one that was included.
+    /// The included file that has the mistake; `None` for the main file.
     pub file: Option<PathBuf>,
     /// Line, from 1; 0 if the mistake is about the file as a whole.
     pub line: usize,
     /// Column in characters, from 1; 0 if the mistake is about the file as a whole.
     pub column: usize,
-    /// What is wrong. Never repeats a secret.
+    /// The description. Never repeats a secret.
     pub message: String,
-    /// What would have been right.
+    /// The expected value.
     pub expected: Option<String>,
-    /// The nearest name that would have been right here.
+    /// The nearest known name.
     pub suggestion: Option<String>,
-    /// True if something is absent; behind a syntax error that is no news.
+    /// True if something is absent. [`Report::finish`] leaves such a mistake out if the file has a syntax error.
     pub missing: bool,
 }
 
@@ -39,7 +40,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Why a configuration could not be taken: every mistake of the file, in the order of the file.
+/// All mistakes of a configuration file, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file.
@@ -92,7 +93,7 @@ pub(crate) struct Source {
 /// Offsets from here on are of no file: what they are about came another way.
 pub(crate) const ELSEWHERE: usize = usize::MAX / 2;
 
-/// Where an option stands: for a [`Report`], which knows the line.
+/// The place of an option. A [`Report`] translates it to a line.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place(pub(crate) usize);
 
@@ -110,8 +111,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// Collects mistakes and warnings, and knows in which line each is. The second pass, which loads what the settings
-/// name, adds to it what is wrong with that.
+/// Collects mistakes and warnings with their lines. Both passes add to it.
 pub struct Report {
     text: Arc<Zeroizing<String>>,
     /// The files that the text is of, one behind the other; none if it is one file.
@@ -191,14 +191,14 @@ impl Report {
         diagnostic
     }
 
-    /// Adds a mistake that is in another file than this one.
+    /// Adds a mistake of another file, without a line. `message` names that file.
     pub fn about_file(&mut self, message: impl Into<String>) -> &mut Diagnostic {
         let diagnostic = self.add(Place(self.text.len()), message);
         (diagnostic.file, diagnostic.line, diagnostic.column) = (None, 0, 0);
         diagnostic
     }
 
-    /// Adds a warning, about what stands at `place` if it is about this file.
+    /// Adds a warning, with the line of `place` if it is about this file.
     pub fn warn(&mut self, place: Option<Place>, message: impl fmt::Display) {
         self.warnings.push(match place {
             Some(Place(offset)) if offset < ELSEWHERE => {
@@ -226,8 +226,8 @@ impl Report {
         diagnostic
     }
 
-    /// Adds a mistake about a key or certificate that is absent. For what is loaded piece by piece, it may come later.
-    /// There it is a warning.
+    /// Adds a mistake about a key or certificate that is absent. In a section that a control client has loaded it is a
+    /// warning, because the client may load the key or certificate later.
     pub fn lack(&mut self, place: Place, message: String, expected: &str) {
         if place.0 >= ELSEWHERE {
             self.warn(None, format!("{message}: expected {expected}"));

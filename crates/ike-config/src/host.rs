@@ -1,4 +1,4 @@
-//! What the reader asks of the host that it runs on.
+//! The interface of the readers to the host.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -31,9 +31,9 @@ pub struct Metadata {
     pub mode: u32,
 }
 
-/// The host whose configuration is read. A reader has no other way to files, groups and processors.
+/// The host whose configuration is read. Readers get files, groups and processors through this trait only.
 ///
-/// All methods have an answer by default: that of a host without files. [`TextAlone`] is such a host.
+/// The default methods are those of a host without files, such as [`TextAlone`].
 pub trait Host {
     /// The metadata of the file at `path`; of a link, those of its target.
     ///
@@ -62,8 +62,8 @@ pub trait Host {
         Err(ErrorKind::NotFound.into())
     }
 
-    /// The files that the `pattern` of an `include` means, seen from `folder`, in the order of their names. A pattern
-    /// with wildcards may mean none.
+    /// The files that match the `pattern` of an `include`, relative to `folder`, sorted by name. A pattern with
+    /// wildcards may match no file.
     ///
     /// # Errors
     /// A sentence that says what is wrong with the pattern.
@@ -71,7 +71,7 @@ pub trait Host {
         Ok(vec![folder.join(pattern)])
     }
 
-    /// `path` without links and detours. A path that does not exist stays as it is.
+    /// `path` without symbolic links, `.` and `..`. A path that does not exist stays as it is.
     fn real_path(&self, path: &Path) -> PathBuf {
         path.to_path_buf()
     }

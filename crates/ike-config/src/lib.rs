@@ -1,12 +1,15 @@
 //! The configuration of an IKEv2 daemon: from text to plain [`Settings`].
 //!
-//! Two formats have the same options, which are those of strongSwan: TOML, and the syntax of swanctl.conf(5) and
-//! strongswan.conf(5). The readers do no I/O of their own. They load no certificate and no private key, and have
-//! neither a runtime nor cryptography. What they need of the host, such as the content of a `secret_file`, they ask of
-//! a [`Host`]. [`TextAlone`] is a host without files.
+//! There are two formats: TOML, and the syntax of swanctl.conf(5) and strongswan.conf(5). Both have the same options:
+//! strongSwan's, and some further ones. The defaults of `keyingtries`, `dpd_delay`, `close_action` and `dpd_action`
+//! differ between the formats.
 //!
-//! All mistakes are found in one reading. Each [`Diagnostic`] has its file, line and column, says what was expected,
-//! and has the nearest name for a misspelt one:
+//! The readers do no I/O of their own. They load no certificate and no private key, and have neither a runtime nor
+//! cryptography. A [`Host`] gives them the content of other files, such as a `secret_file`. [`TextAlone`] is a host
+//! without files.
+//!
+//! One reading finds all mistakes. Each [`Diagnostic`] has a line and a column, and names an included file. It may have
+//! the expected value, and the nearest known name for a misspelt one:
 //!
 //! ```
 //! let text = r#"
@@ -30,8 +33,10 @@
 //! ```
 //!
 //! A daemon reads in two passes. The first is [`read_file`]: it returns a [`Reading`], with settings and a [`Report`].
-//! The second loads the keys and certificates that the settings name, and adds to the report what is wrong with them.
-//! An [`Overlay`] has sections that control clients load at run time, and reads them with those of the file.
+//! The second is the daemon's own. It loads the keys and certificates that the settings name, and adds their mistakes
+//! to the report. It also adds [`Settings::connections`] to [`Settings::endpoint`], with all names resolved.
+//!
+//! An [`Overlay`] has sections that control clients load at run time, and reads them with the sections of the file.
 //! [`options()`] describes every option, for a manual.
 
 #![deny(missing_docs)]

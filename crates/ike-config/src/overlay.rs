@@ -30,7 +30,7 @@ impl Kind {
     /// All of them.
     const ALL: [Self; 3] = [Self::Connection, Self::Authority, Self::Pool];
 
-    /// The offset of values that are in no file.
+    /// The offset that marks a value as loaded by a control client, and not read from a file.
     pub fn elsewhere() -> usize {
         ELSEWHERE
     }
@@ -48,7 +48,7 @@ impl Kind {
 /// A shared secret that was loaded. Wiped when it is dropped; never printed.
 pub type LoadedSecret = Entry;
 
-/// Content that a section has in place of files, and the names that stand for it in the section.
+/// Contents that a control client has sent instead of files, each with the name that refers to it in the section.
 pub type Blobs = Vec<(String, Arc<[u8]>)>;
 
 /// A section that was loaded.
@@ -84,7 +84,7 @@ impl Overlay {
         self.sections.is_empty() && self.shared.is_empty()
     }
 
-    /// Puts a section in place, and gives back what was there.
+    /// Inserts or replaces a section, and returns the former one.
     pub fn put(
         &mut self,
         kind: Kind,
@@ -97,7 +97,7 @@ impl Overlay {
         self.restore(kind, name, Item { entry, blobs })
     }
 
-    /// Puts back what was there.
+    /// Inserts a section that [`Self::put`] or [`Self::remove`] has returned, and returns the present one.
     pub fn restore(&mut self, kind: Kind, name: &str, item: Item) -> Option<Item> {
         self.sections.insert((kind, name.to_owned()), item)
     }
@@ -163,7 +163,8 @@ impl Overlay {
         Some(if changed.is_empty() { Difference::None } else { Difference::Children(changed) })
     }
 
-    /// Adds a shared secret as a section of `[secrets]`. Returns its key, and what had its identifier before.
+    /// Inserts or replaces a shared secret as a section of `[secrets]`. Returns its key, and the former secret with the
+    /// same identifier.
     pub fn put_shared(
         &mut self,
         id: Option<&str>,

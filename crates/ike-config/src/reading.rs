@@ -106,7 +106,8 @@ fn sections_of(read: conf::Sections, folder: &Path, host: &dyn Host) -> Reading 
     Reading { settings, report, document: kept }
 }
 
-/// The sections of a file, to be read again with others over them. Wiped when it is dropped; never printed.
+/// The sections of a file. An [`Overlay`](crate::Overlay) reads them again, together with loaded sections. The value is
+/// wiped when it is dropped, and secrets are never printed.
 #[derive(Debug)]
 pub struct Document {
     /// Everything, with the content of files in place of `secret_file`.

@@ -14,21 +14,24 @@ use crate::plane::PlaneHandle;
 /// Work that a driver waits for or runs as a task.
 pub type Work<'a, T = ()> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Answers the engine's questions. It has what the engine does not have: private keys, certificates, pools of
-/// addresses, and the time for slow computations.
+/// Answers the engine's questions, by private keys, certificates and pools of addresses. An implementation also
+/// performs slow key exchanges ([`Question::Exchange`]); it can pass these questions to [`NoCredentials`].
 ///
-/// The drivers of all shards share one. [`Question::Ends`] does not come here, because it needs the configured names
-/// of hosts: it leaves the driver as [`Wanted::Ends`](crate::Wanted::Ends).
+/// The drivers of all shards share one answerer. An answerer gets no [`Question::Ends`], because the answer needs the
+/// configured host names. That question leaves the driver as [`Wanted::Ends`](crate::Wanted::Ends).
 pub trait Answerer: Send + Sync {
-    /// Answers on the driver's thread, which does nothing else meanwhile. `None` if the answer may take a
-    /// millisecond or more; then the driver calls [`Self::answer`] in a task.
+    /// Answers on the driver's thread, which does nothing else meanwhile. `None` if the answer may take a millisecond
+    /// or more. Then the driver calls [`Self::answer`] in a task.
     fn answer_at_once(&self, question: &Question) -> Option<Answer>;
 
     /// Answers in a task of its own, within any time. `None` if the engine does not need the answer any more.
+    ///
+    /// This method must know every answer. After four immediate answers to one input, the driver calls it without
+    /// [`Self::answer_at_once`].
     fn answer(&self, question: Question) -> Work<'_, Option<Answer>>;
 }
 
-/// Hears what a driver does. By default every method does nothing.
+/// Gets reports about the work of the drivers. By default every method does nothing.
 ///
 /// The driver calls these methods on its own thread, and peers wait meanwhile.
 pub trait Observer: Send + Sync {
@@ -44,7 +47,8 @@ pub trait Observer: Send + Sync {
         None
     }
 
-    /// The engine is about to get this configuration.
+    /// The engine of a shard is about to get this configuration by [`Command::Reload`](ike_proto::Command::Reload).
+    /// With several shards the method is called once for each shard.
     fn reloading(&self, config: &EndpointConfig) {
         let _ = config;
     }
@@ -54,12 +58,12 @@ pub trait Observer: Send + Sync {
         let _ = octets;
     }
 
-    /// A datagram is about to be sent, a keepalive for instance.
+    /// An IKE message or a NAT keepalive is about to be sent, by UDP or TCP.
     fn sending(&self, transmit: &Transmit) {
         let _ = transmit;
     }
 
-    /// The operating system refused to send datagrams.
+    /// Datagrams or a message could not be sent.
     fn not_sent(&self) {}
 
     /// The driver has left out this number of log lines, because there were too many of the same kind.

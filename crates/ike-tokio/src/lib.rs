@@ -1,27 +1,32 @@
 //! The asynchronous runtime of IKE: sockets, timers, shards and TCP connections around the engine [`ike_proto`].
 //!
 //! A [`Builder`] takes a configuration, cryptography and bound [`Sockets`], and starts one driver for each shard. A
-//! [`Handle`] gives commands and reports SAs and events. Nothing here reads a file or knows an option by name.
+//! [`Handle`] takes commands, and returns SAs and events. The crate reads no configuration file.
 //!
-//! The program decides about three things:
+//! The program can supply three parts:
 //!
-//! - A [`Plane`] carries traffic: ESP in this process ([`Plane::userspace`]), a data plane of the program's own
-//!   ([`Plane::new`]), or none.
-//! - An [`Answerer`] has the credentials that the engine does not have. Without one, [`NoCredentials`] serves peers that
-//!   authenticate by pre-shared keys.
-//! - An [`Observer`] hears of events and messages.
+//! - A [`Plane`] carries traffic: ESP in this process ([`Plane::userspace`], or [`Plane::memory`] for tests), or a data
+//!   plane of the program's own ([`Plane::new`]). The default is [`Plane::none`].
+//! - An [`Answerer`] has the credentials that the engine does not have. The default is [`NoCredentials`], which serves
+//!   peers that authenticate by pre-shared keys.
+//! - An [`Observer`] gets events and messages. The default ignores them.
 //!
 //! # Contract
 //!
-//! - Everything runs in the tokio runtime in which [`Sockets::bind`] and [`Builder::start`] are called. With several
-//!   shards each driver has a thread and a runtime of its own.
-//! - A driver executes the engine's outputs in their order: an SA is in the data plane before the peer hears of it.
+//! - A single shard runs as a task of the tokio runtime in which [`Sockets::bind`] and [`Builder::start`] are called.
+//!   With several shards each driver has a thread and a runtime of its own.
+//! - A driver executes the engine's outputs in their order: an SA is in the data plane before the response that
+//!   reports it leaves.
 //! - A driver waits for [`Answerer::answer_at_once`] and for an [`Observer`], and peers wait meanwhile. A slow answer
 //!   belongs in [`Answerer::answer`], which the driver runs as a task.
-//! - A command is finished when [`Handle::command`] returns. A [`Handle`] gives no answer after the drivers have ended,
-//!   but [`Stopped`].
-//! - Connections that traffic wants ([`Wanted`]) are started by the program, because it knows the names of hosts.
-//! - [`Handle::shutdown`] tells the peers. A dropped [`Drivers`] tells them nothing.
+//! - The engine has finished a command when [`Handle::command`] returns. After the drivers have ended, a request
+//!   returns [`Stopped`].
+//! - The program answers each [`Wanted`], because it knows the host names of the peers. A program that ignores
+//!   [`Wanted`] gets no tunnels on demand, and no restarts.
+//! - The program calls [`Handle::network`] when addresses of the host change. Without these calls MOBIKE does
+//!   not notice that this host has moved.
+//! - [`Handle::shutdown`] deletes the SAs at the peers. Dropping [`Drivers`] neither tells the peers nor empties the
+//!   data plane.
 //!
 //! # Example
 //!
@@ -31,6 +36,7 @@
 //! use ike_proto::config::{ChildConfig, ConnectionConfig, EndpointConfig, PreSharedKey};
 //! use ike_proto::crypto::Secret;
 //! use ike_tokio::{Builder, Crypto, Listen, Ports, Sockets};
+//! use tokio::sync::broadcast::error::RecvError;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut site = ConnectionConfig::new("site");
@@ -47,8 +53,12 @@
 //! let sockets = Sockets::bind(&Listen::default(), Ports::default())?;
 //! let (drivers, _wanted) = Builder::new(config, crypto, sockets).start();
 //! let mut events = drivers.handle().events();
-//! while let Ok(event) = events.recv().await {
-//!     println!("{event:?}");
+//! loop {
+//!     match events.recv().await {
+//!         Ok(event) => println!("{event:?}"),
+//!         Err(RecvError::Lagged(missed)) => println!("{missed} events were missed"),
+//!         Err(RecvError::Closed) => break,
+//!     }
 //! }
 //! # Ok(())
 //! # }

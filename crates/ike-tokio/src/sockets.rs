@@ -21,20 +21,22 @@ use crate::streams::{Happened, Streams};
 pub struct Listen {
     /// Addresses; a wildcard takes every address of its family.
     pub addresses: Vec<IpAddr>,
-    /// True if IPv6 may be left out where the system has none.
+    /// True if an IPv6 address that cannot be bound is skipped with a warning. One of the addresses before it must have
+    /// been bound.
     pub lenient: bool,
-    /// True if the userspace data plane receives from the NAT-T sockets.
+    /// True for ESP in user space: the data plane receives from the NAT-T sockets.
     pub esp: bool,
-    /// True if the kernel does ESP: it takes ESP from the NAT-T sockets, and its policies let IKE alone.
+    /// True for ESP in the kernel: the kernel takes ESP from the NAT-T sockets, and its policies exempt the sockets.
     pub kernel: bool,
-    /// Mark of what the sockets send (needs CAP_NET_ADMIN).
+    /// Mark of all packets of the sockets (`SO_MARK`; needs CAP_NET_ADMIN).
     pub mark: Option<u32>,
-    /// TCP port to accept connections on (RFC 9329), 0 for one that the system chooses; none if `None`.
+    /// TCP port to accept connections on (RFC 9329); 0 lets the system choose, and `None` accepts none. The program
+    /// also sets [`EndpointConfig::accepts_tcp`](ike_proto::config::EndpointConfig::accepts_tcp).
     pub tcp: Option<u16>,
-    /// TCP ports of peers that this end opens connections to: nothing else that filters may stand in the
-    /// way of what comes back from there.
+    /// TCP ports of peers to which this end opens connections. The packet filter of ESP in user space lets segments
+    /// from these ports in.
     pub tcp_remote: Vec<u16>,
-    /// Sets of UDP sockets, one for each shard, at least 1.
+    /// Number of shards, each with UDP sockets of its own; 0 means 1.
     pub shards: u8,
 }
 
@@ -69,10 +71,11 @@ struct Pair {
     encap: Encap,
 }
 
-/// Two UDP sockets per address: plain, and with the non-ESP marker; a TCP socket that listens, if wanted;
-/// and the TCP connections that either end opens. Of several shards each has UDP sockets of its own on the
-/// same ports, but for those that the userspace data plane receives from; the first one accepts TCP
-/// connections for all.
+/// The bound sockets: for each address a UDP socket for IKE, a UDP socket for NAT-T, and a listening TCP socket if
+/// wanted. TCP connections that either end opens belong here, too.
+///
+/// Each shard has UDP sockets of its own on the same ports. The exceptions are NAT-T sockets from which ESP in user
+/// space receives: all shards share these. The first shard accepts TCP connections for all.
 pub struct Sockets {
     pairs: Vec<Pair>,
     /// Those of further shards.
@@ -86,8 +89,11 @@ pub struct Sockets {
 }
 
 impl Sockets {
-    /// Binds them. With a port of 0 the first address chooses and the others follow. Must be called in
-    /// a tokio runtime.
+    /// Binds the sockets. For a port of 0 the system chooses at the first address, and the other addresses use the same
+    /// port.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn bind(listen: &Listen, mut ports: Ports) -> io::Result<Self> {
         let mut pairs: Vec<Pair> = Vec::new();
         let mut listeners = Vec::new();
@@ -131,7 +137,7 @@ impl Sockets {
         Ok(Self { pairs, others, tcp, tcp_remote, listeners, streams, happened, options })
     }
 
-    /// How many shards they are for.
+    /// The number of shards.
     pub fn shards(&self) -> u8 {
         // As many as `Listen` said.
         u8::try_from(self.others.len() + 1).unwrap_or(u8::MAX)
@@ -192,12 +198,12 @@ impl Sockets {
         self.happened.pop()
     }
 
-    /// The ports in use.
+    /// The UDP ports in use.
     pub fn ports(&self) -> Ports {
         self.pairs.first().map_or_else(Ports::default, Pair::ports)
     }
 
-    /// The sockets that the data plane receives from.
+    /// The NAT-T sockets from which ESP in user space receives; none without [`Listen::esp`].
     pub fn encapsulated(&self) -> Vec<Arc<EncapSocket>> {
         let esp = |pair: &Pair| match &pair.encap {
             Encap::Esp(socket) => Some(Arc::clone(socket)),

@@ -26,7 +26,7 @@ const REQUESTS: usize = 64;
 /// Events that a slow listener may be behind.
 const EVENTS: usize = 4096;
 
-/// Puts together an IKE endpoint: a configuration, cryptography and sockets, and what else it is to have.
+/// Builds an IKE endpoint from a configuration, cryptography and sockets, and from optional parts.
 pub struct Builder {
     config: EndpointConfig,
     crypto: Crypto,
@@ -78,12 +78,13 @@ impl Builder {
         Self { observer, ..self }
     }
 
-    /// Uses `registry` for what the engines of all shards have in common, such as void tickets.
+    /// Uses `registry` for the state that the engines of all shards share, such as void tickets.
     pub fn registry(self, registry: Registry) -> Self {
         Self { registry, ..self }
     }
 
-    /// Sends a description of every IKE message, received or sent, to `tap`.
+    /// Sends a description of every IKE message, received or sent, to `tap`. The channel has no limit, and messages of
+    /// unauthenticated peers are included: the receiver has to keep up.
     pub fn tap(self, tap: mpsc::UnboundedSender<Message>) -> Self {
         Self { tap: Some(tap), ..self }
     }
@@ -93,8 +94,9 @@ impl Builder {
         &self.handle
     }
 
-    /// Starts the drivers. The receiver gets the connections that traffic or the end of an SA wants started. A
-    /// program that drops the receiver starts connections by commands alone.
+    /// Starts the drivers. The receiver gets the connections that traffic or the end of an SA wants started. If the
+    /// program drops the receiver, only [`Command::Initiate`](ike_proto::Command::Initiate) and
+    /// [`Command::Ensure`](ike_proto::Command::Ensure) start connections.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -140,8 +142,8 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// The drivers of a host, which run. Dropping this ends them without a word to the peers;
-/// [`Handle::shutdown`] deletes the SAs first.
+/// The running drivers of a host. Dropping this value aborts the drivers: the peers get no Delete, and the data plane
+/// is not emptied. [`Handle::shutdown`] deletes the SAs first.
 pub struct Drivers {
     handle: Handle,
     lost: Arc<Notify>,
@@ -154,7 +156,7 @@ pub struct Drivers {
 pub enum Lost {
     /// The data plane has lost what it works with, for instance its device.
     DataPlane,
-    /// A shard has ended though nobody asked it to.
+    /// A shard could not start, or has panicked.
     Shard,
 }
 
@@ -182,8 +184,8 @@ impl Drivers {
     }
 
     /// Waits until all drivers have ended, as they do after [`Handle::shutdown`], [`Handle::stop`] or
-    /// [`Handle::leave`]. The last one empties the data plane. After `limit` those that are left are stopped at once,
-    /// and the result is false: the data plane may not be empty.
+    /// [`Handle::leave`]. Except after `leave`, the last driver empties the data plane. After `limit` the remaining
+    /// drivers are aborted, and the result is false: the data plane may not be empty.
     pub async fn ended(&mut self, limit: Duration) -> bool {
         let all = async {
             while let Some(task) = self.tasks.last_mut() {

@@ -1,6 +1,7 @@
 //! The SAs of a command.
 
-/// Names what a command is about.
+/// Names connections, children or SAs. Every field that is set must match. For [`Handle::lift`](crate::Handle::lift)
+/// nothing matches if the number of an SA is set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Target {
     /// A child, or a connection.

@@ -32,7 +32,7 @@ pub(crate) use url::{is_http_url, is_uri_base};
 /// A pool name in `pools` of a connection: the addresses that a RADIUS server grants.
 pub const BY_RADIUS: &str = "radius";
 
-/// The meaning of a configuration file. Files that it names are not loaded, but for secrets and ticket keys.
+/// The settings of a configuration file. Of the files that it names, only secrets and ticket keys are loaded.
 #[derive(Debug)]
 pub struct Settings {
     /// The configuration of the engine. Its connections are in [`connections`](Self::connections), because they need
@@ -141,7 +141,7 @@ impl Default for TcpOptions {
 }
 
 impl TcpOptions {
-    /// The port to listen on, if at all.
+    /// The port to listen on; `None` if connections are not accepted.
     pub fn listens_on(&self) -> Option<u16> {
         self.listen.then_some(self.port)
     }

@@ -21,7 +21,7 @@ pub(crate) use request::Request;
 /// What became of a command.
 pub type Outcome = Result<(), Failure>;
 
-/// IKE SAs that a driver describes at a time.
+/// The number of IKE SAs that a driver describes at a time.
 pub const PAGE: usize = 64;
 
 /// The drivers have stopped, or have stopped taking requests.
@@ -58,7 +58,7 @@ impl Handle {
         Arc::clone(&self.counters)
     }
 
-    /// What was received, sent and done.
+    /// The counters of messages and rekeys.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -89,7 +89,8 @@ impl Handle {
         self.ask(index, |answer| Request::Command(command, answer)).await
     }
 
-    /// Describes the SAs, some at a time, so that nobody waits for all of them.
+    /// Describes all IKE SAs in the order of their numbers. A driver describes [`PAGE`] at a time, so that it is never
+    /// busy for long.
     pub async fn list(&self) -> Result<Vec<IkeView>, Stopped> {
         let mut all = Vec::new();
         for page in self.ids().await?.chunks(PAGE) {
@@ -98,7 +99,7 @@ impl Handle {
         Ok(all)
     }
 
-    /// Counts all SAs, a few at a time; and what each shard says of itself.
+    /// Counts all SAs, a few at a time, and returns the state of each shard.
     pub async fn census(&self) -> Result<(Tally, Vec<ShardState>), Stopped> {
         let mut shards = self.all(Request::State).await?;
         let mut tally = Tally::default();
@@ -111,12 +112,13 @@ impl Handle {
         Ok((tally, shards))
     }
 
-    /// The counters of these ESP SAs, in their order.
+    /// The counters of these ESP SAs, in the order of `ids`; zero for an SA that does not exist.
     pub async fn usage(&self, ids: Vec<SaId>) -> Result<Vec<Usage>, Stopped> {
         self.ask(0, |answer| Request::Usage(ids, answer)).await
     }
 
-    /// Returns when every shard has had its turn, and the data plane after it.
+    /// Checks that every shard and the data plane are alive. Returns when each shard, and then the data plane, has
+    /// taken this request from its queue.
     pub async fn pulse(&self) -> Result<(), Stopped> {
         self.all(Request::Pulse).await.map(drop)
     }
@@ -126,21 +128,21 @@ impl Handle {
         self.ask(Shard::of_number(self.count(), id.0), |answer| Request::View(id, answer)).await
     }
 
-    /// The numbers of all IKE SAs, in order: to describe many of them by [`views`](Self::views), some at a
-    /// time, holds up nobody.
+    /// The numbers of all IKE SAs, in order. A caller with many SAs passes them to [`views`](Self::views) in pages of
+    /// [`PAGE`], so that a driver is never busy for long.
     pub async fn ids(&self) -> Result<Vec<IkeSaId>, Stopped> {
         let mut ids: Vec<_> = self.all(Request::Ids).await?.into_iter().flatten().collect();
         ids.sort_unstable();
         Ok(ids)
     }
 
-    /// How many IKE SAs there are, and how many of them are not established yet.
+    /// The number of IKE SAs, and the number of those that are not established yet.
     pub async fn sa_counts(&self) -> Result<(usize, usize), Stopped> {
         let counts = self.all(Request::Count).await?;
         Ok(counts.into_iter().fold((0, 0), |(all, open), (a, o)| (all + a, open + o)))
     }
 
-    /// Describes those of `ids` that are still there, in order.
+    /// Describes the IKE SAs of `ids` that still exist, in the order of their numbers.
     pub async fn views(&self, ids: &[IkeSaId]) -> Result<Vec<IkeView>, Stopped> {
         let mut views = Vec::with_capacity(ids.len());
         for shard in 0..self.count() {
@@ -154,18 +156,18 @@ impl Handle {
         Ok(views)
     }
 
-    /// The policies that are of no Child SA.
+    /// The policies that belong to no Child SA: traps and shunts.
     pub async fn policies(&self) -> Result<Vec<PolicyView>, Stopped> {
         Ok(self.all(Request::Policies).await?.into_iter().flatten().collect())
     }
 
-    /// Lets the traffic of children that are not up, and were to come up again, go where the system sends
-    /// it; the number of these children.
+    /// Removes the failure shunts of the children that `target` names, so that the system routes their traffic again.
+    /// Returns the number of removed shunts.
     pub async fn lift(&self, target: Target) -> Result<usize, Stopped> {
         self.ask(0, |answer| Request::Lift(target, answer)).await
     }
 
-    /// Tells all shards what this host's addresses are.
+    /// Tells all shards the current addresses of this host. MOBIKE (RFC 4555) moves SAs after such a call.
     pub async fn network(&self, addresses: Arc<[IpAddr]>) -> Result<(), Stopped> {
         self.all(|answer| Request::Network(Arc::clone(&addresses), answer)).await.map(drop)
     }
@@ -175,7 +177,8 @@ impl Handle {
         self.all(Request::Shutdown).await.map(drop)
     }
 
-    /// Stops without waiting for the peers any longer, and empties the data plane.
+    /// Asks the drivers to stop without waiting for the peers any longer, and to empty the data plane. Returns at once
+    /// and without an error; [`Drivers::ended`](crate::Drivers::ended) waits for the end.
     pub async fn stop(&self) -> Result<(), Stopped> {
         for shard in self.shards.iter() {
             // One that has stopped already is none the worse.
@@ -189,7 +192,13 @@ impl Handle {
         self.all(Request::Leave).await.map(drop)
     }
 
-    /// Events from now on.
+    /// Subscribes to the events of all shards. A receiver that is more than 4096 events behind misses the oldest, and
+    /// gets [`RecvError::Lagged`](broadcast::error::RecvError::Lagged). The channel stays open as long as a handle
+    /// exists, even after the drivers have ended.
+    ///
+    /// [`Event::Notice`], [`Event::Trap`] and [`Event::Restart`] are not sent here: the drivers process them. The same
+    /// holds for [`Event::Dropped`], [`Event::InitRefused`] and [`Event::TokenGiven`], because there may be floods of
+    /// these. An [`Observer`](crate::Observer) gets every event.
     pub fn events(&self) -> broadcast::Receiver<Event> {
         self.events.subscribe()
     }
@@ -222,8 +231,8 @@ impl Handle {
         Ok(outcomes.into_iter().reduce(|one, other| one.or(other)).unwrap_or(Ok(())))
     }
 
-    /// If a shard has the child up, or makes it, that shard wants it from now on; the result says whether there is one.
-    /// The shard that wanted it until now does not see how it ends there.
+    /// For [`Wanted::Restart`](crate::Wanted::Restart): each shard that has the child up, or is making it, restarts the
+    /// child from now on. False if there is no such shard.
     pub async fn want_where_carried(&self, connection: &str, child: &str) -> Result<bool, Stopped> {
         let carries =
             self.all(|answer| Request::Carries(connection.to_owned(), child.to_owned(), answer));
@@ -252,7 +261,8 @@ impl Handle {
         Ok(all.await?.into_iter().flatten().min())
     }
 
-    /// Gives a shard's engine the answer to its question.
+    /// Gives the engine of a shard the answer to its question, for [`Wanted::Ends`](crate::Wanted::Ends). A shard that
+    /// has ended needs no answer.
     pub async fn answer(&self, shard: u8, ticket: Ticket, answer: Answer) {
         if let Some(line) = self.shards.get(usize::from(shard)) {
             // One that has ended needs none.

@@ -1,11 +1,11 @@
 //! The UDP ports of IKE.
 
-/// UDP ports the daemon listens on; 0 lets the system choose one.
+/// UDP ports to listen on; 0 lets the system choose one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ports {
-    /// `port`.
+    /// For IKE without a non-ESP marker; usually 500.
     pub ike: u16,
-    /// `port_nat_t`.
+    /// For IKE with a non-ESP marker, and for ESP in UDP (RFC 3948); usually 4500.
     pub nat_t: u16,
 }
 

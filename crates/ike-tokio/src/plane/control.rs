@@ -36,7 +36,7 @@ pub(crate) struct Control {
     thread: Arc<Option<JoinHandle<()>>>,
 }
 
-/// Asks the data plane of a driver about its SAs. The data plane lasts as long as any of its handles.
+/// Reads the counters of SAs from the data plane. The data plane exists as long as one of its handles exists.
 #[derive(Clone)]
 pub struct PlaneHandle(Way);
 
@@ -107,7 +107,7 @@ impl PlaneHandle {
         self.ask(|answer| Job::Apply(batch, answer)).await.unwrap_or_else(|| Err(died()))
     }
 
-    /// The counters of SAs, in their order; zero for one that is just being made or removed.
+    /// The counters of SAs, in the order of `ids`; zero for an SA that does not exist.
     pub async fn usage(&self, ids: &[SaId]) -> Vec<Usage> {
         let mut counted = Vec::with_capacity(ids.len());
         for few in ids.chunks(COUNTED) {

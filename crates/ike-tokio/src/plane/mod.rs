@@ -20,38 +20,40 @@ pub use none::NoPlane;
 pub(crate) use shunts::Shunts;
 pub use userspace::UserspaceOptions;
 
-/// A data plane as a driver needs it.
+/// A data plane, with the signals between it and the drivers.
 pub struct Plane {
     /// Takes the commands and yields the events.
     pub control: Box<dyn DataPlane + Send>,
-    /// Rung when [`DataPlane::poll_event`] may have something.
+    /// Notified when [`DataPlane::poll_event`] may return an event.
     pub bell: Arc<Notify>,
-    /// IKE that the plane received on the NAT-T sockets.
+    /// IKE datagrams that the data plane received on the NAT-T sockets.
     pub ike: Option<mpsc::Receiver<IkeDatagram>>,
-    /// Rung when it has lost what it works with, as its device, and cannot go on.
+    /// Notified when the data plane cannot go on, because it has lost its device or another resource.
     pub lost: Arc<Notify>,
-    /// False if it never waits for anything: drivers use it without a thread between.
+    /// False if no call of `control` blocks. Then the drivers call it directly; otherwise it has a thread of its own.
     pub waits: bool,
-    /// True if it carries the traffic of this host, whose addresses and name servers may have to change.
+    /// True if the data plane carries the traffic of this host. The program may then have to install virtual IPs and
+    /// name servers. The drivers do not use this field.
     pub host: bool,
-    /// Children that go on as an earlier run left them.
+    /// Children that an earlier run left in the data plane, and that go on.
     pub adopted: Vec<Adopted>,
 }
 
 impl Plane {
-    /// Wraps `control`, so that what goes through it is logged (without keys, at level debug).
+    /// A data plane of the program's own. Its commands are logged at level debug, without keys. A data plane with
+    /// events keeps a clone of [`Self::bell`], and notifies it.
     pub fn new(control: impl DataPlane + Send + 'static) -> Self {
         let control = Box::new(Tracer::new(control));
         let (bell, lost) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         Self { control, bell, ike: None, lost, waits: true, host: false, adopted: Vec::new() }
     }
 
-    /// What it can do.
+    /// The capabilities of the data plane.
     pub fn capabilities(&self) -> Capabilities {
         self.control.capabilities()
     }
 
-    /// SAs are negotiated and carry nothing.
+    /// No data plane: SAs are negotiated, and carry no traffic.
     pub fn none() -> Self {
         Self { waits: false, ..Self::new(NoPlane) }
     }
@@ -63,7 +65,7 @@ impl fmt::Debug for Plane {
     }
 }
 
-/// A child that goes on as an earlier run left it.
+/// A child whose SAs and policies an earlier run left in the data plane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Adopted {
     /// Connection.

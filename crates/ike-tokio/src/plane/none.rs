@@ -2,13 +2,12 @@
 
 use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply, Usage};
 
-/// Accepts every command: for the control plane alone, where somebody else carries the traffic or
-/// nobody does.
+/// Accepts every command and carries no traffic: for a program that has IKE alone.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoPlane;
 
 impl NoPlane {
-    /// What it accepts.
+    /// Its capabilities.
     pub const CAPABILITIES: Capabilities = Capabilities {
         transport_mode: true,
         esn: true,

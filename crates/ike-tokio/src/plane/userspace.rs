@@ -14,12 +14,13 @@ use crate::net::Ports;
 use crate::shards::WAITING;
 use crate::sockets::Sockets;
 
-/// The surroundings of ESP in this process.
+/// Options of ESP in this process.
 #[derive(Debug, Clone)]
 pub struct UserspaceOptions {
-    /// Mark of all that the plane sends. The routes into the device are not for it.
+    /// Mark of all packets that the data plane sends. [`RouteOptions::mark`] and [`Listen::mark`](crate::Listen::mark)
+    /// must be the same, or the routes lead these packets into the device again.
     pub mark: u32,
-    /// Routes that lead traffic into the device; `None` if the program leads it there itself.
+    /// Routes that lead traffic into the device; `None` if the program installs routes itself.
     pub routes: Option<RouteOptions>,
     /// Whether two peers may have children whose traffic selectors overlap. If not, the later child is refused.
     pub overlap: bool,

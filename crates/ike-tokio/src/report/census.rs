@@ -7,14 +7,14 @@ use ike_proto::{ChildState, Endpoint, IkeSaId, IkeState};
 /// SAs that a shard looks at in one go: some 50 µs.
 pub(crate) const AT_A_TIME: usize = 256;
 
-/// What a shard knows of itself.
+/// The state of a shard.
 #[derive(Debug, Clone, Default)]
 pub struct ShardState {
-    /// Its IKE SAs and attempts.
+    /// Its IKE SAs and attempts; empty in the result of [`Handle::census`](crate::Handle::census).
     pub ids: Vec<IkeSaId>,
-    /// Those that it answered and that are not authenticated yet.
+    /// The number of half-open IKE SAs of which this end is the responder.
     pub half_open: usize,
-    /// Octets of incomplete fragmented messages.
+    /// Memory for incomplete fragmented messages, in octets.
     pub reassembly: usize,
 }
 
@@ -25,18 +25,18 @@ impl ShardState {
     }
 }
 
-/// SAs of one connection.
+/// Numbers of SAs of one connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// IKE SAs: connecting, established, rekeyed, deleting.
     pub ike: [u32; 4],
     /// Child SAs: installing, installed, rekeying, rekeyed, deleting.
     pub children: [u32; 5],
-    /// Children that carry traffic, by name.
+    /// The names of the children that carry traffic.
     pub up: BTreeSet<String>,
 }
 
-/// SAs by connection.
+/// Numbers of SAs, by the name of the connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally(pub BTreeMap<String, Counts>);
 
@@ -61,7 +61,7 @@ impl Tally {
         tally
     }
 
-    /// IKE SAs established and Child SAs in use.
+    /// The number of established IKE SAs, and the number of Child SAs in use.
     pub fn established(&self) -> (u64, u64) {
         let all = self.0.values();
         let both = all.map(|c| (u64::from(c.ike[1]), u64::from(c.children[1] + c.children[2])));

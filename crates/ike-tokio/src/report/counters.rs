@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ike_proto::wire::registry::ExchangeType;
 
-/// Counters of the whole daemon and of each connection, which all drivers share.
+/// Counters of all drivers together, in total and for each connection.
 #[derive(Debug, Default)]
 pub struct Counters {
     all: Values,
@@ -14,7 +14,7 @@ pub struct Counters {
     connections: RwLock<BTreeMap<String, Arc<Values>>>,
 }
 
-/// One of each.
+/// A value of each counter.
 #[derive(Debug, Default)]
 pub struct Values([AtomicU64; NAMES.len()]);
 
@@ -70,7 +70,7 @@ impl Values {
         NAMES.iter().zip(&self.0).map(|(name, count)| (*name, count.load(Ordering::Relaxed)))
     }
 
-    /// Messages that came in, and that went out.
+    /// The numbers of received and of sent messages.
     pub fn messages(&self) -> [u64; 2] {
         let mut sums = [0; 2];
         for (index, count) in self.0.iter().skip(MESSAGES).enumerate() {
@@ -79,7 +79,7 @@ impl Values {
         sums
     }
 
-    /// IKE SAs, and Child SAs, that were rekeyed.
+    /// The numbers of rekeyed IKE SAs and of rekeyed Child SAs.
     pub fn rekeys(&self) -> [u64; 2] {
         let of = |which: usize| self.0.get(which).map_or(0, |count| count.load(Ordering::Relaxed));
         [of(IKE_REKEY) + of(IKE_REKEY + 1), of(CHILD_REKEY)]
@@ -93,32 +93,32 @@ impl Values {
 }
 
 impl Counters {
-    /// Those of the whole daemon.
+    /// The names and values of the total counters.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.all.iter()
     }
 
-    /// Those of one connection, if there was anything to count.
+    /// The counters of one connection; `None` before its first count.
     pub fn of(&self, connection: &str) -> Option<Arc<Values>> {
         self.read().get(connection).cloned()
     }
 
-    /// Those of every connection that has some.
+    /// The counters of every connection that has counters.
     pub fn by_connection(&self) -> Vec<(String, Arc<Values>)> {
         self.read().iter().map(|(name, values)| (name.clone(), Arc::clone(values))).collect()
     }
 
-    /// Those of the whole daemon begin anew.
+    /// Sets the total counters to zero.
     pub fn reset(&self) {
         self.all.0.iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
 
-    /// Those of one connection are forgotten until there is something to count; false if there were none.
+    /// Removes the counters of one connection until its next count. False if the connection had none.
     pub fn reset_connection(&self, connection: &str) -> bool {
         self.write().remove(connection).is_some()
     }
 
-    /// Those of all connections are.
+    /// Removes the counters of all connections.
     pub fn reset_connections(&self) {
         self.write().clear();
     }

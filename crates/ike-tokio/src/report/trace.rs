@@ -19,13 +19,13 @@ pub enum Direction {
 /// A message, or a fragment of one, that was sent or received.
 #[derive(Debug, Clone, Copy)]
 pub struct Message {
-    /// When.
+    /// The time, by the clock of [`now`](crate::now()), which differs from [`Instant::now`] after a suspend.
     pub at: Instant,
-    /// Which way.
+    /// Received or sent.
     pub direction: Direction,
-    /// Where from and to.
+    /// The addresses, ports and transport.
     pub path: Path,
-    /// Exchange.
+    /// The exchange type.
     pub exchange: ExchangeType,
     /// True for a response.
     pub response: bool,
@@ -35,9 +35,9 @@ pub struct Message {
     pub spi_i: u64,
     /// Number of this fragment and of all of them (RFC 7383), if it is one.
     pub fragment: Option<(u16, u16)>,
-    /// Octets of IKE, without UDP and marker.
+    /// Octets of the IKE message or fragment, without UDP header and non-ESP marker.
     pub size: usize,
-    /// True if it was sent before.
+    /// True for a retransmission by this end.
     pub again: bool,
 }
 

@@ -10,18 +10,18 @@ use crate::plane::PlaneHandle;
 /// An IKE SA.
 #[derive(Debug, Clone)]
 pub struct IkeView {
-    /// What the engine knows.
+    /// The state in the engine. `status.children` is empty: the children are in `children`.
     pub status: IkeStatus,
-    /// Its children, in the order of `status.children`.
+    /// The children.
     pub children: Vec<ChildView>,
-    /// When this was.
+    /// The time of this view, by the clock of [`now`](crate::now()).
     pub at: Instant,
 }
 
 /// A Child SA.
 #[derive(Debug, Clone)]
 pub struct ChildView {
-    /// What the engine knows.
+    /// The state in the engine.
     pub status: ChildStatus,
     /// Counters of the inbound SA.
     pub inbound: Usage,
@@ -29,12 +29,12 @@ pub struct ChildView {
     pub outbound: Usage,
 }
 
-/// A policy that is not of a Child SA.
+/// A policy that belongs to no Child SA.
 #[derive(Debug, Clone)]
 pub enum PolicyView {
-    /// Traffic that it meets brings up a child.
+    /// A trap: traffic that matches it brings up a child.
     Trap(TrapStatus),
-    /// Of the daemon's own: `mode = pass` or `drop`, or `failureshunt`.
+    /// A shunt: `mode = pass` or `drop`, or `failureshunt`.
     Shunt(PolicySpec),
 }
 
