@@ -110,6 +110,38 @@ impl Hosts {
         self.handle(end, Input::Command(RequestId(1), command));
     }
 
+    /// The first shard has had the child, and the peer has ended it. The shard keeps the traffic in since then, and the
+    /// first wait after a failure is over. The first shard wants the child if `close` starts it.
+    fn holding(close: Action) -> Self {
+        let mut hosts = Self::with(1, [Unique::No; 2], close);
+        if close == Action::Start {
+            let (connection, child) = ("ab".to_owned(), "net".to_owned());
+            hosts.handle(0, Input::Command(RequestId(3), Command::Want { connection, child }));
+        }
+        // The daemon has this shard begin it.
+        hosts.ensure(0, (1, 2));
+        hosts.run_for(Duration::from_secs(1));
+        let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
+        hosts.handle(PEER, Input::Command(RequestId(4), Command::TerminateIke(ike)));
+        hosts.run_for(Duration::from_secs(5));
+        assert_eq!(hosts.established(0..PEER), []);
+        assert_eq!(hosts.kept(), 1, "its traffic is kept in");
+        hosts
+    }
+
+    /// Policies of the first shard.
+    fn kept(&self) -> usize {
+        self.ends[0].plane.table().policies().count()
+    }
+
+    /// The daemon has a shard install the trap of the child.
+    fn trap(&mut self, end: usize) {
+        let (connection, child) = ("ab".to_owned(), "net".to_owned());
+        let (local, remote) = (address(1), address(2));
+        let trap = Command::InstallTrap { connection, child, local, remote };
+        self.handle(end, Input::Command(RequestId(5), trap));
+    }
+
     /// The end that takes a datagram which `from` has sent.
     fn taker(from: usize, octets: &[u8]) -> usize {
         if from != PEER {
@@ -247,22 +279,11 @@ fn two_ike_sas_that_one_end_has_begun_end_in_one() {
 /// Fault: in `tell_waiting_shards`, return at once.
 #[test]
 fn a_shard_lifts_its_hold_when_another_has_the_child() {
-    let mut hosts = Hosts::with(1, [Unique::No; 2], Action::Start);
-    let (connection, child) = ("ab".to_owned(), "net".to_owned());
-    hosts.handle(0, Input::Command(RequestId(3), Command::Want { connection, child }));
-    // The daemon has this shard begin it.
-    hosts.ensure(0, (1, 2));
-    hosts.run_for(Duration::from_secs(1));
-    let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
-    hosts.handle(PEER, Input::Command(RequestId(4), Command::TerminateIke(ike)));
-    // The first wait after a failure is over then.
-    hosts.run_for(Duration::from_secs(5));
-    assert_eq!(hosts.established(0..PEER), []);
-    assert_eq!(hosts.ends[0].plane.table().policies().count(), 1, "its traffic is kept in");
+    let mut hosts = Hosts::holding(Action::Start);
     hosts.ensure(1, (1, 2));
     hosts.run_for(Duration::from_secs(1));
     assert_eq!(hosts.established(1..PEER).len(), 1);
-    assert_eq!(hosts.ends[0].plane.table().policies().count(), 0);
+    assert_eq!(hosts.kept(), 0);
 }
 
 /// As above, but the other shard does not bring the child up: an operator takes it down there. Nothing of the first shard
@@ -271,20 +292,13 @@ fn a_shard_lifts_its_hold_when_another_has_the_child() {
 /// Fault: in `unwant`, leave `tell_given_up` out.
 #[test]
 fn a_shard_lifts_its_hold_when_another_gives_the_child_up() {
-    let mut hosts = Hosts::with(1, [Unique::No; 2], Action::Start);
-    let (connection, child) = ("ab".to_owned(), "net".to_owned());
-    hosts.handle(0, Input::Command(RequestId(3), Command::Want { connection, child }));
-    hosts.ensure(0, (1, 2));
-    hosts.run_for(Duration::from_secs(1));
-    let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
-    hosts.handle(PEER, Input::Command(RequestId(4), Command::TerminateIke(ike)));
-    hosts.run_for(Duration::from_secs(5));
+    let mut hosts = Hosts::holding(Action::Start);
     hosts.ensure(1, (1, 2));
-    assert_eq!(hosts.ends[0].plane.table().policies().count(), 1, "its traffic is kept in");
+    assert_eq!(hosts.kept(), 1, "its traffic is kept in");
     let (connection, child) = ("ab".to_owned(), Some("net".to_owned()));
     hosts.handle(1, Input::Command(RequestId(5), Command::Unwant { connection, child }));
     hosts.run_for(Duration::from_secs(1));
-    assert_eq!(hosts.ends[0].plane.table().policies().count(), 0);
+    assert_eq!(hosts.kept(), 0);
     assert_eq!(hosts.ends[0].endpoint.wanted(), []);
 }
 
@@ -295,26 +309,16 @@ fn a_shard_lifts_its_hold_when_another_gives_the_child_up() {
 #[test]
 fn a_shard_keeps_traffic_in_until_another_has_the_trap() {
     for home in [Some(0), Some(1), None] {
-        let mut hosts = Hosts::with(1, [Unique::No; 2], Action::Trap);
-        hosts.ensure(0, (1, 2));
-        hosts.run_for(Duration::from_secs(1));
-        let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
-        hosts.handle(PEER, Input::Command(RequestId(4), Command::TerminateIke(ike)));
-        hosts.run_for(Duration::from_secs(5));
-        let kept = |hosts: &Hosts| hosts.ends[0].plane.table().policies().count();
-        assert_eq!(kept(&hosts), 1, "its traffic is kept in");
+        let mut hosts = Hosts::holding(Action::Trap);
         let Some(home) = home else {
             hosts.handle(0, Input::Command(RequestId(6), Command::Shutdown));
-            assert_eq!(kept(&hosts), 0);
+            assert_eq!(hosts.kept(), 0);
             continue;
         };
-        let (connection, child) = ("ab".to_owned(), "net".to_owned());
-        let (local, remote) = (address(1), address(2));
-        let trap = Command::InstallTrap { connection, child, local, remote };
-        hosts.handle(home, Input::Command(RequestId(5), trap));
+        hosts.trap(home);
         hosts.run_for(Duration::from_secs(1));
         // The trap itself, if it is here.
-        assert_eq!(kept(&hosts), usize::from(home == 0));
+        assert_eq!(hosts.kept(), usize::from(home == 0));
         assert_eq!(hosts.ends[home].endpoint.traps().len(), 1);
     }
 }
@@ -324,25 +328,14 @@ fn a_shard_keeps_traffic_in_until_another_has_the_trap() {
 /// Fault: in `tell_given_up`, tell the other shards in any case.
 #[test]
 fn a_trap_that_goes_does_not_lift_the_hold_of_another_shard() {
-    let mut hosts = Hosts::with(1, [Unique::No; 2], Action::Start);
-    let (connection, child) = ("ab".to_owned(), "net".to_owned());
-    hosts.handle(0, Input::Command(RequestId(3), Command::Want { connection, child }));
-    hosts.ensure(0, (1, 2));
-    hosts.run_for(Duration::from_secs(1));
-    let ike = hosts.ends[PEER].endpoint.ike_sas()[0].id;
-    hosts.handle(PEER, Input::Command(RequestId(4), Command::TerminateIke(ike)));
-    hosts.run_for(Duration::from_secs(5));
+    let mut hosts = Hosts::holding(Action::Start);
     hosts.ensure(1, (1, 2));
-    let (connection, child) = ("ab".to_owned(), "net".to_owned());
-    let (local, remote) = (address(1), address(2));
-    let trap = Command::InstallTrap { connection, child, local, remote };
     hosts.ends[1].plane.inner.fail(Fault::NthOf(CommandKind::InstallPolicy, 1));
-    hosts.handle(1, Input::Command(RequestId(5), trap));
+    hosts.trap(1);
     hosts.run_for(Duration::from_millis(1));
-    let policies = |hosts: &Hosts| hosts.ends[0].plane.table().policies().count();
-    assert_eq!(policies(&hosts), 1, "its traffic is kept in");
+    assert_eq!(hosts.kept(), 1, "its traffic is kept in");
     hosts.run_for(Duration::from_secs(1));
-    assert_eq!(policies(&hosts), 0);
+    assert_eq!(hosts.kept(), 0);
     assert_eq!(hosts.established(1..PEER).len(), 1);
 }
 

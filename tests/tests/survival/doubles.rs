@@ -16,6 +16,21 @@ const MS: Duration = Duration::from_millis(1);
 /// The path is dead between these two times, counted from the rekey of the two children.
 const DEAD: (Duration, Duration) = (Duration::from_secs(9), Duration::from_secs(23));
 
+/// Both ends have two of "other".
+fn are_crossed(world: &World) -> bool {
+    [A, B].iter().all(|host| others(world, *host).len() == 2)
+}
+
+/// Both ends begin "other" at once.
+fn cross(pair: &mut Pair) {
+    for host in [A, B] {
+        let (local, remote) = (pair.address(host), pair.address(Pair::other(host)));
+        let (connection, child) = ("ab".to_owned(), "other".to_owned());
+        pair.command(host, Command::Ensure { connection, child, local, remote });
+    }
+    assert!(pair.run_until(SECOND, are_crossed), "{}", pair.story());
+}
+
 /// Both ends begin "other" at once, by configuration. A rekeys both children, so that neither end knows any more that the
 /// two have crossed.
 fn doubles(seed: u64) -> Pair {
@@ -24,18 +39,12 @@ fn doubles(seed: u64) -> Pair {
     setup.b.add_child("other", 12, 11).start_action = Action::Start;
     let mut pair = setup.build();
     pair.establish();
-    for host in [A, B] {
-        let (local, remote) = (pair.address(host), pair.address(Pair::other(host)));
-        let (connection, child) = ("ab".to_owned(), "other".to_owned());
-        pair.command(host, Command::Ensure { connection, child, local, remote });
-    }
-    let crossed = |w: &World| [A, B].iter().all(|host| others(w, *host).len() == 2);
-    assert!(pair.run_until(SECOND, crossed), "{}", pair.story());
+    cross(&mut pair);
     for child in others(&pair, A) {
         pair.command(A, Command::RekeyChild(child));
     }
     pair.run_for(SECOND / 2);
-    assert!(crossed(&pair) && pair.a().child_rekeys().len() == 2, "{}", pair.story());
+    assert!(are_crossed(&pair) && pair.a().child_rekeys().len() == 2, "{}", pair.story());
     pair
 }
 
@@ -149,13 +158,7 @@ fn unique_never_keeps_no_double_that_nobody_has_asked_for() {
         setup.both(|side| side.connection.unique = Unique::Never);
         let mut pair = setup.build();
         pair.establish();
-        for host in [A, B] {
-            let (local, remote) = (pair.address(host), pair.address(Pair::other(host)));
-            let (connection, child) = ("ab".to_owned(), "other".to_owned());
-            pair.command(host, Command::Ensure { connection, child, local, remote });
-        }
-        let crossed = |w: &World| [A, B].iter().all(|host| others(w, *host).len() == 2);
-        assert!(pair.run_until(SECOND, crossed), "{}", pair.story());
+        cross(&mut pair);
         let (connection, child) = ("ab".to_owned(), Some("other".to_owned()));
         pair.command(B, Command::Unwant { connection, child });
         pair.run_for(60 * SECOND);
