@@ -14,7 +14,7 @@ outage() {
     esac
     conf them $key "$wrong"
     them_again
-    expect_log them 'AUTH_FAILED|AUTHENTICATION_FAILED|NO_PROP|peer refused'
+    expect_log them 'AUTH_FAILED|AUTHENTICATION_FAILED|NO_PROP|peer refused|IKE_SA_INIT refused'
     sleep 30
     conf them $key "$right"
     them_reads_again
