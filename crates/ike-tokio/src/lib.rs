@@ -86,7 +86,7 @@ pub use crypto::Crypto;
 pub use delegate::{Answerer, NoCredentials, Observer, Work};
 pub use driver::Wanted;
 pub use handle::{Handle, Outcome, PAGE, Stopped};
-pub use net::Ports;
+pub use ike_proto::config::Ports;
 pub use plane::{Adopted, NoPlane, Plane, PlaneHandle, UserspaceOptions};
 pub use report::{
     CHILD_STATES, ChildView, Counters, Counts, Direction, IKE_STATES, IkeView, Message, PolicyView,

@@ -10,11 +10,11 @@ use ike_proto::{Path, Transmit, TransmitKind, Transport};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::net::Ports;
 use crate::net::marker::NON_ESP_MARKER;
 use crate::net::socket::{Origin, PktSocket, RUN, SocketOptions, send_on};
 use crate::net::stream;
 use crate::streams::{Happened, Streams};
+use ike_proto::config::Ports;
 
 /// Where and how to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]

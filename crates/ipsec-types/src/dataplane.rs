@@ -5,6 +5,7 @@
 
 pub mod overlaps;
 pub mod precedence;
+mod routes;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use crate::crypto::{CipherSuite, Secret};
 pub use ike_wire::payload::TrafficSelector;
+pub use routes::{DEFAULT_MARK, RouteOptions};
 
 /// Names one ESP SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

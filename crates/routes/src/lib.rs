@@ -39,29 +39,10 @@ mod serve;
 mod table;
 mod watch;
 
+pub use ipsec_types::dataplane::{DEFAULT_MARK, RouteOptions};
 pub use near::{Near, NearWatch};
 pub use table::Via;
 pub use watch::HostWatch;
-
-/// The mark of IKE and ESP packets, unless configured otherwise.
-pub const DEFAULT_MARK: u32 = 220;
-
-/// Where routes go; the defaults are strongSwan's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RouteOptions {
-    /// `routing_table`.
-    pub table: u32,
-    /// `routing_table_prio`: priority of the rule.
-    pub priority: u32,
-    /// `fwmark`: packets with it do not take these routes.
-    pub mark: u32,
-}
-
-impl Default for RouteOptions {
-    fn default() -> Self {
-        Self { table: 220, priority: 220, mark: DEFAULT_MARK }
-    }
-}
 
 /// What becomes of routes of an earlier run that ended without removing them, and of ours at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

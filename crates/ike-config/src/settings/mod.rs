@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use ike_proto::config::EndpointConfig;
+pub use ike_proto::config::Ports;
+pub use ike_proto::dataplane::RouteOptions;
 use ike_proto::wire::payload::Attribute;
 
 mod connection;
@@ -110,21 +112,6 @@ impl Default for Settings {
 /// The paths of PKCS#11 modules, by their names in `[charon.plugins.pkcs11.modules]`.
 pub type Modules = BTreeMap<String, PathBuf>;
 
-/// UDP ports to listen on; 0 lets the system choose one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ports {
-    /// `port`.
-    pub ike: u16,
-    /// `port_nat_t`.
-    pub nat_t: u16,
-}
-
-impl Default for Ports {
-    fn default() -> Self {
-        Self { ike: 500, nat_t: 4500 }
-    }
-}
-
 /// TCP encapsulation (RFC 9329) for the whole daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TcpOptions {
@@ -167,23 +154,6 @@ impl Default for PlaneOptions {
     fn default() -> Self {
         let routes = RouteOptions::default();
         Self { overlap: true, install_routes: true, routes, bypass_lan: true, tun_queues: 1 }
-    }
-}
-
-/// Where routes of tunnels go; the defaults are strongSwan's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RouteOptions {
-    /// `routing_table`.
-    pub table: u32,
-    /// `routing_table_prio`: priority of the rule.
-    pub priority: u32,
-    /// `fwmark`: packets with it do not take these routes.
-    pub mark: u32,
-}
-
-impl Default for RouteOptions {
-    fn default() -> Self {
-        Self { table: 220, priority: 220, mark: 220 }
     }
 }
 

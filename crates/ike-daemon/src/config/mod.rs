@@ -243,10 +243,9 @@ fn assemble(
         Some(ViciOptions { socket, group, allow_updown }) => (Some(socket), group, allow_updown),
         None => (None, None, false),
     };
-    let ike_config::Ports { ike, nat_t } = settings.ports;
     let config = Config {
         endpoint: settings.endpoint,
-        ports: Ports { ike, nat_t },
+        ports: settings.ports,
         plane: settings.plane,
         tcp: settings.tcp,
         shards: settings.shards,

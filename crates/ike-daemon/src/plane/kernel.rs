@@ -24,7 +24,7 @@ use xfrm::offload::{Devices, Offloader};
 use xfrm::plane::{WithLinks, XfrmNetlink};
 use xfrm::probe::Features;
 
-use super::{Earlier, adopt, route_options};
+use super::{Earlier, adopt};
 use crate::config::PlaneOptions;
 
 /// The kernel with its events.
@@ -71,9 +71,7 @@ pub(super) fn start(
     xfrm = xfrm.with_installer(offloader);
     let leftovers = if keep { Leftovers::Keep } else { Leftovers::Remove };
     let routes = match options.install_routes {
-        true => Some(
-            Routes::start(route_options(&options), leftovers).map_err(|e| explain("routes", &e))?,
-        ),
+        true => Some(Routes::start(options.routes, leftovers).map_err(|e| explain("routes", &e))?),
         false => None,
     };
     let adopted = take_over(&mut xfrm, earlier)?;

@@ -76,12 +76,6 @@ pub fn capabilities(choice: Choice) -> io::Result<Capabilities> {
     }
 }
 
-/// Where routes go, as the crate of routes takes it.
-fn route_options(options: &PlaneOptions) -> routes::RouteOptions {
-    let ike_config::RouteOptions { table, priority, mark } = options.routes;
-    routes::RouteOptions { table, priority, mark }
-}
-
 /// How the sockets must be for this data plane.
 pub fn listen(choice: Choice, options: &PlaneOptions) -> Listen {
     let mark = Some(options.routes.mark);
@@ -109,7 +103,7 @@ pub fn start(
         (Choice::Userspace, _) => {
             let options = UserspaceOptions {
                 mark: options.routes.mark,
-                routes: options.install_routes.then(|| route_options(&options)),
+                routes: options.install_routes.then_some(options.routes),
                 overlap: options.overlap,
                 queues: options.tun_queues.into(),
             };

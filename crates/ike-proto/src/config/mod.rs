@@ -10,6 +10,7 @@ pub mod endpoint;
 pub mod id_regex;
 pub(crate) mod lookup;
 pub mod numbers;
+pub mod ports;
 pub mod ppk;
 pub mod proposal;
 pub(crate) mod qcd;
@@ -29,6 +30,7 @@ pub use connection::{
 pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission};
 pub use id_regex::{IdRegex, IdRegexError};
 pub use numbers::{InterfaceId, Scope, UniqueNumbers};
+pub use ports::Ports;
 pub use ppk::{PostQuantumKey, PpkConfig, PpkExchange, PpkId, PpkMatch, PpkRekey};
 pub use proposal::ProposalConfig;
 pub use qcd::QcdConfig;

@@ -4,10 +4,7 @@ mod ancillary;
 pub mod files;
 pub(crate) mod marker;
 pub mod path_mtu;
-mod ports;
 pub mod socket;
 pub(crate) mod source;
 mod steering;
 pub(crate) mod stream;
-
-pub use ports::Ports;

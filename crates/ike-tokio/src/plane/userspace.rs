@@ -10,9 +10,9 @@ use tokio::sync::mpsc;
 
 use super::Plane;
 use crate::crypto::Crypto;
-use crate::net::Ports;
 use crate::shards::WAITING;
 use crate::sockets::Sockets;
+use ike_proto::config::Ports;
 
 /// Options of ESP in this process.
 #[derive(Debug, Clone)]
