@@ -15,7 +15,7 @@ use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthRequest, Steps};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
-use crate::ike_sa::{IkeSa, NewIkeSa};
+use crate::ike_sa::{Core, IkeSa, NewIkeSa};
 use crate::question::{Claim, Key};
 use crate::wire::Message;
 use crate::wire::payload::Payload;
@@ -198,7 +198,7 @@ impl Parked {
             None => Steps::new(&session.selected, *extensions, *deferred),
             Some(_) => Steps::none(),
         };
-        let auth = ExpectAuthRequest {
+        let auth = Box::new(ExpectAuthRequest {
             transcript: std::mem::take(transcript),
             connections: std::mem::take(connections),
             announced: std::mem::take(announced),
@@ -206,7 +206,7 @@ impl Parked {
             first: None,
             eap: None,
             resume,
-        };
+        });
         let new = NewIkeSa {
             id: self.id,
             initiator: false,
@@ -216,16 +216,15 @@ impl Parked {
             extensions: *extensions,
             connection,
             session,
-            state: expect_request(rest, auth),
             started: self.started,
         };
-        let mut sa = IkeSa::new(ctx, new);
-        sa.core.channel.last_heard = self.answered;
-        sa.core.channel.window = Window::after_init(ctx.config.retransmission, false);
-        sa.core.init_answered(self.answered, false);
-        sa.core.init_answered(self.sent, true);
-        sa.core.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), self.until);
-        Ok(sa)
+        let mut core = Core::new(ctx, new);
+        core.channel.last_heard = self.answered;
+        core.channel.window = Window::after_init(ctx.config.retransmission, false);
+        core.init_answered(self.answered, false);
+        core.init_answered(self.sent, true);
+        core.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), self.until);
+        Ok(IkeSa { core, state: expect_request(rest, auth) })
     }
 
     /// Handles a retransmission of the request at `now`. Returns the response, if there is one yet, and its path.

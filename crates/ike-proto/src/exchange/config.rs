@@ -15,9 +15,10 @@ use crate::child::selectors::narrow;
 use crate::config::{ChildConfig, ConnectionConfig, TsSpec, Unique};
 use crate::dataplane::{Mode, TrafficSelector};
 use crate::event::{Event, Path, Ticket};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, ExpectAuthRequest, State};
-use crate::ike_sa::{Core, IkeSa};
+use crate::keys::epoch::Opened;
 use crate::question::{Answer, Assignment, Lease, LeaseRequest, Question};
 use crate::wire::decode_inner_payloads;
 use crate::wire::payload::{Attribute, Config, ConfigAttribute, Payload};
@@ -35,7 +36,9 @@ pub(crate) struct Assigned(pub(crate) Arc<Assignment>);
 /// A responder that waits for addresses; the peer is authenticated.
 pub(crate) struct AwaitLease {
     pub(crate) ticket: Ticket,
-    pub(crate) waiting: ExpectAuthRequest,
+    pub(crate) waiting: Box<ExpectAuthRequest>,
+    /// The first request.
+    first: Opened,
     pub(crate) auth: AuthReply,
     pub(crate) ppk: Option<Vec<u8>>,
     request: LeaseRequest,
@@ -225,54 +228,58 @@ impl Established {
     }
 }
 
-impl IkeSa {
-    // ---- responder ----
-
+impl ExpectAuthRequest {
     /// Continues when the peer is authenticated and this end's AUTH is made: asks for the peer's addresses if it
     /// is to have any, and continues with the answer.
     pub(crate) fn configure_peer(
-        &mut self,
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         auth: AuthReply,
         ppk: Option<Vec<u8>>,
-    ) {
-        let State::ExpectAuthRequest(waiting) = &self.state else { return };
-        let Some(first) = &waiting.first else { return };
-        let has_pools = !self.core.connection.pools.is_empty();
+    ) -> State {
+        let Some(first) = self.first.take() else {
+            debug_assert!(false, "IKE_AUTH ends without a first request");
+            return self.refuse(core, ctx, NotifyType::INVALID_SYNTAX.into());
+        };
+        let has_pools = !core.connection.pools.is_empty();
         if !has_pools && !has_config(first.first, &first.octets) {
             // Nearly all peers: there is nothing to decode again.
-            return self.finish_auth(ctx, auth, ppk, None);
+            return self.finish_auth(core, ctx, first, (auth, ppk, None));
         }
-        let payloads = decode_inner_payloads(first.first, &first.octets).unwrap_or_default();
-        let asked = attributes(&payloads, CfgType::REQUEST).unwrap_or_default();
-        let first_contact = Payloads(&payloads).notify(NotifyType::INITIAL_CONTACT).is_some();
-        drop(payloads);
+        let (asked, first_contact) = match decode_inner_payloads(first.first, &first.octets) {
+            Ok(payloads) => {
+                let contact = Payloads(&payloads).notify(NotifyType::INITIAL_CONTACT).is_some();
+                (attributes(&payloads, CfgType::REQUEST).unwrap_or_default(), contact)
+            }
+            // It was decoded once already.
+            Err(error) => return self.refuse(core, ctx, error.into()),
+        };
         let wanted = addresses(&asked);
-        let (identity, granted) = (waiting.rounds.lease_identity(), waiting.rounds.granted());
-        match (wanted.is_empty(), has_pools) {
-            (true, false) => self.finish_auth(ctx, auth, ppk, None),
+        let unconfigured = match (wanted.is_empty(), has_pools) {
+            (true, false) => None,
             // RFC 7296 §3.10.1: the request was expected and did not come.
-            (true, true) => self.finish_auth(ctx, auth, ppk, Some(NotifyType::FAILED_CP_REQUIRED)),
+            (true, true) => Some(NotifyType::FAILED_CP_REQUIRED),
             (false, false) => {
-                self.say_why(ctx, "the peer wants an address, and the connection has no `pools`");
-                self.finish_auth(ctx, auth, ppk, Some(NotifyType::INTERNAL_ADDRESS_FAILURE));
+                let why = "the peer wants an address, and the connection has no `pools`";
+                self.say_why(core, ctx, why);
+                Some(NotifyType::INTERNAL_ADDRESS_FAILURE)
             }
             (false, true) => {
-                let Some(identity) = identity else { return };
-                let former = waiting.rounds.resumes();
+                let former = self.rounds.resumes();
                 let own = former.is_some_and(|former| {
                     let lent = ctx.registry.lent(former);
                     wanted.iter().all(|address| lent.contains(address))
                 });
                 let request = LeaseRequest {
-                    ike: self.core.id,
-                    connection: self.core.connection.name.clone(),
-                    pools: self.core.connection.pools.clone(),
-                    identity,
-                    granted,
-                    path: self.core.channel.path,
+                    ike: core.id,
+                    connection: core.connection.name.clone(),
+                    pools: core.connection.pools.clone(),
+                    identity: self.rounds.lease_identity(),
+                    granted: self.rounds.granted(),
+                    path: core.channel.path,
                     addresses: wanted,
-                    sole: match self.core.connection.unique {
+                    sole: match core.connection.unique {
                         Unique::Replace => true,
                         Unique::No | Unique::Keep => first_contact,
                         Unique::Never => false,
@@ -282,42 +289,44 @@ impl IkeSa {
                     asked,
                 };
                 let ticket = ctx.ask(Question::Lease(request.clone()));
-                if let State::ExpectAuthRequest(waiting) = self.take_state() {
-                    let waiting = AwaitLease { ticket, waiting: *waiting, auth, ppk, request };
-                    self.state = State::AwaitLease(Box::new(waiting));
-                }
+                let asked = AwaitLease { ticket, waiting: self, first, auth, ppk, request };
+                return State::AwaitLease(Box::new(asked));
             }
-        }
+        };
+        self.finish_auth(core, ctx, first, (auth, ppk, unconfigured))
     }
 
-    pub(crate) fn on_leased(&mut self, ctx: &mut Context<'_>, answer: Answer) {
-        let State::AwaitLease(asked) = self.take_state() else { return };
-        let AwaitLease { waiting, mut auth, ppk, request, .. } = *asked;
-        self.state = State::ExpectAuthRequest(Box::new(waiting));
+    fn say_why(&self, core: &Core, ctx: &mut Context<'_>, why: &str) {
+        let remote_id = self.rounds.remote_id().cloned();
+        ctx.event(Event::ChildRefused { ike: core.id, remote_id, why: why.to_owned() });
+    }
+}
+
+impl AwaitLease {
+    pub(crate) fn on_answer(
+        self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        answer: Answer,
+    ) -> State {
+        let Self { waiting, first, mut auth, ppk, request, .. } = *self;
         let lease = match answer {
             Answer::Leased(_, lease) if !lease.addresses.is_empty() => lease,
             Answer::Failed(why) => {
-                self.say_why(ctx, &why);
+                waiting.say_why(core, ctx, &why);
                 Lease::default()
             }
             _ => Lease::default(),
         };
         if lease.addresses.is_empty() {
             let failure = Some(NotifyType::INTERNAL_ADDRESS_FAILURE);
-            return self.finish_auth(ctx, auth, ppk, failure);
+            return waiting.finish_auth(core, ctx, first, (auth, ppk, failure));
         }
         let assignment = Arc::new(request.assignment(lease));
         auth.config = Some(OwnedConfig::reply(&assignment));
-        self.core.assigned = Some(Arc::new(Assigned(assignment)));
-        self.finish_auth(ctx, auth, ppk, None);
+        core.assigned = Some(Arc::new(Assigned(assignment)));
+        waiting.finish_auth(core, ctx, first, (auth, ppk, None))
     }
-
-    fn say_why(&self, ctx: &mut Context<'_>, why: &str) {
-        let remote_id = self.state.half_open().and_then(|w| w.rounds.remote_id().cloned());
-        ctx.event(Event::ChildRefused { ike: self.core.id, remote_id, why: why.to_owned() });
-    }
-
-    // ---- initiator ----
 }
 
 impl Core {

@@ -26,7 +26,7 @@ use crate::ike_sa::state::{
     ExpectAuthRequest, ExpectAuthResponse, ExpectIntermediateRequest, ExpectIntermediateResponse,
     State, Step, Steps,
 };
-use crate::ike_sa::{Core, IkeSa, notify};
+use crate::ike_sa::{Core, notify};
 use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::NotCovered;
 use crate::wire::payload::{Ke, Payload};
@@ -37,86 +37,83 @@ use crate::wire::{Flags, Header, encode_payloads};
 /// PPK, authentication methods), and a peer may send as many empty ones.
 const MOST_EXCHANGES: u32 = 18;
 
-impl IkeSa {
-    // ---- initiator ----
-
+impl ExpectAuthResponse {
     /// Continues after IKE_SA_INIT or an IKE_INTERMEDIATE: with the next key exchange, or with IKE_AUTH.
     pub(crate) fn proceed(
-        &mut self,
+        self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         mut rest: Steps,
-        auth: ExpectAuthResponse,
-    ) {
+    ) -> State {
         match rest.next() {
-            Some(step) => self.take_step(ctx, step, rest, auth),
-            None => self.begin_auth(ctx, auth),
+            Some(step) => {
+                let next =
+                    ExpectIntermediateResponse { ke: None, ppks: Vec::new(), rest, auth: self };
+                Box::new(next).take_step(core, ctx, step)
+            }
+            None => self.begin_auth(core, ctx),
         }
     }
+}
 
+impl ExpectIntermediateResponse {
     /// Sends the request of `step`.
     pub(crate) fn take_step(
-        &mut self,
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         step: Step,
-        rest: Steps,
-        mut auth: ExpectAuthResponse,
-    ) {
-        let mut started = None;
+    ) -> State {
+        self.ke = None;
         if let Some(method) = step.method {
             match ctx.initiate(method) {
-                Ok(ke) => started = Some((method, ke)),
+                Ok(ke) => self.ke = Some((method, ke)),
                 Err(Undone::Ask(exchange)) => {
-                    let next =
-                        ExpectIntermediateResponse { ke: None, ppks: Vec::new(), rest, auth };
-                    self.state = State::ExpectIntermediateResponse(Box::new(next));
-                    return self.core.put_off(ctx, exchange, What::Step(step));
+                    core.put_off(ctx, exchange, What::Step(step));
+                    return State::ExpectIntermediateResponse(self);
                 }
-                Err(Undone::Failed(_)) => {
-                    self.state = State::ExpectAuthResponse(Box::new(auth));
-                    return self.close(ctx, Failure::Crypto);
-                }
+                Err(Undone::Failed(_)) => return self.end(core, Failure::Crypto),
             }
         }
-        let ppks = if step.ppk { self.core.ppks_for_intermediate(ctx, &auth) } else { Vec::new() };
-        let public = started.as_ref().map(|(method, ke)| (*method, ke.public().to_vec()));
-        let data: Vec<_> = ppks.iter().map(|ppk| ppk.data.clone()).collect();
+        self.ppks = if step.ppk { core.ppks_for_intermediate(ctx, &self.auth) } else { Vec::new() };
+        let public = self.ke.as_ref().map(|(method, ke)| (*method, ke.public().to_vec()));
         let ke = public.iter().map(|(method, data)| Payload::Ke(Ke { method: *method, data }));
-        let offers = data.iter().map(|data| notify(NotifyType::PPK_IDENTITY_KEY, data));
+        let offers = self.ppks.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY_KEY, &ppk.data));
         let payloads: Vec<_> = ke.chain(offers).collect();
         let covered =
-            self.core.channel.window.next_request_id().map_err(|_| NotCovered).and_then(|id| {
-                let (front, inner) = self.core.own_front(id, false, &payloads);
-                let (prf, key) =
-                    (self.core.channel.session.prf, &self.core.channel.session.keys.pi);
-                auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
+            core.channel.window.next_request_id().map_err(|_| NotCovered).and_then(|id| {
+                let (front, inner) = core.own_front(id, false, &payloads);
+                let (prf, key) = (core.channel.session.prf, &core.channel.session.keys.pi);
+                self.auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
             });
-        let next = ExpectIntermediateResponse { ke: started, ppks, rest, auth };
-        self.state = State::ExpectIntermediateResponse(Box::new(next));
-        if covered.is_err() {
-            return self.close(ctx, Failure::Crypto);
+        match covered {
+            Ok(()) => core.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads),
+            Err(NotCovered) => core.end(Failure::Crypto),
         }
-        self.core.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads);
+        drop(payloads);
+        State::ExpectIntermediateResponse(self)
     }
 
     /// The response to our key exchange. An error ends this candidate, not the attempt.
-    pub(crate) fn on_intermediate_response(
-        &mut self,
+    pub(crate) fn on_response(
+        self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
-    ) {
-        let State::ExpectIntermediateResponse(waiting) = &self.state else { return };
+    ) -> State {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
-            return self.close(ctx, Failure::Peer(error.kind));
+            return self.end(core, Failure::Peer(error.kind));
         }
-        let shared = match (&waiting.ke, parsed.ke()) {
+        let shared = match (&self.ke, parsed.ke()) {
             (None, Ok(None)) => Some(None),
             (Some((method, half)), Ok(Some(ke))) if ke.method == *method => {
                 match ctx.complete(*method, half, ke.data) {
                     Ok(shared) => Some(Some(shared)),
                     Err(Undone::Ask(exchange)) => {
-                        return self.core.put_off(ctx, exchange, What::Response(opened.clone()));
+                        core.put_off(ctx, exchange, What::Response(opened.clone()));
+                        return State::ExpectIntermediateResponse(self);
                     }
                     Err(Undone::Failed(_)) => None,
                 }
@@ -124,80 +121,99 @@ impl IkeSa {
             _ => None,
         };
         let Some(shared) = shared else {
-            return self.close(ctx, Failure::Refused(NotifyType::INVALID_SYNTAX));
+            return self.end(core, Failure::Refused(NotifyType::INVALID_SYNTAX));
         };
-        let ppk = match ppk::taken(&waiting.ppks, &parsed) {
-            Ok(taken) => taken.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key))),
-            Err(ppk::NotOffered) => {
-                return self
-                    .close(ctx, Failure::Policy("the peer names a PPK that was not offered"));
-            }
+        let Ok(ppk) = ppk::taken(&self.ppks, &parsed) else {
+            let why = "the peer names a PPK that was not offered";
+            return self.end(core, Failure::Policy(why));
         };
         //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
         //# In this case, the initiator cannot achieve quantum computer
         //# resistance using the proposed PPKs. If this is a requirement for
         //# the initiator, then it MUST abort creating the IKE SA.
-        if !waiting.ppks.is_empty() && ppk.is_none() && self.core.connection.requires_ppk() {
-            return self.close(ctx, Failure::Policy("the peer has none of the PPKs offered"));
+        if !self.ppks.is_empty() && ppk.is_none() && core.connection.requires_ppk() {
+            return self.end(core, Failure::Policy("the peer has none of the PPKs offered"));
         }
-        let State::ExpectIntermediateResponse(waiting) =
-            std::mem::replace(&mut self.state, State::Closed(Failure::Crypto))
-        else {
-            return;
-        };
-        let ExpectIntermediateResponse { rest, mut auth, .. } = *waiting;
+        let ppk = ppk.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key)));
+        let Self { rest, mut auth, .. } = *self;
         auth.announced.read_methods(&parsed);
-        let (prf, key) = (self.core.channel.session.prf, &self.core.channel.session.keys.pr);
+        let (prf, key) = (core.channel.session.prf, &core.channel.session.keys.pr);
         let covered =
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);
         let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
         let ppk = ppk.as_ref().map(|(id, key)| (id, &**key));
-        if covered.is_err() || self.core.next_epoch(ctx, shared.as_ref(), ppk, nonces).is_err() {
-            self.state = State::ExpectAuthResponse(Box::new(auth));
-            return self.close(ctx, Failure::Crypto);
+        if covered.is_err() || core.next_epoch(ctx, shared.as_ref(), ppk, nonces).is_err() {
+            return auth.end(core, Failure::Crypto);
         }
         // No message of the peer comes under the old keys any more.
-        self.core.channel.session.previous = None;
-        self.proceed(ctx, rest, auth);
+        core.channel.session.previous = None;
+        auth.proceed(core, ctx, rest)
     }
 
-    // ---- responder ----
+    fn end(self: Box<Self>, core: &mut Core, failure: Failure) -> State {
+        core.end(failure);
+        State::ExpectIntermediateResponse(self)
+    }
+}
 
-    pub(crate) fn on_intermediate_request(
-        &mut self,
+/// The secrets of an IKE_INTERMEDIATE that a responder has answered.
+struct Answered {
+    shared: Option<Secret>,
+    ppk: Option<CommonPpk>,
+    /// A PPK was due, and none came.
+    lacks_ppk: bool,
+}
+
+impl ExpectIntermediateRequest {
+    pub(crate) fn on_request(
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
-    ) {
-        let answered = match &self.state {
-            State::ExpectAuthRequest(_) => self.answer_idle(ctx, payloads, opened),
-            _ => self.answer_intermediate(ctx, payloads, opened),
-        };
-        match answered {
-            Ok(()) => {}
-            Err(Halt::Refuse(refusal)) => self.core.refuse(ctx, refusal),
+    ) -> State {
+        let Answered { shared, ppk, lacks_ppk } = match self.answer(core, ctx, payloads, opened) {
+            Ok(Some(answered)) => answered,
+            Ok(None) => return State::ExpectIntermediateRequest(self),
+            Err(Halt::Refuse(refusal)) => {
+                core.refuse(ctx, refusal);
+                return State::ExpectIntermediateRequest(self);
+            }
             Err(Halt::Ask(exchange)) => {
                 let what = What::Request(ExchangeType::IKE_INTERMEDIATE, opened.clone());
-                self.core.put_off(ctx, exchange, what);
+                core.put_off(ctx, exchange, what);
+                return State::ExpectIntermediateRequest(self);
             }
+        };
+        let Self { mut rest, auth, .. } = *self;
+        let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
+        let mixed = ppk.as_ref().map(|ppk| (&ppk.id, &*ppk.key));
+        if core.next_epoch(ctx, shared.as_ref(), mixed, nonces).is_err() {
+            core.end(Failure::Crypto);
         }
+        if lacks_ppk {
+            rest.put_off_ppk();
+        }
+        expect_request(rest, auth)
     }
 
-    fn answer_intermediate(
+    /// Answers. `None` if the exchange had no purpose, so that the step is still due.
+    fn answer(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
-    ) -> Result<(), Halt> {
-        let State::ExpectIntermediateRequest(waiting) = &self.state else { return Ok(()) };
-        let Step { method, ppk: ppk_due, announce } = waiting.step;
+    ) -> Result<Option<Answered>, Halt> {
+        let Step { method, ppk: ppk_due, announce } = self.step;
         let parsed = Payloads(payloads);
-        let brings_ppk = self.core.extensions.ppk == Some(PpkPlace::Intermediate)
+        let brings_ppk = core.extensions.ppk == Some(PpkPlace::Intermediate)
             && ppk::offers(&parsed).next().is_some();
         let brings_ke = parsed.ke()?.is_some();
         let announces = announce && method.is_none();
         if !brings_ke && !brings_ppk && !announces {
-            return self.answer_idle(ctx, payloads, opened);
+            self.auth.answer_idle(core, ctx, payloads, opened)?;
+            return Ok(None);
         }
         // RFC 9370 §2.2.2: the methods run in the order of their transform types
         let in_order = parsed.ke()?.map(|ke| ke.method) == method;
@@ -205,8 +221,7 @@ impl IkeSa {
         if !in_order || brings_ppk && !ppk_due {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let ppk =
-            if brings_ppk { self.core.take_initial_ppk(ctx, waiting, &parsed)? } else { None };
+        let ppk = if brings_ppk { core.take_initial_ppk(ctx, self, &parsed)? } else { None };
         let (public, shared) = match method {
             Some(method) => {
                 let (public, shared) = respond_ke(ctx, method, &parsed)?;
@@ -216,37 +231,29 @@ impl IkeSa {
         };
         let ke = public.iter().map(|(method, data)| Payload::Ke(Ke { method: *method, data }));
         let chosen = ppk.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY, &ppk.wire));
-        let connections = waiting.auth.connections.iter().map(|connection| &**connection);
+        let connections = self.auth.connections.iter().map(|connection| &**connection);
         let own = announce.then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, connections));
         let methods = own.iter().filter_map(OwnAnnouncements::methods_payload);
         let reply: Vec<_> = ke.chain(chosen).chain(methods).collect();
-        let (message_id, _) = required(self.core.channel.window.in_progress())?;
-        let (front, inner) = self.core.own_front(message_id, true, &reply);
-        let State::ExpectIntermediateRequest(waiting) = &mut self.state else { return Ok(()) };
-        let session = &self.core.channel.session;
-        let int_auth = &mut waiting.auth.transcript.int_auth;
-        int_auth
-            .absorb(session.prf, &session.keys.pi, true, &opened.front, &opened.octets)
-            .and_then(|()| int_auth.absorb(session.prf, &session.keys.pr, false, &front, &inner))
-            .map_err(|NotCovered| Refusal::new(NotifyType::INVALID_SYNTAX))?;
-        self.core.respond(ctx, &reply);
-        let State::ExpectIntermediateRequest(waiting) =
-            std::mem::replace(&mut self.state, State::Closed(Failure::Crypto))
-        else {
-            return Ok(());
-        };
-        let ExpectIntermediateRequest { mut rest, auth, .. } = *waiting;
-        let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
-        let mixed = ppk.as_ref().map(|ppk| (&ppk.id, &*ppk.key));
-        if self.core.next_epoch(ctx, shared.as_ref(), mixed, nonces).is_err() {
-            self.close(ctx, Failure::Crypto);
-            return Ok(());
+        self.auth.answer_covered(core, ctx, &reply, opened)?;
+        drop(reply);
+        Ok(Some(Answered { shared, ppk, lacks_ppk: ppk_due && !brings_ppk }))
+    }
+}
+
+impl ExpectAuthRequest {
+    /// Handles an IKE_INTERMEDIATE after the last one that has a purpose.
+    pub(crate) fn on_idle_request(
+        mut self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) -> State {
+        if let Err(refusal) = self.answer_idle(core, ctx, payloads, opened) {
+            core.refuse(ctx, refusal);
         }
-        if ppk_due && !brings_ppk {
-            rest.put_off_ppk();
-        }
-        self.state = expect_request(rest, auth);
-        Ok(())
+        State::ExpectAuthRequest(self)
     }
 
     //= https://www.rfc-editor.org/rfc/rfc9242#section-3.3.2
@@ -257,42 +264,40 @@ impl IkeSa {
     /// still due.
     fn answer_idle(
         &mut self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
-    ) -> Result<(), Halt> {
+    ) -> Result<(), Refusal> {
         let parsed = Payloads(payloads);
         let foreign = parsed.ke()?.is_some() || ppk::offers(&parsed).next().is_some();
-        let (message_id, _) = required(self.core.channel.window.in_progress())?;
+        let (message_id, _) = required(core.channel.window.in_progress())?;
         // IKE_SA_INIT had message ID 0.
         let too_many = message_id > MOST_EXCHANGES;
-        if foreign || parsed.error().is_some() || !self.core.extensions.intermediate || too_many {
+        if foreign || parsed.error().is_some() || !core.extensions.intermediate || too_many {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let (front, inner) = self.core.own_front(message_id, true, &[]);
-        let session = &self.core.channel.session;
-        let waiting = match &mut self.state {
-            State::ExpectIntermediateRequest(waiting) => &mut waiting.auth,
-            State::ExpectAuthRequest(waiting) => waiting,
-            _ => return Err(NotifyType::INVALID_SYNTAX.into()),
-        };
-        let int_auth = &mut waiting.transcript.int_auth;
+        self.answer_covered(core, ctx, &[], opened)
+    }
+
+    /// Answers `opened` with `reply`. AUTH covers both.
+    fn answer_covered(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        reply: &[Payload<'_>],
+        opened: &Opened,
+    ) -> Result<(), Refusal> {
+        let (message_id, _) = required(core.channel.window.in_progress())?;
+        let (front, inner) = core.own_front(message_id, true, reply);
+        let session = &core.channel.session;
+        let int_auth = &mut self.transcript.int_auth;
         int_auth
             .absorb(session.prf, &session.keys.pi, true, &opened.front, &opened.octets)
             .and_then(|()| int_auth.absorb(session.prf, &session.keys.pr, false, &front, &inner))
             .map_err(|NotCovered| Refusal::new(NotifyType::INVALID_SYNTAX))?;
-        self.core.respond(ctx, &[]);
+        core.respond(ctx, reply);
         Ok(())
-    }
-
-    /// Continues without a PPK, because the initiator offers none although both ends announced one: as if this end
-    /// had none of the offered ones. IKE_AUTH refuses that if a PPK is required.
-    pub(crate) fn go_without_initial_ppk(&mut self) {
-        if let State::ExpectIntermediateRequest(waiting) =
-            std::mem::replace(&mut self.state, State::Closed(Failure::Crypto))
-        {
-            self.state = State::ExpectAuthRequest(Box::new(waiting.auth));
-        }
     }
 }
 
@@ -319,7 +324,7 @@ impl Core {
         waiting: &ExpectIntermediateRequest,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Option<CommonPpk>, Refusal> {
-        let ExpectAuthRequest { transcript, connections, .. } = &waiting.auth;
+        let ExpectAuthRequest { transcript, connections, .. } = &*waiting.auth;
         let allowed = |id: &PpkId| connections.iter().any(|connection| connection.takes_ppk(id));
         let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
         let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
@@ -412,9 +417,9 @@ impl Core {
 }
 
 /// The state of a responder with these steps still to come.
-pub(crate) fn expect_request(mut rest: Steps, auth: ExpectAuthRequest) -> State {
+pub(crate) fn expect_request(mut rest: Steps, auth: Box<ExpectAuthRequest>) -> State {
     match rest.next() {
-        None => State::ExpectAuthRequest(Box::new(auth)),
+        None => State::ExpectAuthRequest(auth),
         Some(step) => {
             let waiting = ExpectIntermediateRequest { step, rest, auth };
             State::ExpectIntermediateRequest(Box::new(waiting))

@@ -13,9 +13,9 @@ use super::Payloads;
 use crate::endpoint::attempt::Wanted;
 use crate::event::{Failure, RequestId};
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{ChildOffer, Established, Initiated, State, Task};
+use crate::ike_sa::state::{ChildOffer, Established, ExpectAuthResponse, Initiated, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{Core, IkeSa, notify};
+use crate::ike_sa::{Core, notify};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -168,7 +168,7 @@ impl Established {
     }
 }
 
-impl IkeSa {
+impl ExpectAuthResponse {
     /// Handles a redirect in the first IKE_AUTH response of several, in which the responder has authenticated
     /// itself. Nothing more is sent; the attempt goes to the other gateway.
     //= https://www.rfc-editor.org/rfc/rfc5685#section-6
@@ -177,20 +177,19 @@ impl IkeSa {
     //# response.
     pub(crate) fn is_redirected_early(
         &mut self,
+        core: &Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
     ) -> bool {
-        let State::ExpectAuthResponse(waiting) = &self.state else { return false };
-        let (ours, theirs) = (waiting.rounds.local.len(), waiting.rounds.proven());
+        let (ours, theirs) = (self.rounds.local.len(), self.rounds.proven());
         // A round by EAP has no AUTH of this end yet.
-        let first = theirs == 1 && ours == usize::from(!waiting.is_in_eap());
-        let last = !waiting.is_in_eap() && waiting.rounds.are_complete(&self.core.connection);
+        let first = theirs == 1 && ours == usize::from(!self.is_in_eap());
+        let last = !self.is_in_eap() && self.rounds.are_complete(&core.connection);
         if !first || last {
             return false;
         }
-        let to = self.core.redirect_in(ctx, &Payloads(payloads));
-        let State::ExpectAuthResponse(waiting) = &mut self.state else { return false };
-        waiting.redirect = to;
+        let to = core.redirect_in(ctx, &Payloads(payloads));
+        self.redirect = to;
         to.is_some()
     }
 }

@@ -412,7 +412,7 @@ impl Established {
             follows_auth: None,
         }));
         let id = ctx.ids.ike();
-        let mut sa = IkeSa::new(
+        let core_of_new = Core::new(
             ctx,
             NewIkeSa {
                 id,
@@ -423,10 +423,10 @@ impl Established {
                 extensions: core.extensions,
                 connection: core.connection.clone(),
                 session: Session { epoch, previous: None, prf, keys, selected: new.selected },
-                state,
                 started: new.started,
             },
         );
+        let mut sa = IkeSa { core: core_of_new, state };
         sa.core.channel.session.wipe_all_but_d();
         sa.core.begun_here = core.begun_here;
         sa.core.peer = core.peer;

@@ -202,11 +202,10 @@ pub(crate) struct NewIkeSa {
     pub(crate) extensions: Extensions,
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) session: Session,
-    pub(crate) state: State,
     pub(crate) started: Instant,
 }
 
-impl IkeSa {
+impl Core {
     pub(crate) fn new(ctx: &Context<'_>, new: NewIkeSa) -> Self {
         let channel = Channel {
             path: new.path,
@@ -229,7 +228,7 @@ impl IkeSa {
             request_digest: 0,
             kept: Kept::default(),
         };
-        let core = Core {
+        Self {
             id: new.id,
             initiator: new.initiator,
             begun_here: new.initiator,
@@ -254,8 +253,16 @@ impl IkeSa {
             ticketed: false,
             peer_token: None,
             pending: None,
-        };
-        Self { core, state: new.state }
+        }
+    }
+}
+
+impl IkeSa {
+    /// Has the state handle something, and goes to the state that its handler names.
+    pub(crate) fn change(&mut self, handle: impl FnOnce(State, &mut Core) -> State) {
+        // The handler owns the state meanwhile, and cannot see this one.
+        let state = std::mem::replace(&mut self.state, State::Closed(Failure::NotFound));
+        self.state = handle(state, &mut self.core);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -419,16 +426,11 @@ impl IkeSa {
                 });
             }
             // The attempt that made this candidate reports for all its candidates.
-            mut state @ (State::ExpectIntermediateResponse(_)
-            | State::ExpectAuthResponse(_)
-            | State::AwaitRequestSignature(_)
-            | State::AwaitAuthenticatorPacket(_)
-            | State::AwaitResponderVerdict(_)) => {
-                let Some(waiting) = state.unproven() else { return };
-                if let Some(offer) = &waiting.child {
-                    ctx.ids.esp.remove(&offer.spi_in);
-                }
-            }
+            State::ExpectIntermediateResponse(waiting) => waiting.auth.forget_child(ctx),
+            State::ExpectAuthResponse(waiting) => waiting.forget_child(ctx),
+            State::AwaitRequestSignature(asked) => asked.waiting.forget_child(ctx),
+            State::AwaitAuthenticatorPacket(asked) => asked.waiting.forget_child(ctx),
+            State::AwaitResponderVerdict(asked) => asked.waiting.forget_child(ctx),
             closed @ State::Closed(_) => self.state = closed,
         }
         self.core.give_back_assigned(ctx);

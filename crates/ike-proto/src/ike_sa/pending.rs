@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::keeping::no_room;
 use super::memory::Kept;
-use super::state::{Established, ExpectIntermediateResponse, Initiated, State, Step, Task};
+use super::state::{Established, Initiated, State, Step, Task};
 use super::timer::{Timer, TimerKey};
 use super::{Core, IkeSa};
 use crate::event::{Failure, Ticket};
@@ -139,16 +139,20 @@ impl IkeSa {
                 }
             }
             What::Response(message) => {
-                if let Ok(payloads) = decode_inner_payloads(message.first, &message.octets) {
-                    self.on_response(ctx, &payloads, &message);
+                match decode_inner_payloads(message.first, &message.octets) {
+                    Ok(payloads) => self.on_response(ctx, &payloads, &message),
+                    Err(error) => self.core.end(Refusal::from(error).into()),
                 }
             }
             What::Step(step) => {
-                let state = std::mem::replace(&mut self.state, State::Closed(Failure::Crypto));
-                if let State::ExpectIntermediateResponse(next) = state {
-                    let ExpectIntermediateResponse { rest, auth, .. } = *next;
-                    self.take_step(ctx, step, rest, auth);
-                }
+                self.change(|state, core| match state {
+                    State::ExpectIntermediateResponse(next) => next.take_step(core, ctx, step),
+                    state => {
+                        debug_assert!(false, "a step of IKE_INTERMEDIATE in another state");
+                        core.end(Failure::Crypto);
+                        state
+                    }
+                });
             }
             What::Followup(link) => {
                 if let State::Established(established) = &mut self.state

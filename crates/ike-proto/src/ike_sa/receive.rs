@@ -261,8 +261,7 @@ impl IkeSa {
                 Ok(payloads) => self.on_response(ctx, &payloads, inner),
                 Err(error) => {
                     let refusal = Refusal::from(error);
-                    let failure = refusal.clone().into();
-                    self.reject_response(ctx, &refusal, failure);
+                    self.change(|state, core| state.on_malformed_response(core, ctx, &refusal));
                 }
             }
         } else {
@@ -322,40 +321,7 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        match (&mut self.state, exchange) {
-            (State::ExpectIntermediateRequest(_), ExchangeType::IKE_INTERMEDIATE) => {
-                self.on_intermediate_request(ctx, payloads, opened);
-            }
-            (State::ExpectAuthRequest(waiting), ExchangeType::IKE_INTERMEDIATE)
-                if waiting.first.is_none() && waiting.rounds.proven() == 0 =>
-            {
-                self.on_intermediate_request(ctx, payloads, opened);
-            }
-            (State::ExpectIntermediateRequest(waiting), ExchangeType::IKE_AUTH)
-                if waiting.step.method.is_none() =>
-            {
-                self.go_without_initial_ppk();
-                self.on_auth_request(ctx, payloads, opened);
-            }
-            (State::ExpectAuthRequest(_), ExchangeType::IKE_AUTH) => {
-                self.on_auth_request(ctx, payloads, opened);
-            }
-            (State::ExpectAuthRequest(waiting), ExchangeType::INFORMATIONAL)
-                if waiting.first.is_some() =>
-            {
-                self.on_complaint(ctx, payloads);
-            }
-            (State::Established(established), ExchangeType::CREATE_CHILD_SA) => {
-                established.on_create_child_request(&mut self.core, ctx, payloads, opened);
-            }
-            (State::Established(established), ExchangeType::IKE_FOLLOWUP_KE) => {
-                established.on_followup_request(&mut self.core, ctx, payloads, opened);
-            }
-            (State::Established(established), ExchangeType::INFORMATIONAL) => {
-                established.on_informational_request(&mut self.core, ctx, payloads);
-            }
-            _ => self.core.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
-        }
+        self.change(|state, core| state.on_request(core, ctx, exchange, payloads, opened));
     }
 
     pub(crate) fn on_response(
@@ -364,25 +330,123 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        match &mut self.state {
-            State::ExpectIntermediateResponse(_) => {
-                self.on_intermediate_response(ctx, payloads, opened);
+        self.change(|state, core| state.on_response(core, ctx, payloads, opened));
+    }
+}
+
+impl State {
+    fn on_request(
+        self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        exchange: ExchangeType,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) -> Self {
+        match (self, exchange) {
+            (Self::ExpectIntermediateRequest(waiting), ExchangeType::IKE_INTERMEDIATE) => {
+                waiting.on_request(core, ctx, payloads, opened)
             }
-            State::ExpectAuthResponse(_) => self.on_auth_response(ctx, payloads, opened),
-            State::Established(established) => {
-                established.on_response(&mut self.core, ctx, payloads, opened);
+            (Self::ExpectAuthRequest(waiting), ExchangeType::IKE_INTERMEDIATE)
+                if waiting.first.is_none() && waiting.rounds.proven() == 0 =>
+            {
+                waiting.on_idle_request(core, ctx, payloads, opened)
             }
-            // No request is outstanding in these states.
-            State::ExpectIntermediateRequest(_)
-            | State::ExpectAuthRequest(_)
-            | State::AwaitRequestSignature(_)
-            | State::AwaitResponderVerdict(_)
-            | State::AwaitInitiatorVerdict(_)
-            | State::AwaitResponseSignature(_)
-            | State::AwaitLease(_)
-            | State::AwaitAuthenticatorPacket(_)
-            | State::AwaitPeerPacket(_)
-            | State::Closed(_) => {}
+            // The initiator offers no PPK although both ends announced one: as if this end had none of the offered
+            // ones. IKE_AUTH refuses that if a PPK is required.
+            (Self::ExpectIntermediateRequest(waiting), ExchangeType::IKE_AUTH)
+                if waiting.step.method.is_none() =>
+            {
+                waiting.auth.on_request(core, ctx, payloads, opened)
+            }
+            (Self::ExpectAuthRequest(waiting), ExchangeType::IKE_AUTH) => {
+                waiting.on_request(core, ctx, payloads, opened)
+            }
+            (Self::ExpectAuthRequest(waiting), ExchangeType::INFORMATIONAL)
+                if waiting.first.is_some() =>
+            {
+                waiting.on_complaint(core, ctx, payloads)
+            }
+            (Self::Established(mut established), ExchangeType::CREATE_CHILD_SA) => {
+                established.on_create_child_request(core, ctx, payloads, opened);
+                Self::Established(established)
+            }
+            (Self::Established(mut established), ExchangeType::IKE_FOLLOWUP_KE) => {
+                established.on_followup_request(core, ctx, payloads, opened);
+                Self::Established(established)
+            }
+            (Self::Established(mut established), ExchangeType::INFORMATIONAL) => {
+                established.on_informational_request(core, ctx, payloads);
+                Self::Established(established)
+            }
+            (state, _) => {
+                core.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
+                state
+            }
+        }
+    }
+
+    fn on_response(
+        self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) -> Self {
+        match self {
+            Self::ExpectIntermediateResponse(waiting) => {
+                waiting.on_response(core, ctx, payloads, opened)
+            }
+            Self::ExpectAuthResponse(waiting) => waiting.on_response(core, ctx, payloads, opened),
+            Self::Established(mut established) => {
+                established.on_response(core, ctx, payloads, opened);
+                Self::Established(established)
+            }
+            idle @ (Self::ExpectIntermediateRequest(_)
+            | Self::ExpectAuthRequest(_)
+            | Self::AwaitRequestSignature(_)
+            | Self::AwaitResponderVerdict(_)
+            | Self::AwaitInitiatorVerdict(_)
+            | Self::AwaitResponseSignature(_)
+            | Self::AwaitLease(_)
+            | Self::AwaitAuthenticatorPacket(_)
+            | Self::AwaitPeerPacket(_)
+            | Self::Closed(_)) => {
+                debug_assert!(false, "a response, and no request was outstanding");
+                idle
+            }
+        }
+    }
+
+    /// Ends the SA because of a response that cannot be decoded.
+    fn on_malformed_response(
+        self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        refusal: &Refusal,
+    ) -> Self {
+        let failure = refusal.clone().into();
+        match self {
+            Self::ExpectAuthResponse(waiting) => {
+                core.report_error(ctx, refusal);
+                waiting.end(core, failure)
+            }
+            Self::Established(mut established) => {
+                //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.3
+                //# If
+                //# errors are seen that indicate that the peers do not have the same
+                //# state, it might be good to delete the IKE SA to clean up state and
+                //# start over.
+                match established.ours.take_if(|ours| !ours.ends_sa()) {
+                    Some(ours) => established.abandon(core, ctx, ours, refusal.kind),
+                    None => core.end(failure),
+                }
+                Self::Established(established)
+            }
+            state => {
+                core.end(failure);
+                state
+            }
         }
     }
 }

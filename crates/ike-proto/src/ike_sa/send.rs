@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Core;
 use super::context::Context;
 use super::flight::Departure;
-use super::state::State;
 use super::timer::{Timer, TimerKey};
 use super::window::{Datagrams, NoRequest};
-use super::{Core, IkeSa};
 use crate::config::Fragmentation;
 use crate::event::{Failure, Output, Path, Transmit, TransmitKind};
 use crate::exchange::Refusal;
@@ -20,37 +19,17 @@ use crate::wire::registry::ExchangeType;
 /// How long a response is kept in case its request is repeated: longer than any peer's retransmission schedule.
 const ANSWER_KEPT: Duration = Duration::from_secs(240);
 
-impl IkeSa {
-    /// Ends the SA because of a response that cannot be used, and tells the peer, which may think that all is
-    /// well. An unauthenticated peer is told once, because no SA is left to send it again.
-    pub(crate) fn reject_response(
-        &mut self,
-        ctx: &mut Context<'_>,
-        refusal: &Refusal,
-        reason: Failure,
-    ) {
-        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.3
-        //# If
-        //# errors are seen that indicate that the peers do not have the same
-        //# state, it might be good to delete the IKE SA to clean up state and
-        //# start over.
-        if let State::Established(established) = &mut self.state
-            && let Some(ours) = established.ours.take_if(|ours| !ours.ends_sa())
-        {
-            return established.abandon(&mut self.core, ctx, ours, refusal.kind);
-        }
-        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.2
-        //# If the error occurs on the initiator, the notification MAY be
-        //# returned in a separate INFORMATIONAL exchange, usually with no other
-        //# payloads.
-        if matches!(self.state, State::ExpectAuthResponse(_) | State::AwaitResponderVerdict(_)) {
-            self.core.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
-        }
-        self.close(ctx, reason);
-    }
-}
-
 impl Core {
+    /// Tells the peer, which may think that all is well, that its IKE_AUTH response cannot be used. It is told
+    /// once, because no SA is left to send it again.
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.2
+    //# If the error occurs on the initiator, the notification MAY be
+    //# returned in a separate INFORMATIONAL exchange, usually with no other
+    //# payloads.
+    pub(crate) fn report_error(&mut self, ctx: &mut Context<'_>, refusal: &Refusal) {
+        self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
+    }
+
     /// Answers the request in progress with an error notify. INVALID_SYNTAX and AUTHENTICATION_FAILED end the SA
     /// (RFC 7296 §2.21.2, §2.21.3).
     pub(crate) fn refuse(&mut self, ctx: &mut Context<'_>, refusal: Refusal) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::PutOff;
+use super::context::Context;
 use super::established::Lingering;
 use super::plane::Query;
 use crate::child::{ChildSa, Heritage};
@@ -247,7 +248,7 @@ pub(crate) struct ExpectIntermediateRequest {
     pub(crate) step: Step,
     /// The steps after it.
     pub(crate) rest: Steps,
-    pub(crate) auth: ExpectAuthRequest,
+    pub(crate) auth: Box<ExpectAuthRequest>,
 }
 
 pub(crate) struct ExpectIntermediateResponse {
@@ -256,7 +257,7 @@ pub(crate) struct ExpectIntermediateResponse {
     pub(crate) ppks: Vec<OfferedPpk>,
     /// The steps after it.
     pub(crate) rest: Steps,
-    pub(crate) auth: ExpectAuthResponse,
+    pub(crate) auth: Box<ExpectAuthResponse>,
 }
 
 pub(crate) struct ExpectAuthResponse {
@@ -282,10 +283,19 @@ pub(crate) struct ExpectAuthResponse {
     pub(crate) resume: Option<Arc<Held>>,
 }
 
+impl ExpectAuthResponse {
+    /// Gives up the SPI that is reserved for the child, because the SA ends.
+    pub(super) fn forget_child(&self, ctx: &mut Context<'_>) {
+        if let Some(offer) = &self.child {
+            ctx.ids.esp.remove(&offer.spi_in);
+        }
+    }
+}
+
 /// A signature is being made.
 pub(crate) struct AwaitSignature<W> {
     pub(crate) ticket: Ticket,
-    pub(crate) waiting: W,
+    pub(crate) waiting: Box<W>,
     /// This end's round.
     pub(crate) round: SigningRound,
 }
@@ -293,7 +303,7 @@ pub(crate) struct AwaitSignature<W> {
 /// The peer's certificates are being judged.
 pub(crate) struct AwaitVerdict<W> {
     pub(crate) ticket: Ticket,
-    pub(crate) waiting: W,
+    pub(crate) waiting: Box<W>,
     /// The peer's message.
     pub(crate) message: Opened,
     pub(crate) judging: Judging,
@@ -664,15 +674,6 @@ impl State {
                 | Self::AwaitAuthenticatorPacket(_)
                 | Self::ExpectIntermediateResponse(_)
         )
-    }
-
-    /// The IKE_SA_INIT messages of an SA in IKE_AUTH.
-    pub(crate) fn transcript(&self) -> Option<&InitTranscript> {
-        match self {
-            Self::ExpectAuthResponse(waiting) => Some(&waiting.transcript),
-            Self::AwaitResponderVerdict(asked) => Some(&asked.waiting.transcript),
-            _ => self.half_open().map(|waiting| &waiting.transcript),
-        }
     }
 
     /// The ticket of the open question.

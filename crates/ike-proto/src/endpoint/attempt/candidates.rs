@@ -18,7 +18,7 @@ use crate::ike_sa::context::Context;
 use crate::ike_sa::rtt::OVERHEAD;
 use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
 use crate::ike_sa::window::Window;
-use crate::ike_sa::{IkeSa, NewIkeSa, Twin};
+use crate::ike_sa::{Core, IkeSa, NewIkeSa, Twin};
 use crate::wire::Message;
 use crate::wire::payload::Payload;
 use crate::wire::registry::KeMethodId;
@@ -200,7 +200,7 @@ impl Attempt {
             Some(_) => Steps::none(),
             None => Steps::new(&session.selected, extensions, deferred),
         };
-        let auth = ExpectAuthResponse {
+        let auth = Box::new(ExpectAuthResponse {
             transcript,
             child,
             local_id,
@@ -213,8 +213,8 @@ impl Attempt {
             eap: None,
             told: Vec::new(),
             resume,
-        };
-        let mut candidate = IkeSa::new(
+        });
+        let mut core = Core::new(
             ctx,
             NewIkeSa {
                 id: self.id,
@@ -225,19 +225,17 @@ impl Attempt {
                 extensions,
                 connection: Arc::clone(&self.connection),
                 session,
-                // `proceed` sets the state.
-                state: State::Closed(Failure::NotFound),
                 started: self.started,
             },
         );
-        candidate.core.channel.window = Window::after_init(ctx.config.retransmission, true);
-        (candidate.core.channel.stream, candidate.core.channel.separate) =
+        core.channel.window = Window::after_init(ctx.config.retransmission, true);
+        (core.channel.stream, core.channel.separate) =
             (stream.map(Box::new), separate.map(Box::new));
-        candidate.core.channel.window.inherit(rtt);
-        candidate.core.waiting = waiting;
-        candidate.core.renews = self.replaces.is_some();
-        candidate.proceed(ctx, rest, auth);
-        self.candidates.push(candidate);
+        core.channel.window.inherit(rtt);
+        core.waiting = waiting;
+        core.renews = self.replaces.is_some();
+        let state = auth.proceed(&mut core, ctx, rest);
+        self.candidates.push(IkeSa { core, state });
         self.give_up_at = None;
         self.reap(ctx);
         Ok(())

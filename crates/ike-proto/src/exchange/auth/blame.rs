@@ -2,6 +2,7 @@
 //! reason.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::eap::NO_AUTH;
 use super::psk::peer_psk;
@@ -10,9 +11,8 @@ use crate::config::lookup::Lookup;
 use crate::config::{AuthConfig, ConnectionConfig};
 use crate::event::{Distrust, Event, PeerRefused};
 use crate::exchange::Refusal;
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::State;
-use crate::ike_sa::{Core, IkeSa};
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, NotifyType};
 
@@ -62,13 +62,13 @@ pub(super) struct Claim<'a> {
     pub(super) method: AuthMethod,
 }
 
-impl IkeSa {
-    /// Why no connection accepts the claim: the nearest connection, and what it lacks.
-    pub(super) fn blame_for_none(&self, claim: Claim<'_>) -> Blame {
-        let connections = match &self.state {
-            State::ExpectAuthRequest(waiting) => &waiting.connections[..],
-            _ => std::slice::from_ref(&self.core.connection),
-        };
+impl Core {
+    /// Why none of `connections` accepts the claim: the nearest of them, and what it lacks.
+    pub(super) fn blame_for_none(
+        &self,
+        connections: &[Arc<ConnectionConfig>],
+        claim: Claim<'_>,
+    ) -> Blame {
         let connections = connections.iter().map(|connection| &**connection);
         let takes_id = |connection: &&ConnectionConfig| {
             let round = connection.remote.get(claim.index);
@@ -81,7 +81,7 @@ impl IkeSa {
             return Blame::of(None, "no connection for the peer's identity");
         };
         let answers = |connection: &&ConnectionConfig| {
-            claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, &self.core, id))
+            claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, self, id))
         };
         let mut answering = known.filter(answers);
         let Some(nearest) = answering.clone().next() else {
@@ -106,9 +106,7 @@ impl IkeSa {
             }
         }
     }
-}
 
-impl Core {
     /// Why a secret did not prove a claim that `connection` accepts.
     pub(super) fn blame_for_secret(
         &self,

@@ -15,7 +15,7 @@ use crate::wire::payload::IdData;
 use crate::wire::registry::{IdType, NotifyType};
 
 /// The answer to the last IKE_AUTH request without its child, the PPK_IDENTITY in it, and why there is no child.
-pub(super) type LastReply = (AuthReply, Option<Vec<u8>>, Option<NotifyType>);
+pub(crate) type LastReply = (AuthReply, Option<Vec<u8>>, Option<NotifyType>);
 
 /// The end of IKE_AUTH at a responder, which waits until other SAs have ended.
 pub(crate) struct LastAnswer {

@@ -8,7 +8,7 @@ use super::blame::{Blame, Claim};
 use super::psk::{own_psk, peer_psk};
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{OwnAuth, used};
-use super::{closed_placeholder, local_id, round_id, signature, takes};
+use super::{local_id, round_id, signature, takes};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::dataplane::TrafficSelector;
 use crate::event::{Distrust, Failure, UsedAuth};
@@ -19,123 +19,115 @@ use crate::exchange::{Payloads, Refusal, mode, payloads_of, qcd, resource, tfc};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
-use crate::ike_sa::{Core, IkeSa, Twin, notify};
+use crate::ike_sa::{Core, Twin, notify};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, padded, verify_by};
 use crate::question::{Answer, Question};
 use crate::wire::decode_inner_payloads;
-use crate::wire::payload::{Auth, Delete, Id, Payload, Sa};
+use crate::wire::payload::{Auth, Delete, Id, IdData, Payload, Sa};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 
-impl IkeSa {
+impl ExpectAuthResponse {
     // ---- this end ----
 
     /// Continues after IKE_SA_INIT and IKE_INTERMEDIATE: makes the first request.
-    pub(crate) fn begin_auth(&mut self, ctx: &mut Context<'_>, auth: ExpectAuthResponse) {
-        let several = self.core.connection.local.len() > 1 || self.core.connection.remote.len() > 1;
-        let resumed = auth.resume.is_some();
-        let missing = several && !auth.announced.multiple_auth && !resumed;
-        self.state = State::ExpectAuthResponse(Box::new(auth));
-        if resumed {
-            return self.send_resumed_auth(ctx);
+    pub(crate) fn begin_auth(self: Box<Self>, core: &mut Core, ctx: &mut Context<'_>) -> State {
+        if let Some(held) = self.resume.clone() {
+            return self.send_resumed_auth(core, ctx, &held);
         }
-        if missing {
+        let several = core.connection.local.len() > 1 || core.connection.remote.len() > 1;
+        if several && !self.announced.multiple_auth {
             let text = "the peer does not announce MULTIPLE_AUTH_SUPPORTED";
-            return self.close(ctx, Failure::Credentials(text.to_owned()));
+            return self.end(core, Failure::Credentials(text.to_owned()));
         }
-        self.next_auth_request(ctx);
+        self.next_auth_request(core, ctx)
     }
 
     /// Makes the request of the next round, after its signature if it needs one.
-    fn next_auth_request(&mut self, ctx: &mut Context<'_>) {
-        let State::ExpectAuthResponse(waiting) = &self.state else { return };
-        let connection = Arc::clone(&self.core.connection);
-        let index = waiting.rounds.local.len();
+    fn next_auth_request(self: Box<Self>, core: &mut Core, ctx: &mut Context<'_>) -> State {
+        let connection = Arc::clone(&core.connection);
+        let index = self.rounds.local.len();
         let Some(round) = connection.local.get(index) else {
             if index == 0 {
-                return self.close(ctx, Failure::Config("no `local` section".to_owned()));
+                return self.end(core, Failure::Config("no `local` section".to_owned()));
             }
-            return self.send_auth_request(ctx, None);
+            return self.send_auth_request(core, ctx, None);
         };
         let first = index == 0;
-        let id = if first {
-            waiting.local_id.clone()
-        } else {
-            round_id(&connection, round, self.core.channel.path)
-        };
+        let id = self.own_id(core, index);
         if round.auth == AuthConfig::Eap {
-            return self.begin_eap_round(ctx, index, id);
+            return self.begin_eap_round(core, ctx, index, id);
         }
-        let unmixed = first && self.core.may_go_without_ppk();
-        let unmixed = unmixed.then(|| self.core.own_covered(&waiting.transcript, &id));
-        if first && let Err(failure) = self.core.mix_ppk_in_auth(ctx.config) {
-            return self.close(ctx, failure);
+        let unmixed = first && core.may_go_without_ppk();
+        let unmixed = unmixed.then(|| core.own_covered(&self.transcript, &id));
+        if first && let Err(failure) = core.mix_ppk_in_auth(ctx.config) {
+            return self.end(core, failure);
         }
-        let State::ExpectAuthResponse(waiting) = &self.state else { return };
         let remote = connection.remote.get(index).or(connection.remote.last());
         let remote = remote.map_or(&IdMatch::Any, |round| &round.id);
         let psk = own_psk(ctx.lookup, &id, remote);
-        let covered = (self.core.own_covered(&waiting.transcript, &id), unmixed);
-        match self.own_turn(round, id, psk, &waiting.announced, covered) {
-            Err(failure) => self.close(ctx, failure),
-            Ok(OwnTurn::Ready(own)) => self.send_auth_request(ctx, Some(own)),
+        let covered = (core.own_covered(&self.transcript, &id), unmixed);
+        match core.own_turn(round, id, psk, &self.announced, covered, None) {
+            Err(failure) => self.end(core, failure),
+            Ok(OwnTurn::Ready(own)) => self.send_auth_request(core, ctx, Some(own)),
             Ok(OwnTurn::Sign(round, request)) => {
-                let ticket = self.core.ask(ctx, Question::Sign(request));
-                if let State::ExpectAuthResponse(waiting) = self.take_state() {
-                    let asked = AwaitSignature { ticket, waiting: *waiting, round };
-                    self.state = State::AwaitRequestSignature(Box::new(asked));
-                }
+                let ticket = core.ask(ctx, Question::Sign(request));
+                let asked = AwaitSignature { ticket, waiting: self, round };
+                State::AwaitRequestSignature(Box::new(asked))
             }
         }
     }
 
-    pub(super) fn on_request_signed(&mut self, ctx: &mut Context<'_>, answer: Answer) {
-        let State::AwaitRequestSignature(asked) = self.take_state() else { return };
-        let AwaitSignature { waiting, round, .. } = *asked;
-        let own = round.finish(answer, &waiting.announced, self.core.connection.send_cert);
-        self.state = State::ExpectAuthResponse(Box::new(waiting));
-        match own {
-            Ok(own) => self.send_auth_request(ctx, Some(own)),
-            Err(failure) => self.close(ctx, failure),
+    /// This end's identity in the round `index`.
+    pub(super) fn own_id(&self, core: &Core, index: usize) -> IdData {
+        match core.connection.local.get(index) {
+            Some(round) if index > 0 => round_id(&core.connection, round, core.channel.path),
+            _ => self.local_id.clone(),
         }
     }
 
     /// Sends the request: with this end's AUTH, or without one if only the peer's rounds are left.
-    pub(crate) fn send_auth_request(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
-        let connection = Arc::clone(&self.core.connection);
-        let mobike = self.core.mobike_in_auth(ctx, &[]);
-        let token = self.core.own_token(ctx);
-        let told =
-            if mobike.is_empty() { Vec::new() } else { self.core.further_addresses(ctx, &[]) };
-        let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
-        let Some(own) = own else { return self.core.request(ctx, ExchangeType::IKE_AUTH, &[]) };
-        let first = waiting.rounds.local.is_empty();
+    pub(crate) fn send_auth_request(
+        mut self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        own: Option<OwnAuth>,
+    ) -> State {
+        let connection = Arc::clone(&core.connection);
+        let mobike = core.mobike_in_auth(ctx, &[]);
+        let token = core.own_token(ctx);
+        let told = if mobike.is_empty() { Vec::new() } else { core.further_addresses(ctx, &[]) };
+        let Some(own) = own else {
+            core.request(ctx, ExchangeType::IKE_AUTH, &[]);
+            return State::ExpectAuthResponse(self);
+        };
+        let first = self.rounds.local.is_empty();
         if first {
-            waiting.told = told;
+            self.told = told;
         }
-        let resumed = waiting.resume.is_some();
+        let resumed = self.resume.is_some();
         if own.has_auth() {
-            waiting.rounds.local.push(own.used.clone());
+            self.rounds.local.push(own.used.clone());
         }
         let another =
-            own.has_auth() && !resumed && waiting.rounds.local.len() < connection.local.len();
-        let eap_only = waiting.eap.as_ref().is_some_and(|eap| eap.alone);
+            own.has_auth() && !resumed && self.rounds.local.len() < connection.local.len();
+        let eap_only = self.eap.as_ref().is_some_and(|eap| eap.alone);
         let announcements = (first && !resumed)
             .then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, [&*connection]));
         let announcements = announcements.unwrap_or_default();
-        let child = waiting.child.as_ref().filter(|_| first);
+        let child = self.child.as_ref().filter(|_| first);
         let child = child.map(|offer| OfferParts::of(offer));
-        let config = OwnedConfig::request(&waiting.vips).filter(|_| first);
-        let ppk_id = match &self.core.ppk {
+        let config = OwnedConfig::request(&self.vips).filter(|_| first);
+        let ppk_id = match &core.ppk {
             PpkStage::Offered(id, _) if first => Some(wire_id(id)),
             _ => None,
         };
         // The identity as in the ticket, which may have another spelling (RFC 5723 §4.3.3).
-        let held = waiting.resume.clone();
+        let held = self.resume.clone();
         let former_id = held.as_ref().and_then(|held| held.former.remote_id());
         let mut payloads = Vec::with_capacity(12);
         payloads.push(Payload::IdI(own.used.id.as_id()));
-        if first && waiting.initial_contact {
+        if first && self.initial_contact {
             payloads.push(notify(NotifyType::INITIAL_CONTACT, &[]));
         }
         payloads.extend(own.certs());
@@ -164,303 +156,318 @@ impl IkeSa {
         if first && connection.session_resumption {
             payloads.push(notify(NotifyType::TICKET_REQUEST, &[]));
         }
-        self.core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        State::ExpectAuthResponse(self)
     }
 
     // ---- the peer ----
 
     /// Judges the response. An error here ends this candidate, not the attempt.
-    pub(crate) fn on_auth_response(
-        &mut self,
+    pub(crate) fn on_response(
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
-    ) {
-        if self.on_eap_auth_response(ctx, payloads) {
-            return;
+    ) -> State {
+        if let Some(eap) = self.eap.take_if(|eap| eap.judges_response()) {
+            return self.on_eap_response(core, ctx, eap, payloads);
         }
-        let State::ExpectAuthResponse(waiting) = &self.state else { return };
-        if waiting.resume.is_some() {
-            return self.on_resumed_auth_response(ctx, payloads);
+        if let Some(held) = self.resume.clone() {
+            return self.on_resumed_response(core, ctx, &held, payloads);
         }
         let parsed = Payloads(payloads);
-        let connection = Arc::clone(&self.core.connection);
-        let index = waiting.rounds.proven();
-        let Some(round) = connection.remote.get(index).filter(|_| index < connection.remote.len())
-        else {
+        let connection = Arc::clone(&core.connection);
+        let index = self.rounds.proven();
+        let Some(round) = connection.remote.get(index) else {
             return match parsed.auth() {
-                Ok(None) if index > 0 => self.auth_round_done(ctx, payloads),
-                _ => self.reject_responder(ctx, Failure::Authentication),
+                Ok(None) if index > 0 => self.round_done(core, ctx, payloads),
+                _ => self.reject(core, ctx, Failure::Authentication),
             };
         };
         let (id, auth) = match claim(&parsed) {
             Ok(claim) => claim,
-            Err(failure) => return self.reject_responder(ctx, failure),
+            Err(failure) => return self.reject(core, ctx, failure),
         };
-        if matches!(self.core.ppk, PpkStage::Offered(..))
-            && let Err(failure) = self.core.settle_ppk(&parsed)
+        if matches!(core.ppk, PpkStage::Offered(..))
+            && let Err(failure) = core.settle_ppk(&parsed)
         {
-            return self.disbelieve(ctx, id, None, failure);
+            return self.disbelieve(core, ctx, id, None, failure);
         }
         let another = parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_some();
         if !takes(round, &id.to_owned(), auth.method)
             || another != (index + 1 < connection.remote.len())
         {
             let (id, method) = (id.to_owned(), auth.method);
-            let blame = self.blame_for_none(Claim { index, id: &id, wanted: None, method });
-            return self.disbelieve(ctx, id.as_id(), Some(blame), Failure::Authentication);
+            let claim = Claim { index, id: &id, wanted: None, method };
+            let blame = core.blame_for_none(std::slice::from_ref(&connection), claim);
+            return self.disbelieve(core, ctx, id.as_id(), Some(blame), Failure::Authentication);
         }
-        match self.judge_responder(ctx, round, id, auth) {
-            Some(Ok((used, evidence))) => self.responder_proven(ctx, used, evidence, payloads),
+        match self.judge(core, ctx, round, id, auth) {
+            Some(Ok((used, evidence))) => {
+                self.responder_proven(core, ctx, used, evidence, payloads)
+            }
             Some(Err(failure)) => {
                 let (id, method) = (id.to_owned(), auth.method);
                 let claim = Claim { index, id: &id, wanted: None, method };
-                let blame = self.core.blame_for_secret(ctx.lookup, &connection, claim);
-                self.disbelieve(ctx, id.as_id(), Some(blame), failure);
+                let blame = core.blame_for_secret(ctx.lookup, &connection, claim);
+                self.disbelieve(core, ctx, id.as_id(), Some(blame), failure)
             }
-            None if !self.core.hold(ctx, opened) => {
-                self.reject_responder(ctx, no_room());
-            }
+            None if !core.hold(ctx, opened) => self.reject(core, ctx, no_room()),
             None => {
+                let asked = Core::peer_credentials(&connection, index, id.to_owned(), payloads);
+                let Some(asked) = asked else {
+                    return self.reject(core, ctx, Failure::Authentication);
+                };
+                let ticket = core.ask(ctx, Question::Judge(asked));
                 let judging = Judging {
                     candidates: VecDeque::new(),
                     decoy: None,
                     without_ppk: false,
                     proven: None,
                 };
-                let asked = Core::peer_credentials(&connection, index, id.to_owned(), payloads);
-                let Some(asked) = asked else {
-                    return self.reject_responder(ctx, Failure::Authentication);
-                };
-                let ticket = self.core.ask(ctx, Question::Judge(asked));
-                if let State::ExpectAuthResponse(waiting) = self.take_state() {
-                    let message = opened.clone();
-                    let asked = AwaitVerdict { ticket, waiting: *waiting, message, judging };
-                    self.state = State::AwaitResponderVerdict(Box::new(asked));
-                }
+                let message = opened.clone();
+                let asked = AwaitVerdict { ticket, waiting: self, message, judging };
+                State::AwaitResponderVerdict(Box::new(asked))
             }
         }
     }
 
     /// Checks a claim that needs no certificate; `None` if it needs one.
-    fn judge_responder(
+    fn judge(
         &mut self,
+        core: &mut Core,
         ctx: &Context<'_>,
         round: &RemoteAuth,
         id: Id<'_>,
         auth: &Auth<'_>,
     ) -> Option<Result<(UsedAuth, PeerAuthenticated), Failure>> {
-        let prf = self.core.channel.session.prf;
+        let prf = core.channel.session.prf;
         let key = match &round.auth {
             AuthConfig::Pubkey(_) => return None,
-            AuthConfig::Null => padded(prf, &self.core.channel.session.keys.pr),
+            AuthConfig::Null => padded(prf, &core.channel.session.keys.pr),
             // `eap.rs` decides about it.
             AuthConfig::Eap => return Some(Err(Failure::Authentication)),
             AuthConfig::Psk => {
-                let State::ExpectAuthResponse(waiting) = &self.state else { return None };
-                let local = waiting.rounds.local.last().map(|used| &used.id);
-                let local = local.unwrap_or(&waiting.local_id);
+                let local = self.rounds.local.last().map(|used| &used.id);
+                let local = local.unwrap_or(&self.local_id);
                 match peer_psk(ctx.lookup, local, &id.to_owned()) {
                     Some(psk) => psk.padded(prf),
                     None => return Some(Err(Failure::Authentication)),
                 }
             }
         };
-        let verdict = self.with_twins(ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
+        let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);
+        let verdict = self.with_twins(core, ctx, id, verify);
         let proven = |evidence| (used(id.to_owned(), auth.method), evidence);
         Some(verdict.map(proven).map_err(|AuthFailure| Failure::Authentication))
-    }
-
-    pub(super) fn on_responder_verdict(&mut self, ctx: &mut Context<'_>, answer: Answer) {
-        let State::AwaitResponderVerdict(asked) = &mut self.state else { return };
-        let index = asked.waiting.rounds.proven();
-        let known = asked.judging.proven.take();
-        let message = asked.message.clone();
-        let payloads = decode_inner_payloads(message.first, &message.octets).unwrap_or_default();
-        let parsed = Payloads(&payloads);
-        let connection = Arc::clone(&self.core.connection);
-        let round = connection.remote.get(index).map(|round| &round.auth);
-        let (Ok((id, auth)), Some(AuthConfig::Pubkey(pubkey))) = (claim(&parsed), round) else {
-            return self.reject_responder(ctx, Failure::Authentication);
-        };
-        let key = match answer {
-            Answer::Key(key) => key,
-            Answer::Untrusted(kind, why) => {
-                return self.disbelieve(ctx, id, None, Failure::Untrusted(kind, why));
-            }
-            Answer::Failed(why) => {
-                let failure = Failure::Untrusted(Distrust::Other, why);
-                return self.disbelieve(ctx, id, None, failure);
-            }
-            Answer::Signed(_)
-            | Answer::Exchanged(_)
-            | Answer::Leased(..)
-            | Answer::Eap(_)
-            | Answer::Ends { .. } => {
-                return self.reject_responder(ctx, Failure::Authentication);
-            }
-        };
-        if let Some((known, used, evidence)) = known {
-            if key.revocation_pending || key.spki != known.spki {
-                let why = "revocation is not settled".to_owned();
-                let failure = Failure::Untrusted(Distrust::RevocationUnknown, why);
-                return self.disbelieve(ctx, id, None, failure);
-            }
-            return self.responder_proven(ctx, used, evidence, &payloads);
-        }
-        let (config, crypto) = (ctx.config, ctx.crypto);
-        let data = (auth.method, auth.data);
-        let verdict = self.with_twins(ctx, id, |octets| {
-            signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)
-        });
-        let Ok((evidence, scheme)) = verdict else {
-            let blame = Blame::of(Some(&connection), "the signature does not verify");
-            return self.disbelieve(ctx, id, Some(blame), Failure::Authentication);
-        };
-        let used = signed_by(id.to_owned(), auth.method, scheme, &key);
-        if !key.revocation_pending {
-            return self.responder_proven(ctx, used, evidence, &payloads);
-        }
-        let asked = Core::peer_credentials(&connection, index, id.to_owned(), &payloads);
-        let Some(asked) = asked else {
-            return self.reject_responder(ctx, Failure::Authentication);
-        };
-        let ticket = self.core.ask(ctx, Question::Revocation(asked));
-        if let State::AwaitResponderVerdict(asked) = &mut self.state {
-            asked.ticket = ticket;
-            asked.judging.proven = Some((key, used, evidence));
-        }
     }
 
     /// Verifies with each IKE_SA_INIT response that makes the keys of this SA.
     pub(crate) fn with_twins<T>(
         &mut self,
+        core: &mut Core,
         ctx: &Context<'_>,
         id: Id<'_>,
         verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
     ) -> Result<T, AuthFailure> {
         loop {
-            let transcript = self.state.transcript().ok_or(AuthFailure)?;
-            match verify(&self.core.peer_octets(transcript, id)) {
+            match verify(&core.peer_octets(&self.transcript, id)) {
                 Ok(proof) => return Ok(proof),
-                Err(AuthFailure) if self.take_twin(ctx) => {}
+                Err(AuthFailure) if self.take_twin(core, ctx) => {}
                 Err(AuthFailure) => return Err(AuthFailure),
             }
         }
     }
 
     /// Replaces the IKE_SA_INIT response in use by another one with the same keys. False if there is none left.
-    fn take_twin(&mut self, ctx: &Context<'_>) -> bool {
-        let Some(waiting) = self.state.unproven() else { return false };
-        let mut twins = std::mem::take(&mut self.core.twins).into_vec();
+    fn take_twin(&mut self, core: &mut Core, ctx: &Context<'_>) -> bool {
+        let mut twins = std::mem::take(&mut core.twins).into_vec();
         let Some(Twin { response, extensions, nat }) = twins.pop() else { return false };
-        self.core.twins = twins.into();
-        waiting.transcript.response = response;
-        self.core.extensions = extensions;
-        self.core.channel.nat = nat;
-        self.core.channel.path =
-            floated(self.core.channel.path, nat, self.core.connection.mobike, ctx.config.natt_port);
+        core.twins = twins.into();
+        self.transcript.response = response;
+        core.extensions = extensions;
+        core.channel.nat = nat;
+        core.channel.path =
+            floated(core.channel.path, nat, core.connection.mobike, ctx.config.natt_port);
         true
     }
 
     /// Handles that the peer is authenticated in one more round.
     pub(super) fn responder_proven(
-        &mut self,
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         used: UsedAuth,
         evidence: PeerAuthenticated,
         payloads: &[Payload<'_>],
-    ) {
-        self.core.twins = Box::default();
-        self.core.genuine = true;
-        let mut waiting = match self.take_state() {
-            State::ExpectAuthResponse(waiting) => waiting,
-            State::AwaitResponderVerdict(asked) => Box::new(asked.waiting),
-            _ => return,
-        };
-        waiting.rounds.prove(used, evidence);
-        self.state = State::ExpectAuthResponse(waiting);
-        self.auth_round_done(ctx, payloads);
+    ) -> State {
+        core.twins = Box::default();
+        core.genuine = true;
+        self.rounds.prove(used, evidence);
+        self.round_done(core, ctx, payloads)
     }
 
     /// Handles a genuine response: begins the next round, or ends IKE_AUTH.
-    pub(crate) fn auth_round_done(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
-        if let Some(kind) = Payloads(payloads).fatal_in_auth() {
-            return self.close(ctx, Failure::Peer(kind));
+    pub(crate) fn round_done(
+        mut self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) -> State {
+        let parsed = Payloads(payloads);
+        if let Some(kind) = parsed.fatal_in_auth() {
+            return self.end(core, Failure::Peer(kind));
         }
-        if let Some(kind) = Payloads(payloads).unrecognized_error() {
+        if let Some(kind) = parsed.unrecognized_error() {
             // The peer is authenticated, and its IKE SA may be up: the SA is deleted. Only the three errors above
             // end it without a Delete (RFC 7296 §2.21.2).
             let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
-            self.core.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
-            return self.close(ctx, Failure::Peer(kind));
+            core.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
+            return self.end(core, Failure::Peer(kind));
         }
-        if self.is_redirected_early(ctx, payloads) {
-            return;
+        if self.is_redirected_early(core, ctx, payloads) {
+            return State::ExpectAuthResponse(self);
         }
-        let State::ExpectAuthResponse(waiting) = &self.state else { return };
-        if waiting.is_in_eap() {
-            return self.responder_begins_eap(ctx, payloads);
+        if let Some(eap) = self.eap.take() {
+            return self.responder_begins_eap(core, ctx, eap, payloads);
         }
-        if !waiting.rounds.are_complete(&self.core.connection) {
-            return self.next_auth_request(ctx);
-        }
-        let State::ExpectAuthResponse(waiting) = self.take_state() else { return };
-        let ExpectAuthResponse { transcript, child, queue, rounds, vips, told, .. } = *waiting;
-        let Some(authenticated) = rounds.finish(&self.core.connection) else { return };
-        let Some((established, core)) = self.establish(ctx, authenticated, queue) else { return };
-        core.read_mobike(&Payloads(payloads), told);
-        if let Some(to) = core.redirect_in(ctx, &Payloads(payloads)) {
-            return established.leave_for(core, ctx, to, child);
+        let Some(authenticated) = self.rounds.finish(&core.connection) else {
+            return self.next_auth_request(core, ctx);
+        };
+        let Self { transcript, child, queue, vips, told, .. } = *self;
+        let mut established = core.establish(ctx, authenticated, queue);
+        core.read_mobike(&parsed, told);
+        if let Some(to) = core.redirect_in(ctx, &parsed) {
+            established.leave_for(core, ctx, to, child);
+            return State::Established(established);
         }
         core.take_token(payloads);
         established.take_configuration(core, ctx, &vips, payloads);
-        established.take_auth_lifetime(core, ctx.now.mono, &Payloads(payloads));
-        established.take_ticket(core, ctx, &Payloads(payloads), true);
+        established.take_auth_lifetime(core, ctx.now.mono, &parsed);
+        established.take_ticket(core, ctx, &parsed, true);
         ctx.effects.push_back(Effect::Established { ike: core.id, initial_contact: false });
         if let Some(offer) = child {
-            established.finish_offer(
-                core,
-                ctx,
-                offer,
-                payloads,
-                (&transcript.ni, &transcript.nr),
-                (&[], None),
-            );
+            let nonces = (&*transcript.ni, &*transcript.nr);
+            established.finish_offer(core, ctx, offer, payloads, nonces, (&[], None));
         }
         established.on_network_meanwhile(core, ctx);
+        State::Established(established)
     }
 
-    /// As [`reject_responder`](Self::reject_responder), with a report to the log. Without a `blame` the failure
-    /// has the reason.
+    // ---- ends ----
+
+    /// As [`reject`](Self::reject), with a report to the log. Without a `blame` the failure has the reason.
     pub(super) fn disbelieve(
-        &mut self,
+        self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         id: Id<'_>,
         blame: Option<Blame>,
         failure: Failure,
-    ) {
+    ) -> State {
         let blame = blame.unwrap_or_else(|| match &failure {
             Failure::Untrusted(kind, why) => {
-                Blame::of(Some(&self.core.connection), why).distrusting(*kind)
+                Blame::of(Some(&core.connection), why).distrusting(*kind)
             }
-            other => Blame::of(Some(&self.core.connection), other),
+            other => Blame::of(Some(&core.connection), other),
         });
-        let local = local_id(&self.core.connection, &self.core);
-        self.core.blame(ctx, (Some(id.to_owned()), Some(local)), blame);
-        self.reject_responder(ctx, failure);
+        let local = local_id(&core.connection, core);
+        core.blame(ctx, (Some(id.to_owned()), Some(local)), blame);
+        self.reject(core, ctx, failure)
     }
 
-    pub(crate) fn reject_responder(&mut self, ctx: &mut Context<'_>, failure: Failure) {
-        if matches!(failure, Failure::Peer(_)) {
-            return self.close(ctx, failure);
+    /// Ends the SA because the responder is not believed, and tells the responder, unless it refused by itself.
+    pub(crate) fn reject(
+        self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        failure: Failure,
+    ) -> State {
+        if !matches!(failure, Failure::Peer(_)) {
+            core.report_error(ctx, &Refusal::new(NotifyType::AUTHENTICATION_FAILED));
         }
-        let refusal = Refusal::new(NotifyType::AUTHENTICATION_FAILED);
-        self.reject_response(ctx, &refusal, failure);
+        self.end(core, failure)
     }
 
-    pub(crate) fn take_state(&mut self) -> State {
-        std::mem::replace(&mut self.state, closed_placeholder())
+    /// Ends the SA without a message to the peer.
+    pub(crate) fn end(self: Box<Self>, core: &mut Core, failure: Failure) -> State {
+        core.end(failure);
+        State::ExpectAuthResponse(self)
+    }
+}
+
+impl AwaitSignature<ExpectAuthResponse> {
+    pub(super) fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> State {
+        let Self { waiting, round, .. } = self;
+        match round.finish(answer, &waiting.announced, core.connection.send_cert) {
+            Ok(own) => waiting.send_auth_request(core, ctx, Some(own)),
+            Err(failure) => waiting.end(core, failure),
+        }
+    }
+}
+
+impl AwaitVerdict<ExpectAuthResponse> {
+    pub(super) fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> State {
+        let Self { mut waiting, message, mut judging, .. } = self;
+        let index = waiting.rounds.proven();
+        let payloads = match decode_inner_payloads(message.first, &message.octets) {
+            Ok(payloads) => payloads,
+            // It was decoded once already.
+            Err(error) => return waiting.reject(core, ctx, Refusal::from(error).into()),
+        };
+        let parsed = Payloads(&payloads);
+        let connection = Arc::clone(&core.connection);
+        let round = connection.remote.get(index).map(|round| &round.auth);
+        let (Ok((id, auth)), Some(AuthConfig::Pubkey(pubkey))) = (claim(&parsed), round) else {
+            return waiting.reject(core, ctx, Failure::Authentication);
+        };
+        let key = match answer {
+            Answer::Key(key) => key,
+            Answer::Untrusted(kind, why) => {
+                return waiting.disbelieve(core, ctx, id, None, Failure::Untrusted(kind, why));
+            }
+            Answer::Failed(why) => {
+                let failure = Failure::Untrusted(Distrust::Other, why);
+                return waiting.disbelieve(core, ctx, id, None, failure);
+            }
+            Answer::Signed(_)
+            | Answer::Exchanged(_)
+            | Answer::Leased(..)
+            | Answer::Eap(_)
+            | Answer::Ends { .. } => {
+                return waiting.reject(core, ctx, Failure::Authentication);
+            }
+        };
+        if let Some((known, used, evidence)) = judging.proven.take() {
+            if key.revocation_pending || key.spki != known.spki {
+                let why = "revocation is not settled".to_owned();
+                let failure = Failure::Untrusted(Distrust::RevocationUnknown, why);
+                return waiting.disbelieve(core, ctx, id, None, failure);
+            }
+            return waiting.responder_proven(core, ctx, used, evidence, &payloads);
+        }
+        let (config, crypto) = (ctx.config, ctx.crypto);
+        let data = (auth.method, auth.data);
+        let verdict = waiting.with_twins(core, ctx, id, |octets| {
+            signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)
+        });
+        let Ok((evidence, scheme)) = verdict else {
+            let blame = Blame::of(Some(&connection), "the signature does not verify");
+            return waiting.disbelieve(core, ctx, id, Some(blame), Failure::Authentication);
+        };
+        let used = signed_by(id.to_owned(), auth.method, scheme, &key);
+        if !key.revocation_pending {
+            return waiting.responder_proven(core, ctx, used, evidence, &payloads);
+        }
+        let asked = Core::peer_credentials(&connection, index, id.to_owned(), &payloads);
+        let Some(asked) = asked else {
+            return waiting.reject(core, ctx, Failure::Authentication);
+        };
+        drop(payloads);
+        let ticket = core.ask(ctx, Question::Revocation(asked));
+        judging.proven = Some((key, used, evidence));
+        State::AwaitResponderVerdict(Box::new(Self { ticket, waiting, message, judging }))
     }
 }
 

@@ -28,10 +28,10 @@ use super::resume::fits::{self, Used};
 use super::sa_init::without_cookie;
 use crate::child::processing::Asker;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, Unique};
-use crate::event::{Event, Failure, Path};
+use crate::event::{Event, Path};
+use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{Established, IkePhase, InitTranscript, State, Task};
-use crate::ike_sa::{Core, IkeSa};
+use crate::ike_sa::state::{Established, IkePhase, InitTranscript, Task};
 use crate::keys::signed_octets::{AuthFailure, SignedOctets};
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, IdType};
@@ -40,45 +40,23 @@ pub(crate) use psk::peer_psk;
 use rounds::Authenticated;
 pub(crate) use signature::is_signature;
 
-impl IkeSa {
-    /// The same for the IKE SA that waits for IKE_AUTH.
-    pub(crate) fn verify_waiting<T>(
-        &mut self,
-        id: Id<'_>,
-        verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
-    ) -> Result<T, AuthFailure> {
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return Err(AuthFailure) };
-        let mut transcript = std::mem::take(&mut waiting.transcript);
-        let verdict = self.core.verify_initiator(&mut transcript, id, verify);
-        if let State::ExpectAuthRequest(waiting) = &mut self.state {
-            waiting.transcript = transcript;
-        }
-        verdict
-    }
-
-    /// Establishes the SA: both ends are authenticated. `None` if a round is missing.
+impl Core {
+    /// Makes the established state: both ends are authenticated.
     fn establish(
         &mut self,
         ctx: &mut Context<'_>,
         mut authenticated: Authenticated,
         queue: VecDeque<Task>,
-    ) -> Option<(&mut Established, &mut Core)> {
-        if self.core.connection.session_resumption && !self.core.extensions.client {
-            let ppk = self.core.ppk.used();
+    ) -> Box<Established> {
+        if self.connection.session_resumption && !self.extensions.client {
+            let ppk = self.ppk.used();
             let Authenticated { local, remote, .. } = &authenticated;
             let used = Used { local, remote, ppk };
-            authenticated.secrets = fits::print(ctx, self.core.channel.session.prf, used);
+            authenticated.secrets = fits::print(ctx, self.channel.session.prf, used);
         }
-        let (local, remote) = (authenticated.local.first()?, authenticated.remote.first()?);
-        //= https://www.rfc-editor.org/rfc/rfc7619#section-2.2
-        //# The content of the Identification
-        //# payload MUST NOT be used for any trust and policy checking in
-        //# IKE_AUTH exchange when NULL authentication is employed
-        let remote_id =
-            if remote.method == AuthMethod::NULL { null_id() } else { remote.id.clone() };
-        let established = Established {
-            local_id: local.id.clone(),
-            remote_id,
+        let mut established = Box::new(Established {
+            local_id: Authenticated::id(&authenticated.local, false),
+            remote_id: Authenticated::id(&authenticated.remote, true),
             authenticated: Arc::new(authenticated),
             since: ctx.now.mono,
             children: Vec::new(),
@@ -96,29 +74,23 @@ impl IkeSa {
             renewing: false,
             put_off: None,
             forgotten: 0,
-            follows_auth: None,
-        };
-        self.core.set_authenticated(ctx, established.owner_id());
-        self.state = State::Established(Box::new(established));
-        let (established, core) = self.established_mut()?;
-        let asker = match core.initiator {
-            true => core.asker(None),
+            follows_auth: self.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1)),
+        });
+        self.set_authenticated(ctx, established.owner_id());
+        let asker = match self.initiator {
+            true => self.asker(None),
             false => Asker::Peer,
         };
-        core.channel.session.wipe_all_but_d();
-        core.if_ids = ctx.if_ids(&core.connection, asker);
-        established.follows_auth =
-            core.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1));
-        core.let_go(ctx);
-        core.arm_lifetimes(ctx);
-        established.keep_reauth_time(core);
-        ctx.event(Event::IkeUp(core.id));
-        core.audit_ppk(ctx);
-        Some((established, core))
+        self.channel.session.wipe_all_but_d();
+        self.if_ids = ctx.if_ids(&self.connection, asker);
+        self.let_go(ctx);
+        self.arm_lifetimes(ctx);
+        established.keep_reauth_time(self);
+        ctx.event(Event::IkeUp(self.id));
+        self.audit_ppk(ctx);
+        established
     }
-}
 
-impl Core {
     /// The octets that this end's AUTH payload covers.
     fn own_octets(&self, transcript: &InitTranscript, id: &IdData) -> SignedOctets {
         self.octets(transcript, self.initiator, id.as_id())
@@ -230,9 +202,4 @@ pub(crate) fn signs(connection: &ConnectionConfig) -> bool {
 /// True if INITIAL_CONTACT is to be sent by `connection`.
 pub(crate) fn sends_initial_contact(connection: &ConnectionConfig) -> bool {
     connection.unique != Unique::Never
-}
-
-/// A placeholder while a state is taken apart. It is never visible from outside.
-fn closed_placeholder() -> State {
-    State::Closed(Failure::NotFound)
 }

@@ -58,20 +58,17 @@ pub(super) enum OwnTurn {
     Sign(SigningRound, SignRequest),
 }
 
-impl IkeSa {
+impl Core {
     /// The identity that the peer claims, or is to have.
-    fn peer_name(&self) -> String {
-        let claimed = match &self.state {
-            State::ExpectAuthRequest(waiting) => waiting.rounds.remote_id(),
-            _ => None,
-        };
-        match (claimed, self.core.connection.remote_id()) {
+    fn peer_name(&self, claimed: Option<&IdData>) -> String {
+        match (claimed, self.connection.remote_id()) {
             (Some(id), _) | (None, IdMatch::Exact(id)) => id.to_string(),
             (None, _) => "any peer".to_owned(),
         }
     }
 
-    /// Makes this end's AUTH of `round`, or says what must be signed for it. NO_PPK_AUTH covers `unmixed`.
+    /// Makes this end's AUTH of `round`, or says what must be signed for it. NO_PPK_AUTH covers `unmixed`. `claimed`
+    /// is the identity that the peer has claimed already.
     pub(super) fn own_turn(
         &self,
         round: &LocalAuth,
@@ -79,8 +76,9 @@ impl IkeSa {
         psk: Option<Arc<Psk>>,
         announced: &Announcements,
         (covered, unmixed): (Covered, Option<Covered>),
+        claimed: Option<&IdData>,
     ) -> Result<OwnTurn, Failure> {
-        let prf = self.core.channel.session.prf;
+        let prf = self.channel.session.prf;
         let mac = |method, key: &dyn Fn(&Covered) -> Secret| {
             let data = auth_by(prf, &key(&covered), &covered.octets);
             let no_ppk = unmixed.as_ref();
@@ -91,7 +89,7 @@ impl IkeSa {
         match &round.auth {
             AuthConfig::Psk => {
                 let psk = psk.ok_or_else(|| {
-                    let peer = self.peer_name();
+                    let peer = self.peer_name(claimed);
                     Failure::Config(format!("no pre-shared key for {id} and {peer}"))
                 })?;
                 Ok(mac(AuthMethod::PSK, &|_| psk.padded(prf)))
@@ -117,7 +115,7 @@ impl IkeSa {
                     count: octets.len(),
                 };
                 let request = SignRequest {
-                    connection: self.core.connection.name.clone(),
+                    connection: self.connection.name.clone(),
                     round: round.name.clone(),
                     id,
                     requests: announced.requests.clone(),
@@ -129,7 +127,9 @@ impl IkeSa {
             }
         }
     }
+}
 
+impl IkeSa {
     /// Handles the answer to the open question.
     pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
         if self.core.awaits_exchange(ticket) {
@@ -141,15 +141,30 @@ impl IkeSa {
         if self.core.initiator {
             self.core.channel.timers.clear(TimerKey::Ike(Timer::HalfOpen));
         }
-        match &self.state {
-            State::AwaitRequestSignature(_) => self.on_request_signed(ctx, answer),
-            State::AwaitResponseSignature(_) => self.on_response_signed(ctx, answer),
-            State::AwaitResponderVerdict(_) => self.on_responder_verdict(ctx, answer),
-            State::AwaitInitiatorVerdict(_) => self.on_initiator_verdict(ctx, answer),
-            State::AwaitLease(_) => self.on_leased(ctx, answer),
-            State::AwaitAuthenticatorPacket(_) => self.on_authenticator_packet(ctx, answer),
-            State::AwaitPeerPacket(_) => self.on_peer_packet(ctx, answer),
-            _ => {}
+        self.change(|state, core| state.on_answer(core, ctx, answer));
+    }
+}
+
+impl State {
+    /// Handles the answer to the open question, which [`ticket`](Self::ticket) names.
+    fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> Self {
+        match self {
+            Self::AwaitRequestSignature(asked) => asked.on_answer(core, ctx, answer),
+            Self::AwaitResponseSignature(asked) => asked.on_answer(core, ctx, answer),
+            Self::AwaitResponderVerdict(asked) => asked.on_answer(core, ctx, answer),
+            Self::AwaitInitiatorVerdict(asked) => asked.on_answer(core, ctx, answer),
+            Self::AwaitLease(asked) => asked.on_answer(core, ctx, answer),
+            Self::AwaitAuthenticatorPacket(asked) => asked.on_answer(core, ctx, answer),
+            Self::AwaitPeerPacket(asked) => asked.on_answer(core, ctx, answer),
+            asked_nothing @ (Self::ExpectIntermediateRequest(_)
+            | Self::ExpectIntermediateResponse(_)
+            | Self::ExpectAuthRequest(_)
+            | Self::ExpectAuthResponse(_)
+            | Self::Established(_)
+            | Self::Closed(_)) => {
+                debug_assert!(false, "an answer, and no question was open");
+                asked_nothing
+            }
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{
     AwaitSignature, AwaitVerdict, Established, ExpectAuthRequest, InitTranscript, Reply, State,
 };
-use crate::ike_sa::{Core, IkeSa, notify};
+use crate::ike_sa::{Core, notify};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{PeerAuthenticated, padded, verify_by};
 use crate::question::{Answer, PeerKey, Question};
@@ -135,59 +135,61 @@ impl Established {
     }
 }
 
-impl IkeSa {
+impl ExpectAuthRequest {
     // ---- the peer ----
 
     /// Judges the request. Only an authenticated peer changes anything beyond this SA.
-    pub(crate) fn on_auth_request(
-        &mut self,
+    pub(crate) fn on_request(
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
-    ) {
-        if self.on_eap_auth_request(ctx, payloads)
-            || self.on_resumed_auth_request(ctx, payloads, opened)
-        {
-            return;
+    ) -> State {
+        if let Some(eap) = self.eap.take() {
+            return self.on_eap_request(core, ctx, eap, payloads);
         }
-        let State::ExpectAuthRequest(waiting) = &self.state else { return };
+        if let Some(ticket) = self.resume.take() {
+            return self.on_resumed_request(core, ctx, &ticket, payloads, opened);
+        }
         let parsed = Payloads(payloads);
-        let proven = waiting.rounds.proven();
-        if proven > 0 && proven >= self.core.connection.remote.len() {
+        let proven = self.rounds.proven();
+        if proven > 0 && proven >= core.connection.remote.len() {
             // The peer has completed its rounds. Now it is this end's turn (RFC 4739 §2.5).
             return match (parsed.id_i(), parsed.auth()) {
-                (Ok(None), Ok(None)) => self.next_auth_response(ctx),
-                _ => self.core.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into()),
+                (Ok(None), Ok(None)) => self.next_auth_response(core, ctx),
+                _ => self.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into()),
             };
         }
-        match self.plan(ctx.config, ctx.lookup, &parsed) {
-            Err(Unbelieved::Malformed(refusal)) => self.core.refuse(ctx, refusal),
-            Err(Unbelieved::Peer(blame)) => self.core.refuse_peer(ctx, ids(&parsed), blame),
-            Ok(Plan::Proven(connection, used, evidence)) => {
-                self.initiator_proven(ctx, &connection, (used, evidence), payloads, opened);
+        match self.plan(core, ctx.config, ctx.lookup, &parsed) {
+            Err(Unbelieved::Malformed(refusal)) => self.refuse(core, ctx, refusal),
+            Err(Unbelieved::Peer(blame)) => {
+                core.refuse_peer(ctx, ids(&parsed), blame);
+                State::ExpectAuthRequest(self)
             }
-            Ok(Plan::Eap(candidates)) => self.begin_eap(ctx, candidates, payloads, opened),
-            Ok(Plan::Judge(_)) if !self.core.hold(ctx, opened) => {
+            Ok(Plan::Proven(connection, used, evidence)) => {
+                self.initiator_proven(core, ctx, &connection, (used, evidence), payloads, opened)
+            }
+            Ok(Plan::Eap(candidates)) => self.begin_eap(core, ctx, candidates, payloads, opened),
+            Ok(Plan::Judge(_)) if !core.hold(ctx, opened) => {
                 // A request that could not be examined gets no verdict.
-                self.close(ctx, no_room());
+                core.end(no_room());
+                State::ExpectAuthRequest(self)
             }
             Ok(Plan::Judge(judging)) => {
-                let State::ExpectAuthRequest(waiting) = self.take_state() else { return };
-                self.judge_initiator(ctx, *waiting, opened.clone(), judging);
+                self.ask_for_key(core, ctx, opened.clone(), judging, payloads)
             }
         }
     }
 
     fn plan(
         &mut self,
+        core: &mut Core,
         config: &EndpointConfig,
         lookup: &Lookup,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Plan, Unbelieved> {
-        let State::ExpectAuthRequest(waiting) = &self.state else {
-            return Err(Refusal::new(NotifyType::INVALID_SYNTAX).into());
-        };
-        let index = waiting.rounds.proven();
+        let index = self.rounds.proven();
         let id_i = *required(payloads.id_i()?)?;
         let id_r = payloads.id_r()?;
         let auth = payloads.auth()?;
@@ -197,7 +199,7 @@ impl IkeSa {
         if auth.is_some() && method == NO_AUTH {
             return Err(Refusal::new(NotifyType::INVALID_SYNTAX).into());
         }
-        let mut candidates: Vec<_> = waiting
+        let mut candidates: Vec<_> = self
             .connections
             .iter()
             .filter(|connection| {
@@ -208,8 +210,8 @@ impl IkeSa {
             })
             .filter(|connection| {
                 index > 0
-                    || id_r.is_none_or(|wanted| answers_to(connection, &self.core, wanted))
-                        && self.core.still_fits(connection)
+                    || id_r.is_none_or(|wanted| answers_to(connection, core, wanted))
+                        && core.still_fits(connection)
             })
             .collect();
         //= https://www.rfc-editor.org/rfc/rfc4945#section-3.1.10
@@ -227,23 +229,21 @@ impl IkeSa {
             return Ok(Plan::Eap(candidates));
         }
         let first = match index {
-            0 => self.core.first_by_ppk(config, &mut candidates, payloads).or(first),
+            0 => core.first_by_ppk(config, &mut candidates, payloads).or(first),
             _ => first,
         };
         let taken = match &first {
-            Some(connection) if index == 0 => {
-                self.core.take_ppk_in_auth(config, connection, payloads)
-            }
+            Some(connection) if index == 0 => core.take_ppk_in_auth(config, connection, payloads),
             _ => Ok(AuthData::Payload),
         };
         let claim = Claim { index, id: &remote_id, wanted: id_r, method };
         let blame = match (&first, &taken) {
             (Some(first), Err(why)) => Some(Blame::of(Some(first), why)),
             (Some(_), Ok(_)) => None,
-            (None, _) => Some(self.blame_for_none(claim)),
+            (None, _) => Some(core.blame_for_none(&self.connections, claim)),
         };
         // If no connection accepts signatures, a signature fails as a wrong secret does.
-        if signature::is_signature(method) && takes_keys(&self.state, index) {
+        if signature::is_signature(method) && self.takes_keys(index) {
             let without_ppk = matches!(taken, Ok(AuthData::NoPpkAuth(_)));
             return Ok(Plan::Judge(Judging {
                 candidates,
@@ -256,14 +256,14 @@ impl IkeSa {
             Ok(AuthData::NoPpkAuth(data)) => data,
             _ => auth.map_or(&[][..], |auth| auth.data),
         };
-        let verdict = self.check_secret(lookup, first.as_deref(), (id_i, id_r), data);
+        let verdict = self.check_secret(core, lookup, first.as_deref(), (id_i, id_r), data);
         match (blame, first, verdict) {
             (Some(blame), _, _) => Err(Unbelieved::Peer(blame)),
             (None, Some(connection), Some(evidence)) => {
                 Ok(Plan::Proven(connection, used(remote_id, method), evidence))
             }
             (None, Some(connection), None) => {
-                Err(Unbelieved::Peer(self.core.blame_for_secret(lookup, &connection, claim)))
+                Err(Unbelieved::Peer(core.blame_for_secret(lookup, &connection, claim)))
             }
             (None, None, _) => Err(Refusal::new(NotifyType::AUTHENTICATION_FAILED).into()),
         }
@@ -272,256 +272,204 @@ impl IkeSa {
     /// Checks an AUTH without a signature. `connection` accepts its method.
     fn check_secret(
         &mut self,
+        core: &Core,
         lookup: &Lookup,
         connection: Option<&ConnectionConfig>,
         (id_i, id_r): (Id<'_>, Option<&Id<'_>>),
         data: &[u8],
     ) -> Option<PeerAuthenticated> {
-        let State::ExpectAuthRequest(waiting) = &self.state else { return None };
-        let index = waiting.rounds.proven();
+        let index = self.rounds.proven();
         let local_id = match (connection, id_r) {
-            (Some(connection), _) => local_id(connection, &self.core),
+            (Some(connection), _) => local_id(connection, core),
             (None, Some(wanted)) => wanted.to_owned(),
-            (None, None) => local_id(&self.core.connection, &self.core),
+            (None, None) => local_id(&core.connection, core),
         };
         let round = connection.and_then(|connection| connection.remote.get(index));
-        let prf = self.core.channel.session.prf;
+        let prf = core.channel.session.prf;
         let key = match round.map(|round| &round.auth) {
             Some(AuthConfig::Psk) => {
                 let psk = peer_psk(lookup, &local_id, &id_i.to_owned());
                 psk.map(|psk| psk.padded(prf))
             }
-            Some(AuthConfig::Null) => Some(padded(prf, &self.core.channel.session.keys.pi)),
+            Some(AuthConfig::Null) => Some(padded(prf, &core.channel.session.keys.pi)),
             _ => None,
         };
         // Without a connection or a key the same check runs with a random key: an unknown identity and a wrong
         // secret must take the same path (bug class 43).
         let known = key.is_some();
         let key = key.unwrap_or_else(|| lookup.decoy(prf));
-        let verdict = self.verify_waiting(id_i, |octets| verify_by(prf, &key, octets, data));
+        let verdict = core.verify_initiator(&mut self.transcript, id_i, |octets| {
+            verify_by(prf, &key, octets, data)
+        });
         verdict.ok().filter(|_| known)
     }
 
-    /// Asks about the key for the first candidate.
-    fn judge_initiator(
-        &mut self,
+    /// Asks about the key for the first candidate. `payloads` are those of `message`.
+    fn ask_for_key(
+        self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
-        waiting: ExpectAuthRequest,
         message: Opened,
         judging: Judging,
-    ) {
-        let index = waiting.rounds.proven();
-        let payloads = decode_inner_payloads(message.first, &message.octets).unwrap_or_default();
-        let id = Payloads(&payloads).id_i().ok().flatten().map(Id::to_owned);
+        payloads: &[Payload<'_>],
+    ) -> State {
+        let index = self.rounds.proven();
+        let id = Payloads(payloads).id_i().ok().flatten().map(Id::to_owned);
         // Any connection that accepts public keys will do for a decoy.
-        let mut possible = judging.candidates.iter().chain(&*waiting.connections);
+        let mut possible = judging.candidates.iter().chain(&*self.connections);
         let asked = id.and_then(|id| {
             possible.find_map(|connection| {
-                Core::peer_credentials(connection, index, id.clone(), &payloads)
+                Core::peer_credentials(connection, index, id.clone(), payloads)
             })
         });
-        drop(payloads);
         let Some(asked) = asked else {
-            self.state = State::ExpectAuthRequest(Box::new(waiting));
-            return self.core.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
+            return self.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into());
         };
-        let ticket = self.core.ask(ctx, Question::Judge(asked));
-        let asked = AwaitVerdict { ticket, waiting, message, judging };
-        self.state = State::AwaitInitiatorVerdict(Box::new(asked));
-    }
-
-    pub(super) fn on_initiator_verdict(&mut self, ctx: &mut Context<'_>, answer: Answer) {
-        let State::AwaitInitiatorVerdict(asked) = self.take_state() else { return };
-        let AwaitVerdict { mut waiting, message, mut judging, .. } = *asked;
-        let index = waiting.rounds.proven();
-        let octets = message.octets.clone();
-        let payloads = decode_inner_payloads(message.first, &octets).unwrap_or_default();
-        let judged = self.core.check_key(ctx, &mut waiting, &mut judging, &payloads, answer);
-        let connection = judging.candidates.front().cloned();
-        match (judged, connection) {
-            (Ok((key, used, evidence)), Some(connection)) if judging.decoy.is_none() => {
-                if !key.revocation_pending {
-                    self.state = State::ExpectAuthRequest(Box::new(waiting));
-                    let proof = (used, evidence);
-                    return self.initiator_proven(ctx, &connection, proof, &payloads, &message);
-                }
-                let id = used.id.clone();
-                let asked = Core::peer_credentials(&connection, index, id, &payloads);
-                let Some(asked) = asked else {
-                    self.state = State::ExpectAuthRequest(Box::new(waiting));
-                    return self.core.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
-                };
-                let ticket = self.core.ask(ctx, Question::Revocation(asked));
-                judging.proven = Some((key, used, evidence));
-                let asked = AwaitVerdict { ticket, waiting, message, judging };
-                self.state = State::AwaitInitiatorVerdict(Box::new(asked));
-            }
-            (judged, connection) => {
-                judging.candidates.pop_front();
-                if judging.decoy.is_none() && !judging.candidates.is_empty() {
-                    return self.judge_initiator(ctx, waiting, message, judging);
-                }
-                self.state = State::ExpectAuthRequest(Box::new(waiting));
-                let reason = judged.err().unwrap_or(Failure::Authentication);
-                let blame = judging.decoy.unwrap_or_else(|| match &reason {
-                    Failure::Untrusted(kind, why) => {
-                        Blame::of(connection.as_deref(), why).distrusting(*kind)
-                    }
-                    _ => Blame::of(connection.as_deref(), "the signature does not verify"),
-                });
-                self.core.blame(ctx, ids(&Payloads(&payloads)), blame);
-                self.core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), reason);
-            }
-        }
+        let ticket = core.ask(ctx, Question::Judge(asked));
+        let asked = AwaitVerdict { ticket, waiting: self, message, judging };
+        State::AwaitInitiatorVerdict(Box::new(asked))
     }
 
     /// Handles that the peer is authenticated in one more round.
     fn initiator_proven(
-        &mut self,
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         connection: &Arc<ConnectionConfig>,
         (used, evidence): (UsedAuth, PeerAuthenticated),
         payloads: &[Payload<'_>],
         opened: &Opened,
-    ) {
-        self.core.connection = Arc::clone(connection);
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
-        waiting.connections = Arc::from([Arc::clone(connection)]);
-        waiting.rounds.prove(used, evidence);
-        if waiting.first.is_none() {
-            waiting.announced.read(&Payloads(payloads));
-            waiting.first = Some(opened.clone());
+    ) -> State {
+        core.connection = Arc::clone(connection);
+        self.connections = Arc::from([Arc::clone(connection)]);
+        self.rounds.prove(used, evidence);
+        if self.first.is_none() {
+            self.announced.read(&Payloads(payloads));
+            self.first = Some(opened.clone());
         }
-        let silent = !waiting.announced.multiple_auth;
-        if connection.local.len() > 1 && silent {
+        if connection.local.len() > 1 && !self.announced.multiple_auth {
             let why = "the peer does not announce MULTIPLE_AUTH_SUPPORTED".to_owned();
-            let refusal = NotifyType::AUTHENTICATION_FAILED.into();
-            return self.core.refuse_because(ctx, &refusal, Failure::Credentials(why));
+            return self.fail(core, ctx, Failure::Credentials(why));
         }
-        self.next_auth_response(ctx);
+        self.next_auth_response(core, ctx)
     }
 
     /// Handles an INFORMATIONAL between two rounds, in which the initiator reports an error in the last response
     /// (RFC 7296 §2.21.2). No other one is expected.
-    pub(crate) fn on_complaint(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
+    pub(crate) fn on_complaint(
+        self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) -> State {
         match Payloads(payloads).fatal_in_auth() {
             Some(kind) => {
-                self.core.respond(ctx, &[]);
-                self.close(ctx, Failure::Peer(kind));
+                core.respond(ctx, &[]);
+                core.end(Failure::Peer(kind));
             }
-            None => self.core.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+            None => core.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
         }
+        State::ExpectAuthRequest(self)
     }
 
     // ---- this end ----
 
     /// Makes this end's part of the round, and answers.
-    pub(super) fn next_auth_response(&mut self, ctx: &mut Context<'_>) {
-        let State::ExpectAuthRequest(waiting) = &self.state else { return };
-        let connection = Arc::clone(&self.core.connection);
-        let index = waiting.rounds.local.len();
-        let Some(round) = connection.local.get(index) else { return self.answer_auth(ctx, None) };
-        if round.auth == AuthConfig::Eap && waiting.eap.is_none() {
+    pub(super) fn next_auth_response(
+        self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+    ) -> State {
+        let connection = Arc::clone(&core.connection);
+        let index = self.rounds.local.len();
+        let Some(round) = connection.local.get(index) else {
+            return self.answer_round(core, ctx, None);
+        };
+        if round.auth == AuthConfig::Eap && self.eap.is_none() {
             let why = Failure::Config("EAP is for initiators, or for both ends".to_owned());
-            return self.core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), why);
+            return self.fail(core, ctx, why);
         }
         let id = if index == 0 {
-            local_id(&connection, &self.core)
+            local_id(&connection, core)
         } else {
-            round_id(&connection, round, self.core.channel.path)
+            round_id(&connection, round, core.channel.path)
         };
         // A peer that only claims an identity gets no AUTH by a secret, because it could guess the secret from
         // that.
-        let remote = waiting.rounds.remote_id();
+        let remote = self.rounds.remote_id();
         let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
-        let covered = (self.core.own_covered(&waiting.transcript, &id), None);
-        match self.own_turn(round, id, psk, &waiting.announced, covered) {
-            Err(failure) => {
-                self.core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
-            }
-            Ok(OwnTurn::Ready(own)) => self.answer_auth(ctx, Some(own)),
+        let covered = (core.own_covered(&self.transcript, &id), None);
+        match core.own_turn(round, id, psk, &self.announced, covered, remote) {
+            Err(failure) => self.fail(core, ctx, failure),
+            Ok(OwnTurn::Ready(own)) => self.answer_round(core, ctx, Some(own)),
             Ok(OwnTurn::Sign(round, request)) => {
-                let ticket = self.core.ask(ctx, Question::Sign(request));
-                if let State::ExpectAuthRequest(waiting) = self.take_state() {
-                    let asked = AwaitSignature { ticket, waiting: *waiting, round };
-                    self.state = State::AwaitResponseSignature(Box::new(asked));
-                }
-            }
-        }
-    }
-
-    pub(super) fn on_response_signed(&mut self, ctx: &mut Context<'_>, answer: Answer) {
-        let State::AwaitResponseSignature(asked) = self.take_state() else { return };
-        let AwaitSignature { waiting, round, .. } = *asked;
-        let own = round.finish(answer, &waiting.announced, self.core.connection.send_cert);
-        self.state = State::ExpectAuthRequest(Box::new(waiting));
-        match own {
-            Ok(own) => self.answer_auth(ctx, Some(own)),
-            Err(failure) => {
-                self.core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), failure);
+                let ticket = core.ask(ctx, Question::Sign(request));
+                let asked = AwaitSignature { ticket, waiting: self, round };
+                State::AwaitResponseSignature(Box::new(asked))
             }
         }
     }
 
     /// Answers a round. The last round establishes the SA.
-    fn answer_auth(&mut self, ctx: &mut Context<'_>, own: Option<OwnAuth>) {
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
-        let first = waiting.rounds.local.is_empty();
+    fn answer_round(
+        mut self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        own: Option<OwnAuth>,
+    ) -> State {
+        let first = self.rounds.local.is_empty();
         let proves = own.as_ref().filter(|own| own.has_auth());
-        waiting.rounds.local.extend(proves.map(|own| own.used.clone()));
+        self.rounds.local.extend(proves.map(|own| own.used.clone()));
         let proves = proves.is_some();
-        let packet = waiting.take_first_packet();
-        let another = waiting.rounds.local.len() < self.core.connection.local.len();
-        let complete = packet.is_none() && waiting.rounds.are_complete(&self.core.connection);
-        let ppk = (first && self.core.took_ppk_in_auth()).then(Vec::new);
-        if complete {
-            return self.configure_peer(
-                ctx,
-                AuthReply { own, token: None, config: None, notifies: Vec::new() },
-                ppk,
-            );
+        let packet = self.take_first_packet();
+        let another = self.rounds.local.len() < core.connection.local.len();
+        let ppk = (first && core.took_ppk_in_auth()).then(Vec::new);
+        let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
+        if packet.is_none() && self.rounds.are_complete(&core.connection) {
+            return self.configure_peer(core, ctx, reply, ppk);
         }
         let more = (proves && another).then(|| notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
-        let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
         let mut payloads = reply.payloads();
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads.extend(more);
         payloads.extend(packet.iter().map(|packet| Payload::Eap(packet)));
-        self.core.respond(ctx, &payloads);
+        core.respond(ctx, &payloads);
+        State::ExpectAuthRequest(self)
     }
-
-    /// Handles that both ends have completed their rounds: makes the child of the first request, unless the peer's
+    /// Handles that both ends have completed their rounds: makes the child of `request`, the first one, unless the peer's
     /// configuration has failed, and answers when the child is installed.
     pub(crate) fn finish_auth(
-        &mut self,
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
-        auth: AuthReply,
-        ppk: Option<Vec<u8>>,
-        unconfigured: Option<NotifyType>,
-    ) {
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return };
-        let Some(request) = waiting.first.take() else { return };
-        let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
+        request: Opened,
+        (auth, ppk, unconfigured): LastReply,
+    ) -> State {
+        let payloads = match decode_inner_payloads(request.first, &request.octets) {
+            Ok(payloads) => payloads,
+            // It was decoded once already.
+            Err(error) => return self.refuse(core, ctx, error.into()),
+        };
         let parsed = Payloads(&payloads);
-        if self.core.connection.childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
+        if core.connection.childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
             //= https://www.rfc-editor.org/rfc/rfc6023#section-3
             //# It MUST NOT advertise the capability with a
             //# notification, and it SHOULD reply with an INVALID_SYNTAX Notify
             //# payload if the client sends an IKE_AUTH request that is modified as
             //# described in Section 5.
-            return self.core.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
+            return self.refuse(core, ctx, NotifyType::INVALID_SYNTAX.into());
         }
-        if !self.core.read_mobike(&parsed, Vec::new()) {
-            return self.core.refuse(ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
+        if !core.read_mobike(&parsed, Vec::new()) {
+            return self.refuse(core, ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
         }
-        let State::ExpectAuthRequest(waiting) = self.take_state() else { return };
-        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
-        let ExpectAuthRequest { transcript, rounds, .. } = *waiting;
-        let Some(authenticated) = rounds.finish(&self.core.connection) else { return };
-        let lifetime = authenticated.lifetime();
-        let Some((established, core)) = self.establish(ctx, authenticated, VecDeque::new()) else {
-            return;
+        let Some(authenticated) = self.rounds.finish(&core.connection) else {
+            debug_assert!(false, "IKE_AUTH ends before its last round");
+            return self.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into());
         };
+        let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
+        let transcript = self.transcript;
+        let lifetime = authenticated.lifetime();
+        let mut established = core.establish(ctx, authenticated, VecDeque::new());
         if let Some(lifetime) = lifetime {
             core.limit_authentication(ctx.now.mono, lifetime);
         }
@@ -538,15 +486,110 @@ impl IkeSa {
             payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
             core.respond(ctx, &payloads);
             established.let_leave(core, ctx);
-            return;
+            return State::Established(established);
         }
         core.take_token(&payloads);
         let reply = (auth, ppk, unconfigured);
         if established.ends_others(core, ctx, initial_contact) {
             drop(payloads);
-            return core.answer_after_others(ctx, request, transcript, reply);
+            core.answer_after_others(ctx, request, transcript, reply);
+        } else {
+            established.answer_last(core, ctx, &parsed, &transcript, reply);
         }
-        established.answer_last(core, ctx, &parsed, &transcript, reply);
+        State::Established(established)
+    }
+
+    // ---- ends ----
+
+    /// Answers with an error. As the peer is not authenticated, the SA ends.
+    pub(crate) fn refuse(
+        self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        refusal: Refusal,
+    ) -> State {
+        core.refuse(ctx, refusal);
+        State::ExpectAuthRequest(self)
+    }
+
+    /// As [`refuse`](Self::refuse) with AUTHENTICATION_FAILED, for a reason that the peer is not told.
+    pub(crate) fn fail(
+        self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        reason: Failure,
+    ) -> State {
+        core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), reason);
+        State::ExpectAuthRequest(self)
+    }
+
+    /// True if a possible connection of the initiator accepts a public key in this round.
+    fn takes_keys(&self, index: usize) -> bool {
+        let rounds = self.connections.iter().filter_map(|connection| connection.remote.get(index));
+        rounds.into_iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
+    }
+}
+
+impl AwaitVerdict<ExpectAuthRequest> {
+    pub(super) fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> State {
+        let Self { mut waiting, message, mut judging, .. } = self;
+        let index = waiting.rounds.proven();
+        let octets = message.octets.clone();
+        let payloads = match decode_inner_payloads(message.first, &octets) {
+            Ok(payloads) => payloads,
+            // It was decoded once already.
+            Err(error) => return waiting.refuse(core, ctx, error.into()),
+        };
+        let judged = core.check_key(ctx, &mut waiting, &mut judging, &payloads, answer);
+        let connection = judging.candidates.front().cloned();
+        match (judged, connection) {
+            (Ok((key, used, evidence)), Some(connection)) if judging.decoy.is_none() => {
+                if !key.revocation_pending {
+                    let proof = (used, evidence);
+                    return waiting.initiator_proven(
+                        core,
+                        ctx,
+                        &connection,
+                        proof,
+                        &payloads,
+                        &message,
+                    );
+                }
+                let id = used.id.clone();
+                let asked = Core::peer_credentials(&connection, index, id, &payloads);
+                let Some(asked) = asked else {
+                    return waiting.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into());
+                };
+                let ticket = core.ask(ctx, Question::Revocation(asked));
+                judging.proven = Some((key, used, evidence));
+                State::AwaitInitiatorVerdict(Box::new(Self { ticket, waiting, message, judging }))
+            }
+            (judged, connection) => {
+                judging.candidates.pop_front();
+                if judging.decoy.is_none() && !judging.candidates.is_empty() {
+                    return waiting.ask_for_key(core, ctx, message, judging, &payloads);
+                }
+                let reason = judged.err().unwrap_or(Failure::Authentication);
+                let blame = judging.decoy.unwrap_or_else(|| match &reason {
+                    Failure::Untrusted(kind, why) => {
+                        Blame::of(connection.as_deref(), why).distrusting(*kind)
+                    }
+                    _ => Blame::of(connection.as_deref(), "the signature does not verify"),
+                });
+                core.blame(ctx, ids(&Payloads(&payloads)), blame);
+                waiting.fail(core, ctx, reason)
+            }
+        }
+    }
+}
+
+impl AwaitSignature<ExpectAuthRequest> {
+    pub(super) fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> State {
+        let Self { waiting, round, .. } = self;
+        match round.finish(answer, &waiting.announced, core.connection.send_cert) {
+            Ok(own) => waiting.answer_round(core, ctx, Some(own)),
+            Err(failure) => waiting.fail(core, ctx, failure),
+        }
     }
 }
 
@@ -635,13 +678,6 @@ impl Core {
             SelectOptions { intermediate: self.extensions.intermediate, ..Default::default() };
         proposal::select(&connection.proposals, &chosen, options).is_some()
     }
-}
-
-/// True if a possible connection of the initiator accepts a public key in this round.
-fn takes_keys(state: &State, index: usize) -> bool {
-    let connections = state.half_open().map(|waiting| &*waiting.connections);
-    let rounds = connections.unwrap_or_default().iter().filter_map(|c| c.remote.get(index));
-    rounds.into_iter().any(|round| matches!(round.auth, AuthConfig::Pubkey(_)))
 }
 
 /// The identities that a request claims for the peer and requests of this end.

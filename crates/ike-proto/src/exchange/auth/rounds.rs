@@ -44,6 +44,18 @@ pub(crate) struct Authenticated {
 }
 
 impl Authenticated {
+    /// The identity of an end by the first of its rounds, of which there is at least one.
+    //= https://www.rfc-editor.org/rfc/rfc7619#section-2.2
+    //# The content of the Identification
+    //# payload MUST NOT be used for any trust and policy checking in
+    //# IKE_AUTH exchange when NULL authentication is employed
+    pub(super) fn id(rounds: &[UsedAuth], is_peer: bool) -> IdData {
+        match rounds.first() {
+            Some(used) if !(is_peer && used.method == AuthMethod::NULL) => used.id.clone(),
+            _ => super::null_id(),
+        }
+    }
+
     /// How long the authentication is valid, by the peer's account.
     pub(crate) fn lifetime(&self) -> Option<Duration> {
         let granted =
@@ -87,16 +99,17 @@ impl Rounds {
     }
 
     /// The identity to which addresses are leased.
-    pub(crate) fn lease_identity(&self) -> Option<IdData> {
-        let (used, _) = self.remote.first()?;
+    pub(crate) fn lease_identity(&self) -> IdData {
         if let Some(id) =
             self.remote.iter().rev().find_map(|(used, _)| used.eap.as_ref()?.id.clone())
         {
-            return Some(id);
+            return id;
         }
-        // An anonymous peer's name is not proven.
-        let anonymous = used.method == AuthMethod::NULL;
-        Some(if anonymous { super::null_id() } else { used.id.clone() })
+        match self.remote.first() {
+            Some((used, _)) if used.method != AuthMethod::NULL => used.id.clone(),
+            // An anonymous peer's name is not proven.
+            _ => super::null_id(),
+        }
     }
 
     /// What the peer was granted in EAP, in the answering side's format.
@@ -118,13 +131,14 @@ impl Rounds {
             && self.remote.len() == connection.remote.len()
     }
 
-    /// Ends the authentication, if it [`are_complete`](Self::are_complete).
-    pub(crate) fn finish(self, connection: &ConnectionConfig) -> Option<Authenticated> {
-        let complete = self.are_complete(connection);
-        let Self { local, remote, resumed } = self;
-        let remote: Vec<_> = remote.into_iter().map(|(used, _)| used).collect();
-        let (local, remote) = (local.into_boxed_slice(), remote.into_boxed_slice());
-        complete.then_some(Authenticated { local, remote, resumed, secrets: 0 })
+    /// Ends the authentication, if they [`are_complete`](Self::are_complete). Otherwise they stay as they are.
+    pub(crate) fn finish(&mut self, connection: &ConnectionConfig) -> Option<Authenticated> {
+        if !self.are_complete(connection) {
+            return None;
+        }
+        let Self { local, remote, resumed } = std::mem::take(self);
+        let remote = remote.into_iter().map(|(used, _)| used).collect();
+        Some(Authenticated { local: local.into(), remote, resumed, secrets: 0 })
     }
 }
 

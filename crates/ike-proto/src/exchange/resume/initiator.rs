@@ -17,8 +17,8 @@ use crate::exchange::sa_init::{
     Accepted, NO_ESP_IN_TCP, NatHashes, Reading, Request, Unfit, status,
 };
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, State};
-use crate::ike_sa::{IkeSa, notify};
+use crate::ike_sa::state::{ExpectAuthResponse, Extensions, InitTranscript, NatStatus, State};
+use crate::ike_sa::{Core, notify};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{auth_by, verify_by};
 use crate::wire::payload::{Notify, Payload};
@@ -164,60 +164,63 @@ impl Extensions {
     }
 }
 
-impl IkeSa {
+impl ExpectAuthResponse {
     /// Makes the IKE_AUTH request of a resumed SA.
-    pub(crate) fn send_resumed_auth(&mut self, ctx: &mut Context<'_>) {
-        let State::ExpectAuthResponse(waiting) = &self.state else { return };
-        let Some(held) = waiting.resume.clone() else { return };
+    pub(crate) fn send_resumed_auth(
+        self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        held: &Held,
+    ) -> State {
         // SK_d depends on the former PPK. No PPK is mixed in now.
         //= https://www.rfc-editor.org/rfc/rfc8784#section-3
         //# It MUST NOT be used when these
         //# subkeys are calculated as result of IKE SA rekey, resumption, or
         //# other similar operations.
         if let Some(id) = &held.former.ppk {
-            self.core.ppk = PpkStage::Used(id.clone());
+            core.ppk = PpkStage::Used(id.clone());
         }
-        let Some(id) = held.former.local_id().cloned() else { return };
-        let octets = self.core.own_covered(&waiting.transcript, &id).octets;
-        let data =
-            auth_by(self.core.channel.session.prf, &self.core.channel.session.keys.pi, &octets);
+        let Some(id) = held.former.local_id().cloned() else {
+            return self.end(core, Failure::Credentials("the ticket has no identity".to_owned()));
+        };
+        let octets = core.own_covered(&self.transcript, &id).octets;
+        let data = auth_by(core.channel.session.prf, &core.channel.session.keys.pi, &octets);
         let used = used(id, METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
-        self.send_auth_request(ctx, Some(own));
+        self.send_auth_request(core, ctx, Some(own))
     }
 
     /// Judges the response to that request. An error ends this candidate. The attempt starts over without the
     /// ticket.
-    pub(crate) fn on_resumed_auth_response(
-        &mut self,
+    pub(crate) fn on_resumed_response(
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
+        held: &Held,
         payloads: &[Payload<'_>],
-    ) {
-        let State::ExpectAuthResponse(waiting) = &self.state else { return };
-        let Some(held) = waiting.resume.clone() else { return };
+    ) -> State {
         let parsed = Payloads(payloads);
         let (id, auth) = match claim(&parsed) {
             Ok(claim) => claim,
-            Err(failure) => return self.reject_responder(ctx, failure),
+            Err(failure) => return self.reject(core, ctx, failure),
         };
         //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.3
         //# the IDr value
         //# sent (by the gateway, and optionally by the client) in this exchange
         //# MUST also be identical to the value included in the ticket.
         if held.former.remote_id() != Some(&id.to_owned()) {
-            return self.reject_responder(ctx, Failure::Authentication);
+            return self.reject(core, ctx, Failure::Authentication);
         }
-        let (prf, key) =
-            (self.core.channel.session.prf, self.core.channel.session.keys.pr.duplicate());
-        let verdict = self.with_twins(ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
+        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pr.duplicate());
+        let verdict =
+            self.with_twins(core, ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
         let Ok(evidence) = verdict else {
-            return self.reject_responder(ctx, Failure::Authentication);
+            return self.reject(core, ctx, Failure::Authentication);
         };
-        let State::ExpectAuthResponse(waiting) = &mut self.state else { return };
         let Former { local, remote, spis, .. } = &held.former;
         let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by, ends_by: None };
-        waiting.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
-        (self.core.twins, self.core.genuine) = (Box::default(), true);
-        self.auth_round_done(ctx, payloads);
+        self.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
+        (core.twins, core.genuine) = (Box::default(), true);
+        self.round_done(core, ctx, payloads)
     }
 }

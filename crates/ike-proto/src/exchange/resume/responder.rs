@@ -14,12 +14,12 @@ use crate::exchange::auth::rounds::{AuthReply, OwnAuth, used};
 use crate::exchange::ppk::PpkStage;
 use crate::exchange::sa_init::{Answer, NatHashes, status};
 use crate::exchange::{Payloads, Refusal};
-use crate::ike_sa::IkeSa;
+use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, State};
+use crate::ike_sa::state::{ExpectAuthRequest, Extensions, InitTranscript, NatStatus, State};
 use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
-use crate::keys::signed_octets::{auth_by, verify_by};
+use crate::keys::signed_octets::{SignedOctets, auth_by, verify_by};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType, ProtocolId};
 use crate::wire::{Flags, Header, Message, encode_message};
@@ -145,29 +145,38 @@ fn encode_response(
     encode_message(&header, &reply)
 }
 
-impl IkeSa {
-    /// Handles the IKE_AUTH request of an SA that is to be resumed. False if it is not one.
-    pub(crate) fn on_resumed_auth_request(
-        &mut self,
-        ctx: &mut Context<'_>,
-        payloads: &[Payload<'_>],
-        opened: &Opened,
-    ) -> bool {
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return false };
-        let Some(ticket) = waiting.resume.take() else { return false };
-        if let Err(refusal) = self.go_on(ctx, &ticket, payloads, opened) {
-            self.core.refuse_because(ctx, &refusal, Failure::Authentication);
-        }
-        true
-    }
-
-    fn go_on(
-        &mut self,
+impl ExpectAuthRequest {
+    /// Handles the IKE_AUTH request of an SA that is to be resumed by `ticket`.
+    pub(crate) fn on_resumed_request(
+        mut self: Box<Self>,
+        core: &mut Core,
         ctx: &mut Context<'_>,
         ticket: &TicketState,
         payloads: &[Payload<'_>],
         opened: &Opened,
-    ) -> Result<(), Refusal> {
+    ) -> State {
+        match self.go_on(core, ctx, ticket, payloads, opened) {
+            Ok(own) => {
+                let own = Some(own);
+                let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
+                self.configure_peer(core, ctx, reply, None)
+            }
+            Err(refusal) => {
+                core.refuse_because(ctx, &refusal, Failure::Authentication);
+                State::ExpectAuthRequest(self)
+            }
+        }
+    }
+
+    /// Verifies the peer's AUTH, and makes this end's.
+    fn go_on(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        ticket: &TicketState,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) -> Result<OwnAuth, Refusal> {
         let failed = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
         let parsed = Payloads(payloads);
         let (Some(id), Some(auth)) = (parsed.id_i()?, parsed.auth()?) else {
@@ -184,12 +193,13 @@ impl IkeSa {
         {
             return Err(failed());
         }
-        let (prf, key) =
-            (self.core.channel.session.prf, self.core.channel.session.keys.pi.duplicate());
-        let verdict = self.verify_waiting(*id, |octets| verify_by(prf, &key, octets, auth.data));
+        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pi.duplicate());
+        let verdict = {
+            let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);
+            core.verify_initiator(&mut self.transcript, *id, verify)
+        };
         let evidence = verdict.map_err(|_| failed())?;
-        let State::ExpectAuthRequest(waiting) = &self.state else { return Err(failed()) };
-        let keys = &self.core.channel.session.keys;
+        let keys = &core.channel.session.keys;
         // Of two simultaneous uses of one ticket the second arrives here too late. There may be later tickets of
         // that IKE SA.
         let until = UNIX_EPOCH.checked_add(Duration::from_secs(ticket.expires));
@@ -198,8 +208,8 @@ impl IkeSa {
             return Err(failed());
         }
         // There may be tickets of another configuration, which are valid for longer.
-        ctx.effects.push_back(Effect::TicketOver(self.core.id, Some(*spis)));
-        let octets = self.core.own_covered(&waiting.transcript, own_id).octets;
+        ctx.effects.push_back(Effect::TicketOver(core.id, Some(*spis)));
+        let octets = core.own_covered(&self.transcript, own_id).octets;
         let data = auth_by(prf, &keys.pr, &octets);
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
@@ -208,14 +218,11 @@ impl IkeSa {
         let (reauth_by, ends_by) = (ticket.reauth_by.and_then(at), ticket.ends_by.and_then(at));
         let resumed = Resumed { spis: *spis, reauth_by, ends_by };
         if let Some(id) = ppk {
-            self.core.ppk = PpkStage::Used(id.clone());
+            core.ppk = PpkStage::Used(id.clone());
         }
-        let State::ExpectAuthRequest(waiting) = &mut self.state else { return Err(failed()) };
-        waiting.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
-        waiting.first = Some(opened.clone());
-        let reply = AuthReply { own: Some(own), token: None, config: None, notifies: Vec::new() };
-        self.configure_peer(ctx, reply, None);
-        Ok(())
+        self.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
+        self.first = Some(opened.clone());
+        Ok(own)
     }
 }
 

@@ -65,7 +65,9 @@ pub(in crate::exchange::auth) enum EapStage {
 /// An EAP packet is being handled.
 pub(crate) struct AwaitEap<W> {
     pub(crate) ticket: Ticket,
-    pub(crate) waiting: W,
+    pub(crate) waiting: Box<W>,
+    /// The round by EAP.
+    eap: Box<EapRound>,
     /// The packet was EAP-Failure: the other end has given up.
     failure: bool,
 }
@@ -84,6 +86,11 @@ impl EapRound {
             others: Vec::new(),
             chosen: None,
         }
+    }
+
+    /// True if the next response at an initiator is judged by this round. Otherwise it has the responder's AUTH.
+    pub(in crate::exchange::auth) fn judges_response(&self) -> bool {
+        self.alone || !matches!(self.stage, EapStage::Begun(_))
     }
 
     fn id(&self) -> Id<'_> {
