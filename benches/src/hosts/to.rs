@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ike_daemon::config::Ports;
 use ike_daemon::daemon::{Daemon, Parts, open, os_crypto};
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 use ike_tokio::{Listen, Message, Plane};
 use tokio::sync::mpsc;
 
@@ -105,7 +105,7 @@ impl Initiator {
         let daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: Some(tap) }).await;
         let counts = Counts::open(host, args).await?;
         // Host names are resolved in the background at first.
-        daemon.operator().refresh().await?;
+        daemon.operator().refresh().await.map_err(|error| error.to_string())?;
         let usual = match wanted.rules {
             Rules::Ours => "ours-ours",
             Rules::Strongswan => "strongswan-rules-ours",
@@ -137,7 +137,7 @@ impl Initiator {
                     if begin.elapsed() < Duration::from_millis(100) {
                         return Err(format!("{}: {error}", self.suite.name));
                     }
-                    why = error;
+                    why = error.to_string();
                 }
                 Err(_) => break None,
             }

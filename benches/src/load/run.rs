@@ -7,7 +7,6 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use ike_daemon::config::Ports;
-use ike_daemon::operator::endpoint_config;
 use ike_proto::config::{ConnectionConfig, EndpointConfig};
 use nix::time::{ClockId, clock_gettime};
 
@@ -275,12 +274,11 @@ fn templates(
         charon: plan.charon.clone(),
     };
     let config = bundle.config(&[suite], &settings)?;
-    let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), hosts.known())).collect();
     let answerer = Arc::new(config.answerer.clone());
     let crypto = Arc::new(pq_kem::provider());
     let templates = |local: SocketAddr| {
         let ports = Ports { ike: local.port(), nat_t: local.port() };
-        let all = endpoint_config(&config, ports, &ends);
+        let all = config.configuration().unresolved(ports);
         let template = |connection: &Arc<ConnectionConfig>| Template {
             config: EndpointConfig { connections: vec![Arc::clone(connection)], ..all.clone() },
             connection: connection.name.clone(),

@@ -3,14 +3,13 @@
 use std::io::{self, Write};
 use std::path::Path;
 
+use ike_control::control::client::{self, Unreachable};
+use ike_control::control::protocol::{Named, Request, Response};
+use ike_control::views::{IkeSa, Pool, render, render_pools};
 use serde_json::Value;
 
 use crate::cli::{Cli, Command, NameArgs, UpArgs};
 use crate::config;
-use crate::control::leases::{self, Pool};
-use crate::control::protocol::{Named, Request, Response};
-use crate::control::sas::IkeSa;
-use crate::control::{client, render};
 use crate::demo;
 use crate::exit::Status;
 use crate::man;
@@ -146,7 +145,7 @@ fn leases(control: &Path, pool: Option<String>, json: bool) -> Status {
     }
     match serde_json::from_value::<Vec<Pool>>(pools) {
         Ok(pools) => {
-            print!("{}", leases::render(&pools));
+            print!("{}", render_pools(&pools));
             Status::Done
         }
         Err(error) => {
@@ -168,9 +167,19 @@ fn exchange(control: &Path, request: &Request) -> Result<Response, Status> {
             })
         }
         Err(error) => {
-            eprintln!("{error}");
+            eprintln!("{error}{}", hint(&error));
             Err(Status::Unreachable)
         }
+    }
+}
+
+/// What to try when the daemon cannot be asked.
+fn hint(unreachable: &Unreachable) -> &'static str {
+    match unreachable.error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            " (is the daemon running? `ike-daemon run`, and the same --control)"
+        }
+        _ => "",
     }
 }
 

@@ -1,39 +1,37 @@
 //! A daemon: sockets, data plane, engine and operator put together.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ike_control::control::ControlSocket;
+use ike_control::exporter::MetricsSocket;
+use ike_control::metrics::{Counted, Metered, Meters};
+use ike_control::vici::ViciSocket;
+use ike_control::{Operator, OperatorError};
 use ike_proto::Registry;
 use ike_proto::crypto::CryptoProvider;
 use ike_tokio::{
-    Answerer, Builder, Crypto, Drivers, Listen, Lost, Message, NoPlane, Plane, Sockets, Wanted,
+    Answerer, Builder, Crypto, Drivers, Listen, Lost, Message, NoPlane, Plane, Sockets, Target,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Hosts, Ports};
-use crate::control::server::ControlSocket;
+use crate::config::{Config, Ports};
 use crate::eap::accounting::{Accounted, Accounting};
 use crate::eap::dae::DaeSocket;
-use crate::exporter::MetricsSocket;
 use crate::fetch::Fetcher;
-use crate::metrics::{Counted, Metered, Meters};
-use crate::operator::{Operator, Target, endpoint_config};
 use crate::questions::Credentials;
 use crate::roam;
 use crate::system::System;
-use crate::vici::ViciSocket;
 use crate::void_tickets::VoidTickets;
+use keeper::Keeper;
 use services::Services;
 
+mod keeper;
 mod services;
-
-/// How often host names are resolved anew.
-const REFRESH: Duration = Duration::from_secs(300);
 
 /// How long peers of what an earlier run left are not told that their IKE SAs are gone: theirs go on carrying
 /// traffic until what this run brings up by itself replaces them.
@@ -60,6 +58,8 @@ pub struct Parts {
 /// SAs first.
 pub struct Daemon {
     operator: Operator,
+    keeper: Keeper,
+    credentials: Credentials,
     ports: Ports,
     system: System,
     accounting: Accounting,
@@ -86,9 +86,9 @@ impl Daemon {
         plane.control = Box::new(Accounted::new(control, accounting.clone()));
         let ports = sockets.ports();
         let table = config.plane.routes.table;
+        let configuration = config.configuration();
         // Names are resolved by a task of their own; until then they match nobody.
-        let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), hosts.known()));
-        let endpoint_config = endpoint_config(&config, ports, &ends.collect::<BTreeMap<_, _>>());
+        let endpoint_config = configuration.unresolved(ports);
         let capabilities = plane.capabilities();
         let credentials =
             Credentials::new(config.answerer.clone(), config.eap.clone(), Fetcher::default());
@@ -132,7 +132,9 @@ impl Daemon {
             builder = builder.tap(tap);
         }
         let handle = builder.handle().clone();
-        let operator = Operator::new(handle, config, ports, credentials, capabilities);
+        let keeper = Keeper::new(config, credentials.clone());
+        let program = Arc::new(keeper.clone());
+        let operator = Operator::new(handle, configuration, ports, capabilities, program);
         accounting.ask(operator.handle().clone());
         let (closing, sessions) = (operator.clone(), accounting.clone());
         let close = async move {
@@ -150,14 +152,22 @@ impl Daemon {
         };
         let (drivers, wanted) = builder.start();
         let tasks = vec![
-            tokio::spawn(watch(wanted, operator.clone())),
+            tokio::spawn({
+                let operator = operator.clone();
+                async move { operator.attend(wanted).await }
+            }),
             tokio::spawn(close),
-            tokio::spawn(refresh(operator.clone())),
+            tokio::spawn({
+                let operator = operator.clone();
+                async move { operator.keep_resolved().await }
+            }),
             tokio::spawn(roam::watch(operator.handle().clone(), table)),
         ];
         operator.start_actions().await;
         Self {
             operator,
+            keeper,
+            credentials,
             ports,
             system,
             accounting,
@@ -171,6 +181,20 @@ impl Daemon {
     /// What an operator can do with it.
     pub fn operator(&self) -> &Operator {
         &self.operator
+    }
+
+    /// The configuration in force, with the daemon's own part.
+    pub fn config(&self) -> Arc<Config> {
+        self.keeper.present()
+    }
+
+    /// Puts `config` in force in place of the file's present one, under what control clients have loaded. SAs keep the
+    /// configuration that they were made with.
+    ///
+    /// # Errors
+    /// The data plane cannot honour `config`, or it has mistakes together with what clients have loaded.
+    pub async fn reload(&self, config: Config) -> Result<(), OperatorError> {
+        self.operator.reload(|| self.keeper.of_file(config)).await
     }
 
     /// The ports it listens on.
@@ -204,8 +228,8 @@ impl Daemon {
 
     /// Does what RADIUS servers ask about sessions, as long as the daemon runs.
     pub fn serve_dae(&mut self, socket: DaeSocket) {
-        let operator = self.operator.clone();
-        let radius = move || operator.radius();
+        let credentials = self.credentials.clone();
+        let radius = move || credentials.radius();
         self.tasks.push(tokio::spawn(socket.serve(radius, self.accounting.clone())));
     }
 
@@ -301,32 +325,4 @@ pub fn open(
     let sockets = Sockets::bind(listen, ports)?;
     let plane = plane(&sockets)?;
     Ok((sockets, plane))
-}
-
-/// Brings up what traffic wants, and what is to be there again.
-async fn watch(mut wanted: mpsc::UnboundedReceiver<Wanted>, operator: Operator) {
-    while let Some(wanted) = wanted.recv().await {
-        match wanted {
-            Wanted::Packet { connection, child, packet } => {
-                operator.acquire(connection, child, packet);
-            }
-            Wanted::Restart { connection, child, local, remote } => {
-                operator.restart(connection, child, local, remote);
-            }
-            Wanted::Ends { connection, shard, ticket, last } => {
-                operator.answer_ends(connection, shard, ticket, last);
-            }
-        }
-    }
-}
-
-/// Resolves host names now, and again and again, for they may change their addresses.
-async fn refresh(operator: Operator) {
-    loop {
-        let names = operator.config().hosts.values().any(Hosts::has_names);
-        if names && operator.refresh().await.is_err() {
-            return;
-        }
-        tokio::time::sleep(REFRESH).await;
-    }
 }

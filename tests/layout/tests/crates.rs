@@ -80,6 +80,24 @@ fn the_runtime_needs_the_engine_and_data_planes_alone() {
     assert!(!needed(&packages, "ike-tokio").contains("ike-daemon"));
 }
 
+/// A program can control an engine without the daemon and its parts: keys, certificates, EAP and data planes.
+///
+/// Fault: in `crates/ike-control/Cargo.toml`, add `pki.workspace = true` to `[dependencies]`.
+#[test]
+fn control_needs_the_runtime_and_the_settings_alone() {
+    let packages = workspace();
+    let built: BTreeSet<_> = packages["ike-control"]
+        .iter()
+        .filter(|dependency| !dependency.for_tests)
+        .map(|dependency| dependency.on.as_str())
+        .collect();
+    assert_eq!(built, BTreeSet::from(["ike-config", "ike-proto", "ike-tokio", "ike-vici"]));
+    let needed = needed(&packages, "ike-control");
+    for banned in ["ike-daemon", "ike-eap", "ike-pki"] {
+        assert!(!needed.contains(banned), "ike-control depends on {banned}");
+    }
+}
+
 /// A circle of test dependencies alone builds, but compiles its crates twice.
 ///
 /// Fault: in `crates/pq-kem/Cargo.toml`, add `ike-proto.workspace = true` to `[dev-dependencies]`.

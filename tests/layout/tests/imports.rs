@@ -13,6 +13,7 @@ const CRATES: &[&str] = &[
     "crates/eap",
     "crates/esp",
     "crates/ike-config",
+    "crates/ike-control",
     "crates/ike-daemon",
     "crates/ike-proto",
     "crates/ike-tokio",

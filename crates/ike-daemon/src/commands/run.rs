@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ike_control::Operator;
+use ike_control::control::ControlSocket;
+use ike_control::exporter::MetricsSocket;
+use ike_control::vici::ViciSocket;
 use ike_tokio::Sockets;
 use ike_tokio::net::files;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -13,16 +17,12 @@ use tokio::sync::oneshot;
 use super::watchdog;
 use crate::cli::{KeysIn, RunArgs};
 use crate::config::{self, Config, MetricsListen, Resolve};
-use crate::control::server::{self, ControlSocket};
 use crate::daemon::{Daemon, Parts, open, os_crypto};
 use crate::eap::dae::DaeSocket;
 use crate::exit::Status;
-use crate::exporter::MetricsSocket;
-use crate::operator::Operator;
 use crate::plane::Earlier;
 use crate::service::{activation, notify, sandbox};
 use crate::signer::{KeySource, Local, Signer};
-use crate::vici::ViciSocket;
 use crate::{log, plane, qcd};
 
 /// How long peers have to confirm the deletes at the end.
@@ -278,7 +278,7 @@ async fn end(daemon: Daemon, keep_sas: bool, hurry: impl Future<Output = ()>) {
 
 async fn reload(operator: Operator, file: PathBuf) {
     // The log has heard of the outcome.
-    let _ = server::reload(&operator, Some(&file)).await;
+    let _ = operator.reload_file(Some(&file)).await;
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) {

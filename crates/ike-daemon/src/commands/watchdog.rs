@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
+use ike_control::Operator;
 use ike_tokio::Tally;
 
-use crate::operator::Operator;
 use crate::service::notify;
 
 /// The status line is made anew so often, at the most.

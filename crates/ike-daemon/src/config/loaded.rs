@@ -2,10 +2,10 @@
 //! file, and keys and certificates.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::pki::{Certificate, Crl, ca_hash, files};
-use ike_config::{Document, Overlay, Reading};
+use ike_config::{Blobs, Document, Kind, Overlay, Reading};
 use ike_proto::crypto::SigningKey;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use toml::de::DeTable;
@@ -15,13 +15,16 @@ use super::{Config, Diagnostic, Origin, assemble};
 use crate::files::ThisHost;
 use crate::signer::{self, KeySource, LoadRequest, Passphrase};
 
-pub(crate) use ike_config::{Blobs, Difference, Kind, LoadedSecret};
-
 /// All that was loaded. Never prints a secret.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
-    /// Sections and shared secrets.
-    pub(crate) overlay: Overlay,
+    overlay: Mutex<Overlay>,
+    credentials: Mutex<LoadedCredentials>,
+}
+
+/// Keys and certificates.
+#[derive(Debug, Default)]
+struct LoadedCredentials {
     keys: BTreeMap<String, Arc<dyn SigningKey>>,
     certificates: Vec<Arc<Certificate>>,
     cas: Vec<Arc<Certificate>>,
@@ -38,18 +41,28 @@ pub(crate) struct Base {
 }
 
 impl Loaded {
+    /// Sections and shared secrets.
+    pub(crate) fn overlay(&self) -> MutexGuard<'_, Overlay> {
+        self.overlay.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn credentials(&self) -> MutexGuard<'_, LoadedCredentials> {
+        self.credentials.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// True if there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        self.overlay.is_empty()
-            && self.keys.is_empty()
-            && self.certificates.is_empty()
-            && self.cas.is_empty()
-            && self.crls.is_empty()
+        let LoadedCredentials { keys, certificates, cas, crls } = &*self.credentials();
+        self.overlay().is_empty()
+            && keys.is_empty()
+            && certificates.is_empty()
+            && cas.is_empty()
+            && crls.is_empty()
     }
 
     /// Adds a private key. The error says what is wrong with it.
     pub(crate) fn add_key(
-        &mut self,
+        &self,
         keys: &dyn KeySource,
         octets: &[u8],
         kind: &str,
@@ -61,43 +74,40 @@ impl Loaded {
             return Err(format!("this is no key of type {kind}"));
         }
         let id = key_id(key.public_key());
-        self.keys.insert(id.clone(), key);
+        self.credentials().keys.insert(id.clone(), key);
         Ok(id)
     }
 
     /// Adds a private key in a token, by what `[secrets.token]` would say of it. The error says what is wrong.
-    pub(crate) fn add_token(
-        &mut self,
-        base: &Base,
-        table: DeTable<'static>,
-    ) -> Result<String, String> {
+    pub(crate) fn add_token(&self, base: &Base, table: DeTable<'static>) -> Result<String, String> {
         let (modules, folder) = (&base.credentials.modules, &base.document.folder);
         let token = ike_config::read_token(table, modules, folder, &ThisHost)?;
         let request = LoadRequest::Token { key: token.key, pin: token.pin.as_ref() };
         let loaded = base.credentials.keys_from.load(&request).map_err(|why| why.to_string())?;
         let key = loaded.keys.into_iter().next().ok_or("no private key")?;
         let id = key_id(key.public_key());
-        self.keys.insert(id.clone(), key);
+        self.credentials().keys.insert(id.clone(), key);
         Ok(id)
     }
 
     /// Takes a private key away; false if there is none.
-    pub(crate) fn remove_key(&mut self, id: &str) -> bool {
-        self.keys.remove(id).is_some()
+    pub(crate) fn remove_key(&self, id: &str) -> bool {
+        self.credentials().keys.remove(id).is_some()
     }
 
     /// The identifiers of private keys.
-    pub(crate) fn key_ids(&self) -> impl Iterator<Item = &str> {
-        self.keys.keys().map(String::as_str)
+    pub(crate) fn key_ids(&self) -> Vec<String> {
+        self.credentials().keys.keys().cloned().collect()
     }
 
     /// Adds certificates, of CAs or not. The error says what is wrong with them.
-    pub(crate) fn add_certificates(&mut self, octets: &[u8], ca: bool) -> Result<(), String> {
+    pub(crate) fn add_certificates(&self, octets: &[u8], ca: bool) -> Result<(), String> {
         let found = files::load_certificates(octets).map_err(|why| why.to_string())?;
         if ca && let Some(other) = found.iter().find(|certificate| !certificate.is_ca()) {
             return Err(format!("{} is no CA", other.subject_text()));
         }
-        let place = if ca { &mut self.cas } else { &mut self.certificates };
+        let mut loaded = self.credentials();
+        let place = if ca { &mut loaded.cas } else { &mut loaded.certificates };
         for certificate in found {
             if !place.iter().any(|known| known.der() == certificate.der()) {
                 place.push(Arc::new(certificate));
@@ -107,39 +117,37 @@ impl Loaded {
     }
 
     /// Adds a revocation list. The error says what is wrong with it.
-    pub(crate) fn add_crl(&mut self, octets: &[u8]) -> Result<(), String> {
+    pub(crate) fn add_crl(&self, octets: &[u8]) -> Result<(), String> {
         let crl = Crl::load(octets).map_err(|why| why.to_string())?;
-        if !self.crls.iter().any(|known| **known == *crl.der()) {
-            self.crls.push(Arc::from(crl.der()));
+        let crls = &mut self.credentials().crls;
+        if !crls.iter().any(|known| **known == *crl.der()) {
+            crls.push(Arc::from(crl.der()));
         }
         Ok(())
     }
 
     /// Takes away all keys, secrets, certificates and revocation lists.
-    pub(crate) fn clear_credentials(&mut self) {
-        self.overlay.clear_shared();
-        self.keys.clear();
-        self.certificates.clear();
-        self.cas.clear();
-        self.crls.clear();
+    pub(crate) fn clear_credentials(&self) {
+        self.overlay().clear_shared();
+        *self.credentials() = LoadedCredentials::default();
     }
 
     /// What one section is by itself: its mistakes, as a sentence.
     pub(crate) fn check(&self, base: &Base, kind: Kind, name: &str) -> Result<Config, String> {
-        let read = self.overlay.read_section(&base.document, kind, name, &ThisHost);
+        let read = self.overlay().read_section(&base.document, kind, name, &ThisHost);
         let (reading, blobs) = read.ok_or_else(|| format!("there is no {name}"))?;
         over(reading, &self.store(base, blobs))
     }
 
     /// The same for a secret.
     pub(crate) fn check_shared(&self, base: &Base, key: &str) -> Result<(), String> {
-        let reading = self.overlay.read_shared(&base.document, key, &ThisHost);
+        let reading = self.overlay().read_shared(&base.document, key, &ThisHost);
         over(reading, &base.credentials).map(drop)
     }
 
     /// The configuration of `base` with all that is loaded.
     pub(crate) fn merged(&self, base: &Arc<Base>) -> Result<Config, String> {
-        let (reading, blobs) = self.overlay.read(&base.document, &ThisHost);
+        let (reading, blobs) = self.overlay().read(&base.document, &ThisHost);
         let mut config = over(reading, &self.store(base, blobs))?;
         config.base = Some(Arc::clone(base));
         Ok(config)
@@ -148,16 +156,17 @@ impl Loaded {
     /// The file's credentials and those that were loaded.
     fn store(&self, base: &Base, blobs: Blobs) -> Credentials {
         let mut store = base.credentials.clone();
-        for ca in &self.cas {
+        let loaded = self.credentials();
+        for ca in &loaded.cas {
             // It was looked at when it came.
             let _ = store.add_ca(Certificate::clone(ca));
         }
-        for crl in &self.crls {
+        for crl in &loaded.crls {
             let _ = store.trust.revocation.add_crl(crl);
         }
-        let keys = self.keys.iter().map(|(id, key)| (format!("key {id}"), Arc::clone(key)));
+        let keys = loaded.keys.iter().map(|(id, key)| (format!("key {id}"), Arc::clone(key)));
         let blobs: HashMap<_, _> = blobs.into_iter().collect();
-        store.add_loaded(keys, self.certificates.iter().cloned(), blobs);
+        store.add_loaded(keys, loaded.certificates.iter().cloned(), blobs);
         store
     }
 }

@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use ::pki::{Answerer, Authority, Certificate};
 use ike_config::{Connection, Reading, Report, Settings, ViciOptions};
+use ike_control::Configuration;
 use ike_proto::config::{ConnectionConfig, EndpointConfig, SeparateTransports, TcpUse};
 use ike_proto::dataplane::Capabilities;
 
 mod authorities;
 mod credentials;
-mod demands;
 mod eap;
 pub(crate) mod loaded;
 mod rounds;
@@ -30,7 +30,6 @@ pub use ticket_keys::make_ticket_key;
 
 /// Reads a time as options write it: `30`, `30s`, `5m`, `4h`, `1d`.
 pub use ike_config::duration as parse_duration;
-pub(crate) use ike_config::seconds;
 
 use crate::eap::radius::RadiusConfig;
 use crate::eap::{EapBook, EapSecrets};
@@ -112,9 +111,14 @@ impl Config {
         self.vici_updown || resolvconf || children.into_iter().any(|child| child.updown.is_some())
     }
 
+    /// The part that an operator puts in force.
+    pub fn configuration(&self) -> Configuration {
+        Configuration { endpoint: self.endpoint.clone(), hosts: self.hosts.clone() }
+    }
+
     /// A sentence for each option that a data plane with these capabilities could not honour.
     pub fn unmet(&self, plane: &Capabilities) -> Vec<String> {
-        demands::unmet(&self.endpoint, plane)
+        ike_control::unmet(&self.endpoint, plane)
     }
 }
 

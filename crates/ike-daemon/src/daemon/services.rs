@@ -1,11 +1,11 @@
 //! The services of the daemon that hear what its drivers do.
 
+use ike_control::metrics::Meters;
 use ike_proto::config::EndpointConfig;
 use ike_proto::{Endpoint, Event, Transmit};
 use ike_tokio::{Observer, PlaneHandle, Work};
 
 use crate::eap::accounting::Accounting;
-use crate::metrics::Meters;
 use crate::questions::Credentials;
 use crate::system::System;
 
@@ -33,7 +33,8 @@ impl Observer for Services {
         self.system.run_hooks(event, endpoint);
         let over = self.accounting.event(event, endpoint, || self.credentials.radius());
         if let Some(meters) = &self.meters {
-            meters.event(event, endpoint);
+            // It counts at once.
+            drop(meters.event(event, endpoint, plane));
         }
         if over.is_none() && !System::concerns(event) {
             return None;
@@ -58,7 +59,7 @@ impl Observer for Services {
 
     fn sending(&self, transmit: &Transmit) {
         if let Some(meters) = &self.meters {
-            meters.sent(transmit);
+            meters.sending(transmit);
         }
     }
 

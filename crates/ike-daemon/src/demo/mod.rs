@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 use esp::io::MemoryHost;
-use ike_tokio::{Listen, Message, Plane, Sockets};
+use ike_control::OperatorError;
+use ike_control::views::IkeSa;
+use ike_tokio::{Listen, Message, Plane, Sockets, Target};
 use tokio::sync::mpsc;
 
 use crate::config::{self, Config, Ports};
-use crate::control::sas::IkeSa;
 use crate::daemon::{Daemon, Parts, open, os_crypto};
-use crate::operator::Target;
 
 mod report;
 mod suite;
@@ -232,13 +232,15 @@ async fn start(
 }
 
 async fn list(daemon: &Daemon) -> Result<Vec<IkeSa>, String> {
-    Ok(daemon.operator().list().await?.iter().map(IkeSa::new).collect())
+    let views = daemon.operator().list().await.map_err(|error| error.to_string())?;
+    Ok(views.iter().map(IkeSa::new).collect())
 }
 
-async fn timed(work: impl Future<Output = Result<(), String>>) -> Result<Duration, String> {
+async fn timed(work: impl Future<Output = Result<(), OperatorError>>) -> Result<Duration, String> {
     let start = Instant::now();
     match tokio::time::timeout(PATIENCE, work).await {
-        Ok(outcome) => outcome.map(|()| start.elapsed()),
+        Ok(Ok(())) => Ok(start.elapsed()),
+        Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err(format!("no outcome within {} s", PATIENCE.as_secs())),
     }
 }

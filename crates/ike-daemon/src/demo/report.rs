@@ -3,12 +3,11 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use ike_control::views::{ChildSa, IkeSa, suite};
 use ike_tokio::{Direction, Message};
 use serde::Serialize;
 
 use super::traffic::{Throughput, Traffic};
-use crate::control::sas::{ChildSa, IkeSa};
-use crate::control::suite;
 
 /// What happened.
 #[derive(Debug, Default, Serialize)]

@@ -7,7 +7,7 @@ use crate::common::{Pair, list, tempdir, until};
 use crate::fetch::{ok, serve, url};
 use crate::pki::done;
 use ike_daemon::config::{self, Config};
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 
 /// A CA, and a folder for each side with its certificate, its key and the CA.
 pub struct Sides(pub PathBuf);
@@ -144,9 +144,9 @@ async fn who_is_not_trusted_learns_nothing_but_that() {
         config::parse(&text, &sides.folder(side)).unwrap_or_else(|m| panic!("{m:#?}"))
     })
     .await;
-    let ours = pair.left.operator().up(&net()).await.unwrap_err();
+    let ours = pair.left.operator().up(&net()).await.unwrap_err().to_string();
     assert!(ours.contains("no trusted CA \"O=test, CN=other\""), "{ours}");
-    let theirs = pair.right.operator().up(&net()).await.unwrap_err();
+    let theirs = pair.right.operator().up(&net()).await.unwrap_err().to_string();
     assert!(theirs.contains("AUTHENTICATION_FAILED") && !theirs.contains("trusted"), "{theirs}");
     until(&pair.left, "nothing", <[_]>::is_empty).await;
 }
@@ -175,7 +175,9 @@ async fn a_ca_and_policies_are_asked_of_the_path() {
         let pair = Pair::configured(configure).await;
         match (pair.left.operator().up(&net()).await, refusal) {
             (Ok(_), None) => {}
-            (Err(why), Some(refusal)) => assert!(why.contains(refusal), "{options}: {why}"),
+            (Err(why), Some(refusal)) => {
+                assert!(why.to_string().contains(refusal), "{options}: {why}");
+            }
             (outcome, _) => panic!("{options}: {outcome:?}"),
         }
     }
@@ -215,7 +217,7 @@ async fn revocation_lists_are_fetched_once_and_heeded() {
 
     // A reload keeps what was fetched.
     let port = pair.right.ports().nat_t;
-    pair.left.operator().reload(configure("left", port)).await.unwrap();
+    pair.left.reload(configure("left", port)).await.unwrap();
     pair.left.operator().up(&net()).await.unwrap();
     assert_eq!(server.requests.try_iter().count(), 0);
 
@@ -227,9 +229,9 @@ async fn revocation_lists_are_fetched_once_and_heeded() {
         config::parse(&text, &sides.folder(side)).unwrap_or_else(|m| panic!("{m:#?}"))
     })
     .await;
-    let why = pair.left.operator().up(&net()).await.unwrap_err();
+    let why = pair.left.operator().up(&net()).await.unwrap_err().to_string();
     assert!(why.contains("\"O=test, CN=right\" has been revoked"), "{why}");
-    let why = pair.right.operator().up(&net()).await.unwrap_err();
+    let why = pair.right.operator().up(&net()).await.unwrap_err().to_string();
     assert!(why.contains("AUTHENTICATION_FAILED") && !why.contains("revoked"), "{why}");
     assert_eq!(server.requests.try_iter().count(), 1);
 }
@@ -242,7 +244,7 @@ async fn what_cannot_be_known_is_refused_if_the_policy_says_so() {
         sides.config(side, port, policy)
     })
     .await;
-    let why = pair.left.operator().up(&net()).await.unwrap_err();
+    let why = pair.left.operator().up(&net()).await.unwrap_err().to_string();
     assert!(why.contains("not known whether certificate"), "{why}");
     let sides = Sides::new("certificates-relaxed", "ed25519", "--crl http://127.0.0.1:9/ca.crl");
     let pair = Pair::configured(|side, port| sides.config(side, port, "")).await;
@@ -263,7 +265,7 @@ async fn a_reload_takes_new_certificates_and_a_broken_one_changes_nothing() {
     async fn reload(pair: &Pair, left: &Path, right: &Path) -> Result<(), String> {
         for (daemon, file) in [(&pair.left, left), (&pair.right, right)] {
             let config = config::load(file).map_err(|error| error.to_string())?;
-            daemon.operator().reload(config).await?;
+            daemon.reload(config).await.map_err(|error| error.to_string())?;
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use esp::io::MemoryHost;
+use ike_control::views::IkeSa;
 use ike_daemon::config::{self, Config, Ports};
-use ike_daemon::control::sas::IkeSa;
 use ike_daemon::daemon::{Daemon, Parts, open, os_crypto};
 use ike_tokio::{Listen, Plane, Sockets};
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::common::{Carrier, Pair};
-use ike_daemon::control::protocol::LONGEST_REQUEST;
-use ike_daemon::control::server::ControlSocket;
+use ike_control::control::ControlSocket;
+use ike_control::control::protocol::LONGEST_REQUEST;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;

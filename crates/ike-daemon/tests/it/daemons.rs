@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::{Carrier, Pair, list, packet, until};
-use ike_daemon::control::sas::IkeSa;
-use ike_daemon::operator::Target;
+use ike_control::views::IkeSa;
 use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, PolicyAction, PolicyId, PolicySpec,
     Reply,
 };
+use ike_tokio::Target;
 use ike_tokio::{NoPlane, Plane};
 use xfrm::{CommandKind, Fault, Faulty};
 
@@ -133,7 +133,7 @@ async fn a_peer_that_is_not_there_is_reported() {
     let pair = Pair::start(Carrier::None, "", "").await;
     let Pair { left, right, .. } = pair;
     drop(right);
-    let error = left.operator().up(&net()).await.unwrap_err();
+    let error = left.operator().up(&net()).await.unwrap_err().to_string();
     assert!(error.starts_with("the peer does not answer; the daemon tries again"), "{error}");
     assert!(list(&left).await.iter().all(|sa| sa.state != "ESTABLISHED"));
 }
@@ -181,8 +181,11 @@ async fn names_that_are_wrong_or_ambiguous_are_told() {
     let pair = Pair::start(Carrier::None, "", "").await;
     let operator = pair.left.operator();
     let unknown = Target::named("nett");
-    assert_eq!(operator.up(&unknown).await.unwrap_err(), "the configuration has no nett");
-    assert_eq!(operator.down(&net()).await.unwrap_err(), "no SA of net");
+    assert_eq!(
+        operator.up(&unknown).await.unwrap_err().to_string(),
+        "the configuration has no nett"
+    );
+    assert_eq!(operator.down(&net()).await.unwrap_err().to_string(), "no SA of net");
     let exact = Target { ike: Some("site".into()), child: Some("net".into()), ..Target::default() };
     operator.up(&exact).await.unwrap();
     assert!(operator.reauthenticate(&net()).await.is_err());
@@ -213,7 +216,7 @@ pub(crate) async fn reloads(charon: &str) {
     let hosts = config.hosts.remove("site").unwrap();
     config.hosts.insert("new".to_owned(), hosts);
     config.endpoint.connections = vec![renamed.into()];
-    operator.reload(config).await.unwrap();
+    pair.left.reload(config).await.unwrap();
     assert_eq!(list(&pair.left).await[0].initiator_spi, before[0].initiator_spi);
     assert!(operator.up(&site()).await.is_err());
     operator.up(&Target { ike: Some("new".into()), ..Target::default() }).await.unwrap();
@@ -231,10 +234,10 @@ async fn a_data_plane_that_refuses_is_the_reason_given() {
         Plane::new(plane)
     };
     let pair = Pair::start_with(Carrier::None, "", "", Some(&plane), "right.example.org").await;
-    let ours = pair.left.operator().up(&net()).await.unwrap_err();
+    let ours = pair.left.operator().up(&net()).await.unwrap_err().to_string();
     assert!(ours.contains("data plane"), "{ours}");
     until(&pair.right, "no child", |s| s.iter().all(|ike| ike.child_sas.is_empty())).await;
-    let theirs = pair.right.operator().up(&net()).await.unwrap_err();
+    let theirs = pair.right.operator().up(&net()).await.unwrap_err().to_string();
     assert!(theirs.starts_with("the peer answered"), "{theirs}");
     let sas = list(&pair.left).await;
     assert!(sas.iter().all(|ike| ike.child_sas.is_empty()), "{sas:#?}");
@@ -249,7 +252,7 @@ async fn a_wrong_key_is_refused_by_either_side() {
     let secret = ike_proto::crypto::Secret::copy_from(b"another key");
     let key = ike_proto::config::PreSharedKey { ids: Vec::new(), secret };
     config.endpoint.secrets = vec![Arc::new(key)];
-    pair.left.operator().reload(config).await.unwrap();
+    pair.left.reload(config).await.unwrap();
     for daemon in [&mut pair.left, &mut pair.right] {
         assert!(daemon.operator().up(&net()).await.is_err());
     }
@@ -331,7 +334,7 @@ async fn traffic_of_a_child_that_goes_does_not_leave_in_clear() {
     // Whoever takes it down means it, be there an SA or not.
     assert_eq!(operator.down(&net()).await, Ok(0));
     plane.until(&[]).await;
-    assert_eq!(operator.down(&net()).await.unwrap_err(), "no SA of net");
+    assert_eq!(operator.down(&net()).await.unwrap_err().to_string(), "no SA of net");
     operator.up(&net()).await.unwrap();
     plane.until(&["10.2.0.0/16 false"]).await;
     assert_eq!(operator.down(&site()).await, Ok(1));
@@ -346,19 +349,19 @@ async fn a_shunt_goes_with_its_child_when_a_reload_does_without() {
     let ids = ["left.example.org", "right.example.org"];
     let config = |options| crate::common::configuration("left", ids, port, "", options);
     let operator = pair.left.operator();
-    operator.reload(config("failureshunt = 'drop'")).await.unwrap();
+    pair.left.reload(config("failureshunt = 'drop'")).await.unwrap();
     plane.until(&["10.2.0.0/16 true"]).await;
     // What was lifted stays so until the child is up.
     assert_eq!(operator.down(&net()).await, Ok(0));
-    operator.reload(config("failureshunt = 'drop'")).await.unwrap();
+    pair.left.reload(config("failureshunt = 'drop'")).await.unwrap();
     plane.until(&[]).await;
-    operator.reload(config("failureshunt = 'reject'")).await.unwrap();
+    pair.left.reload(config("failureshunt = 'reject'")).await.unwrap();
     plane.until(&["10.2.0.0/16 false"]).await;
-    operator.reload(config("start_action = 'trap'\nfailureshunt = 'passthrough'")).await.unwrap();
+    pair.left.reload(config("start_action = 'trap'\nfailureshunt = 'passthrough'")).await.unwrap();
     plane.until(&[]).await;
     operator.up(&net()).await.unwrap();
     assert!(plane.shunts().is_empty());
-    operator.reload(config("failureshunt = 'reject'")).await.unwrap();
+    pair.left.reload(config("failureshunt = 'reject'")).await.unwrap();
     plane.until(&["10.2.0.0/16 false"]).await;
     assert!(pair.left.shutdown(Duration::from_secs(5)).await);
     assert!(plane.policies.lock().unwrap().is_empty(), "an orderly end leaves nothing");

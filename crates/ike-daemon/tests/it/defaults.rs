@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use ike_control::views::IkeSa;
 use ike_daemon::config::{self, Config};
-use ike_daemon::control::sas::IkeSa;
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 
 use crate::common::{PSK, Pair, until};
 

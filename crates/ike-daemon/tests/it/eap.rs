@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::common::{Pair, list, tempdir, until};
 use crate::pki::done;
 use ike_daemon::config::{self, Config};
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 
 /// Folders "left" (the client) and "right" (the gateway) with certificates of one CA.
 fn sides(name: &str) -> PathBuf {

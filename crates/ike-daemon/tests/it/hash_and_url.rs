@@ -7,7 +7,7 @@ use crate::common::{Pair, list, tempdir, until};
 use crate::fetch::{Server, ok, serve};
 use crate::pki::done;
 use ike_daemon::config::{self, Config};
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 
 /// Publishes the certificate of `side`: its name, and the file.
 fn published(sides: &Sides, side: &str, options: &str) -> (String, Vec<u8>) {
@@ -67,7 +67,7 @@ async fn who_serves_something_else_is_nobody() {
     let server = serve(vec![ok(&of_right)]);
     let pair = Pair::configured(|side, port| config(&sides, side, port, &server, "")).await;
     for _ in 0..2 {
-        let why = pair.left.operator().up(&net()).await.unwrap_err();
+        let why = pair.left.operator().up(&net()).await.unwrap_err().to_string();
         assert!(why.contains("AUTHENTICATION_FAILED"), "{why}");
         until(&pair.right, "nothing", <[_]>::is_empty).await;
     }

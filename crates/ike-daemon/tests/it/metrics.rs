@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use ike_control::exporter::MetricsSocket;
 use ike_daemon::config::MetricsListen;
 use ike_daemon::daemon::Daemon;
-use ike_daemon::exporter::MetricsSocket;
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 use prometheus_parse::{Scrape, Value};
 use promql_parser::label::MatchOp;
 use promql_parser::parser::{Expr, VectorSelector};

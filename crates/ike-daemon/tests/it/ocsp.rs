@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use ::pki::issue::{CertificateStatus, Issuer, default_scheme, ocsp_response};
 use ::pki::{Certificate, files};
 use ike_daemon::config::{self, Config};
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 
 use crate::certificates::{Sides, net};
 use crate::common::{Pair, tempdir, until};
@@ -92,10 +92,13 @@ async fn who_is_asked_answers_and_nobody_else_is() {
     for (config, good) in
         [(config(&sides, "right", port, ["", ""], &server), true), (silent, false)]
     {
-        pair.right.operator().reload(config).await.unwrap();
+        pair.right.reload(config).await.unwrap();
         match pair.left.operator().up(&net()).await {
             Ok(_) => assert!(good),
-            Err(why) => assert!(!good && why.contains("not known whether certificate"), "{why}"),
+            Err(why) => {
+                let why = why.to_string();
+                assert!(!good && why.contains("not known whether certificate"), "{why}");
+            }
         }
         if good {
             down(&pair).await;
@@ -139,7 +142,7 @@ async fn bad_news_is_told_and_junk_is_not() {
         })
         .await;
         for _ in 0..2 {
-            let failure = pair.left.operator().up(&net()).await.unwrap_err();
+            let failure = pair.left.operator().up(&net()).await.unwrap_err().to_string();
             assert!(failure.contains(why), "{failure}");
             until(&pair.right, "nothing", <[_]>::is_empty).await;
         }

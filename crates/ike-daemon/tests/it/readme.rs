@@ -5,10 +5,10 @@ use std::path::Path;
 
 use crate::common::{Pair, list, tempdir};
 use crate::pki::done;
+use ike_control::views::IkeSa;
+use ike_control::views::render;
 use ike_daemon::config::{self, Config};
-use ike_daemon::control::render;
-use ike_daemon::control::sas::IkeSa;
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 
 /// The indented blocks below a heading of a document.
 fn blocks(document: &str, heading: &str) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ike_daemon::config::{self, Config, Ports};
 use ike_daemon::daemon::{Daemon, open};
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 use ike_tokio::{Listen, Plane, Sockets};
 
 use crate::common::{ANY, PSK, list, start, tempdir, until};
@@ -91,7 +91,7 @@ async fn resumption_across_two_gateways() {
     // Nobody says goodbye.
     drop(first);
     until(&client, "the first gateway is given up", <[_]>::is_empty).await;
-    operator.reload(towards(SECOND)).await.unwrap();
+    client.reload(towards(SECOND)).await.unwrap();
     operator.up(&Target::named("net")).await.unwrap();
     let sas = list(&client).await;
     assert_eq!(sas.len(), 1);

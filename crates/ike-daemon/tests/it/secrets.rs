@@ -4,8 +4,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use crate::common::{Carrier, PSK, Pair};
-use ike_daemon::operator::Target;
 use ike_proto::dataplane::{Capabilities, Command, DataPlane, DataPlaneError, Event, Reply};
+use ike_tokio::Target;
 use ike_tokio::{NoPlane, Plane};
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -77,7 +77,8 @@ async fn no_log_line_has_a_key_in_it() {
     operator.up(&Target::named("net")).await.unwrap();
     operator.rekey(&Target::named("net")).await.unwrap();
     operator.rekey(&Target::named("site")).await.unwrap();
-    let shown = format!("{:?}{:?}", operator.config(), operator.list().await);
+    let shown =
+        format!("{:?}{:?}{:?}", pair.left.config(), operator.config(), operator.list().await);
     operator.down(&Target::named("site")).await.unwrap();
 
     let mut secrets = keys.lock().unwrap().clone();

@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ike_control::views::IkeSa;
 use ike_daemon::config::{self, Config, Ports};
-use ike_daemon::control::sas::IkeSa;
 use ike_daemon::daemon::{Daemon, open};
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 use ike_tokio::{Listen, Plane};
 use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -145,7 +145,7 @@ async fn life_with(shards: u8) {
     until(&gateway, "rekeyed again", settled).await;
 
     let config = configuration("gateway", 4500, shards, "no");
-    gateway.operator().reload(config).await.unwrap();
+    gateway.reload(config).await.unwrap();
     assert_eq!(list(&gateway).await.len(), PEERS);
     assert_eq!(peers.operator().down(&ike("site0")).await, Ok(1));
     until(&gateway, "one less", |s| s.len() == PEERS - 1).await;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ike_control::views::IkeSa;
+use ike_control::views::render;
 use ike_daemon::config::Config;
-use ike_daemon::control::render;
-use ike_daemon::control::sas::IkeSa;
 use ike_proto::config::ShuntConfig;
 use ike_proto::dataplane::{Mark, PolicyAction, Processing, TrafficSelector};
 
@@ -66,7 +66,7 @@ async fn they_follow_the_configuration_and_nothing_else() {
     let (pair, plane) = watched("", Duration::ZERO).await;
     let port = pair.right.ports().nat_t;
     let operator = pair.left.operator();
-    operator.reload(config(port, &[("lan", false), ("none", true)])).await.unwrap();
+    pair.left.reload(config(port, &[("lan", false), ("none", true)])).await.unwrap();
     let both = [("lan", PolicyAction::Pass), ("none", PolicyAction::Drop)];
     until(&plane, &both).await;
     // A child that comes and goes beside them, or is taken down by the connection's name, is another matter.
@@ -74,7 +74,7 @@ async fn they_follow_the_configuration_and_nothing_else() {
     until(&plane, &both).await;
     operator.down(&super::daemons::site()).await.unwrap();
     until(&plane, &both).await;
-    operator.reload(config(port, &[("lan", true)])).await.unwrap();
+    pair.left.reload(config(port, &[("lan", true)])).await.unwrap();
     until(&plane, &[("lan", PolicyAction::Drop)]).await;
     assert!(pair.left.shutdown(Duration::from_secs(5)).await);
     assert!(plane.policies.lock().unwrap().is_empty(), "an orderly end leaves nothing");
@@ -86,7 +86,7 @@ async fn an_end_without_an_answer_leaves_nothing() {
     let (pair, plane) = watched("", Duration::ZERO).await;
     let port = pair.right.ports().nat_t;
     let operator = pair.left.operator();
-    operator.reload(config(port, &[("lan", false), ("none", true)])).await.unwrap();
+    pair.left.reload(config(port, &[("lan", false), ("none", true)])).await.unwrap();
     operator.up(&net()).await.unwrap();
     until(&plane, &[("lan", PolicyAction::Pass), ("none", PolicyAction::Drop)]).await;
     drop(pair.right);
@@ -103,7 +103,7 @@ async fn a_reload_that_asks_for_too_much_changes_nothing() {
     let connection = Arc::make_mut(&mut asking.endpoint.connections[0]);
     let child = Arc::make_mut(&mut connection.children[0]);
     child.mode = ike_proto::dataplane::Mode::Iptfs;
-    let refused = operator.reload(asking).await.unwrap_err();
+    let refused = pair.left.reload(asking).await.unwrap_err().to_string();
     assert_eq!(
         refused,
         "`connections.site.children.net`: the data plane in use cannot do `mode = iptfs`"
@@ -120,7 +120,7 @@ async fn the_list_shows_marks_and_interfaces() {
     let options = "mark_in = '%unique/0xff'\nmark_out = 42\nif_id_out = '0x2a'\nreqid = 77";
     let operator = pair.left.operator();
     let config = crate::common::configuration("left", ids, port, "", options);
-    operator.reload(config).await.unwrap();
+    pair.left.reload(config).await.unwrap();
     operator.up(&net()).await.unwrap();
     let sas: Vec<_> = operator.list().await.unwrap().iter().map(IkeSa::new).collect();
     let json = serde_json::to_value(&sas[0].child_sas[0]).unwrap();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esp::io::MemoryHost;
+use ike_control::views::IkeSa;
 use ike_daemon::config::Config;
-use ike_daemon::control::sas::IkeSa;
 use ike_daemon::daemon::{Daemon, open, os_crypto};
 use ike_proto::config::{ConnectionConfig, SeparateTransports, TcpUse};
 use ike_tokio::{Listen, Plane, Sockets};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ike_daemon::vici::ViciSocket;
+use ike_control::vici::ViciSocket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use vici::{Packet, Section, Value};

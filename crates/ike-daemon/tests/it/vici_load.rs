@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ike_daemon::config;
-use ike_daemon::operator::Target;
+use ike_tokio::Target;
 use vici::{Packet, Section, Value};
 
 use crate::common::{Pair, list, tempdir, until};
@@ -116,7 +116,7 @@ async fn a_client_loads_an_updown_only_where_the_file_allows_it() {
 
     let text = "[charon.plugins.vici]\nallow_updown = true\n";
     let allowing = config::parse(text, Path::new("")).expect("no mistake");
-    pair.left.operator().reload(allowing).await.expect("reloaded");
+    pair.left.reload(allowing).await.expect("reloaded");
     assert!(yes(&with(&mut client, "load-conn", "hooked", hooked()).await));
 }
 
@@ -136,7 +136,7 @@ async fn a_loaded_connection_stands_in_place_of_the_files_until_it_is_unloaded()
     // A reload of the file leaves what is loaded where it is.
     let text = fs::read_to_string("/dev/null").expect("nothing");
     let empty = config::parse(&text, Path::new("")).expect("an empty file");
-    pair.left.operator().reload(empty).await.expect("reloaded");
+    pair.left.reload(empty).await.expect("reloaded");
     let (_, all) = client.ask("list-conns", Section::new()).await;
     assert_eq!(mode(&all).as_deref(), Some("TRANSPORT"));
     assert!(yes(&client.ask("unload-conn", Section::new().text("name", "site")).await.0));
@@ -249,10 +249,10 @@ async fn secrets_are_loaded_and_unloaded_by_their_identifiers() {
     })
     .await;
     let (mut pair, path) = (pair, tempdir("load-shared").join("vici"));
-    let socket = ike_daemon::vici::ViciSocket::bind(&path).expect("a socket");
+    let socket = ike_control::vici::ViciSocket::bind(&path).expect("a socket");
     pair.left.serve_vici(socket, None);
     let other = path.with_file_name("right");
-    pair.right.serve_vici(ike_daemon::vici::ViciSocket::bind(&other).expect("a socket"), None);
+    pair.right.serve_vici(ike_control::vici::ViciSocket::bind(&other).expect("a socket"), None);
     let (mut left, mut right) = (Client::connect(&path).await, Client::connect(&other).await);
     let net = || Section::new().text("child", "net");
     assert!(!yes(&left.ask("initiate", net()).await.0), "there is no common secret yet");
@@ -308,7 +308,7 @@ async fn certificates_and_keys_are_loaded_and_listed() {
     let mut clients = Vec::new();
     for side in ["left", "right"] {
         let path = folder.join(format!("{side}.vici"));
-        let socket = ike_daemon::vici::ViciSocket::bind(&path).expect("a socket");
+        let socket = ike_control::vici::ViciSocket::bind(&path).expect("a socket");
         match side {
             "left" => pair.left.serve_vici(socket, None),
             _ => pair.right.serve_vici(socket, None),
@@ -475,14 +475,14 @@ async fn a_reload_keeps_what_is_up_and_a_broken_file_changes_nothing() {
     let port = pair.right.ports().nat_t;
     fs::write(&file, text(port, "", "")).expect("a file");
     let path = folder.join("vici");
-    let socket = ike_daemon::vici::ViciSocket::bind(&path).expect("a socket");
+    let socket = ike_control::vici::ViciSocket::bind(&path).expect("a socket");
     pair.left.serve_vici(socket, Some(file.clone()));
     let mut client = Client::connect(&path).await;
     client.register("list-conn").await;
     assert!(yes(&client.ask("reload-settings", Section::new()).await.0));
     assert!(yes(&client.ask("initiate", Section::new().text("child", "net")).await.0));
     let up = list(&pair.left).await;
-    let still = |sas: &[ike_daemon::control::sas::IkeSa]| {
+    let still = |sas: &[ike_control::views::IkeSa]| {
         sas.len() == 1
             && sas[0].uniqueid == up[0].uniqueid
             && sas[0].child_sas[0].uniqueid == up[0].child_sas[0].uniqueid

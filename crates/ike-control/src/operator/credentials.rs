@@ -1,0 +1,140 @@
+//! Keys, certificates and shared secrets that control clients load.
+
+use toml::de::DeTable;
+
+use super::Operator;
+use crate::error::OperatorError;
+use crate::program::Loader;
+
+impl Operator {
+    /// Loads a private key of the type `kind` (`any` for each type), and returns its identifier.
+    ///
+    /// # Errors
+    /// What is wrong with the key.
+    pub async fn load_key(&self, octets: &[u8], kind: &str) -> Result<String, OperatorError> {
+        let add = |loader: &dyn Loader| loader.add_key(octets, kind);
+        self.load_by(add, |loader, id: &String| _ = loader.remove_key(id)).await
+    }
+
+    /// Loads a private key in a token, by a section `token` of `[secrets]`, and returns its identifier.
+    ///
+    /// # Errors
+    /// What is wrong with the section or the token.
+    pub async fn load_token(&self, table: DeTable<'static>) -> Result<String, OperatorError> {
+        let add = |loader: &dyn Loader| loader.add_token(table);
+        self.load_by(add, |loader, id: &String| _ = loader.remove_key(id)).await
+    }
+
+    /// Takes a loaded private key away.
+    ///
+    /// # Errors
+    /// [`OperatorError::NotLoaded`].
+    pub async fn unload_key(&self, id: &str) -> Result<(), OperatorError> {
+        let remove = |loader: &dyn Loader| match loader.remove_key(id) {
+            true => Ok(()),
+            false => Err(OperatorError::NotLoaded(id.to_owned())),
+        };
+        self.load_by(remove, |_, &()| ()).await
+    }
+
+    /// The identifiers of the loaded private keys.
+    pub async fn loaded_keys(&self) -> Vec<String> {
+        let _one = self.loading.lock().await;
+        self.loader().map(Loader::key_ids).unwrap_or_default()
+    }
+
+    /// Loads certificates, all of CAs if `ca` is true.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub async fn load_certificates(&self, octets: &[u8], ca: bool) -> Result<(), OperatorError> {
+        self.load_by(|loader| loader.add_certificates(octets, ca), |_, &()| ()).await
+    }
+
+    /// Loads a revocation list.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub async fn load_crl(&self, octets: &[u8]) -> Result<(), OperatorError> {
+        self.load_by(|loader| loader.add_crl(octets), |_, &()| ()).await
+    }
+
+    /// Loads a shared secret, by a section of `[secrets]` of the kind `kind`. It replaces the secret with the same
+    /// `id`.
+    ///
+    /// # Errors
+    /// What is wrong with the section.
+    pub async fn load_shared(
+        &self,
+        id: Option<&str>,
+        kind: &str,
+        table: DeTable<'static>,
+    ) -> Result<(), OperatorError> {
+        let mut state = self.loading.lock().await;
+        let loader = self.loader()?;
+        let (key, before) = loader.overlay().put_shared(id, kind, table);
+        let outcome = match loader.check_shared(&key) {
+            Ok(()) => self.in_force(&mut state).await,
+            Err(why) => Err(why),
+        };
+        if outcome.is_err() {
+            let mut overlay = loader.overlay();
+            match before {
+                Some(before) => overlay.restore_shared(key, before),
+                None => _ = overlay.remove_shared(&key),
+            }
+        }
+        outcome
+    }
+
+    /// Takes a loaded shared secret away.
+    ///
+    /// # Errors
+    /// [`OperatorError::NotLoaded`].
+    pub async fn unload_shared(&self, id: &str) -> Result<(), OperatorError> {
+        let mut state = self.loading.lock().await;
+        let loader = self.loader()?;
+        let secret = loader.overlay().remove_shared(id);
+        let secret = secret.ok_or_else(|| OperatorError::NotLoaded(id.to_owned()))?;
+        let outcome = self.in_force(&mut state).await;
+        if outcome.is_err() {
+            loader.overlay().restore_shared(id.to_owned(), secret);
+        }
+        outcome
+    }
+
+    /// The identifiers of the loaded shared secrets.
+    pub async fn loaded_shared(&self) -> Vec<String> {
+        let _one = self.loading.lock().await;
+        let Ok(loader) = self.loader() else { return Vec::new() };
+        loader.overlay().shared_ids().map(str::to_owned).collect()
+    }
+
+    /// Takes all loaded keys, certificates, revocation lists and shared secrets away.
+    ///
+    /// # Errors
+    /// The mistakes of the configuration without them.
+    pub async fn clear_credentials(&self) -> Result<(), OperatorError> {
+        let clear = |loader: &dyn Loader| {
+            loader.clear_credentials();
+            Ok(())
+        };
+        self.load_by(clear, |_, &()| ()).await
+    }
+
+    /// Changes what is loaded, and puts it in force. If that fails, `undo` takes the change back.
+    async fn load_by<T: Send>(
+        &self,
+        change: impl FnOnce(&dyn Loader) -> Result<T, OperatorError> + Send,
+        undo: impl FnOnce(&dyn Loader, &T) + Send,
+    ) -> Result<T, OperatorError> {
+        let mut state = self.loading.lock().await;
+        let loader = self.loader()?;
+        let made = change(loader)?;
+        if let Err(why) = self.in_force(&mut state).await {
+            undo(loader, &made);
+            return Err(why);
+        }
+        Ok(made)
+    }
+}

@@ -1,0 +1,303 @@
+//! Puts in force the sections that control clients load, over the file's configuration and by the file's own
+//! parser.
+//!
+//! If this is quick, a client is answered when its load is in force. With thousands of connections it is slow.
+//! Then each load is checked by itself, and a task puts all loads in force together, before any other request of a
+//! client.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ike_config::{Blobs, Difference, Ends, Hosts, Kind};
+use ike_proto::config::{Action, ChildConfig, ConnectionConfig};
+use ike_proto::{Command, IkeState};
+use ike_tokio::Target;
+use tokio::sync::{Mutex, MutexGuard};
+use toml::de::DeTable;
+
+use super::{Operator, names_of};
+use crate::error::OperatorError;
+use crate::program::{Configuration, Loader};
+
+/// Longer than this, and what is loaded is put in force by a task,
+const QUICK: Duration = Duration::from_millis(25);
+/// unless there are no more sections than this: then it is the machine that is slow.
+const FEW: usize = 200;
+/// What comes within this time is put in force together.
+const PAUSE: Duration = Duration::from_millis(50);
+/// At least so many times as long as it takes, for otherwise nothing else would be done where there is much.
+const SHARE: u32 = 4;
+
+/// The lock under which configurations change, and what is known of names.
+#[derive(Debug, Default)]
+pub(super) struct Loading(Mutex<State>);
+
+/// Under the lock.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The addresses of connections with names, and of which names.
+    ends: BTreeMap<String, (Hosts, Ends)>,
+    /// How long it took to put all in force, the last time.
+    cost: Duration,
+    /// Something is not in force yet.
+    waiting: bool,
+    /// What is to be done when it is.
+    then: Vec<Follow>,
+}
+
+/// What follows from a change of a connection, as in charon: what `start_action` had begun for the old
+/// children ends, and what it says of the new ones is begun.
+#[derive(Debug)]
+struct Follow {
+    connection: String,
+    /// Children that a changed or removed configuration had started.
+    end: BTreeSet<String>,
+    /// Whether an IKE SA ends that has no other children.
+    end_ike: bool,
+    /// Children whose trap is not configured any more.
+    untrap: Vec<String>,
+    begin: Vec<(String, Action)>,
+}
+
+impl Loading {
+    pub(super) async fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().await
+    }
+}
+
+impl State {
+    /// Remembers what names stand for.
+    pub(super) fn resolved(&mut self, ends: BTreeMap<String, (Hosts, Ends)>) {
+        self.ends.extend(ends);
+    }
+
+    /// The ends of all connections; of names, what is known.
+    pub(super) fn ends(&mut self, hosts: &BTreeMap<String, Hosts>) -> BTreeMap<String, Ends> {
+        self.ends.retain(|name, (of, _)| hosts.get(name).is_some_and(|now| now == of));
+        let known = |name: &String, hosts: &Hosts| match self.ends.get(name) {
+            Some((_, ends)) => ends.clone(),
+            None => hosts.known(),
+        };
+        hosts.iter().map(|(name, hosts)| (name.clone(), known(name, hosts))).collect()
+    }
+
+    /// Goes back to what was there, after a load of `name` has failed.
+    fn forget_follow(&mut self, name: &str) {
+        self.then.retain(|follow| follow.connection != name);
+    }
+}
+
+impl Operator {
+    /// Loads a section in place of what there is of that name. If it is there just so, nothing happens.
+    ///
+    /// # Errors
+    /// The mistakes in the section, or [`OperatorError::NoLoader`].
+    pub async fn load_section(
+        &self,
+        kind: Kind,
+        name: &str,
+        table: DeTable<'static>,
+        blobs: Blobs,
+    ) -> Result<(), OperatorError> {
+        let mut state = self.loading.lock().await;
+        let loader = self.loader()?;
+        let difference = loader.difference(kind, name, &table);
+        let known = loader.overlay().has(kind, name);
+        if difference == Some(Difference::None) && known {
+            return Ok(());
+        }
+        let before = loader.overlay().put(kind, name, table, blobs);
+        let alone = loader.check_section(kind, name);
+        let alone = alone.and_then(|alone| match alone.unmet(&self.plane) {
+            unmet if unmet.is_empty() => Ok(alone),
+            unmet => Err(OperatorError::Unmet(unmet)),
+        });
+        let outcome = match alone {
+            Ok(alone) => {
+                if kind == Kind::Connection {
+                    let follow = self.follow(name, difference.unwrap_or(Difference::All), &alone);
+                    state.then.push(follow);
+                }
+                self.in_force(&mut state).await
+            }
+            Err(why) => Err(why),
+        };
+        if let Err(why) = outcome {
+            state.forget_follow(name);
+            match before {
+                Some(before) => _ = loader.overlay().restore(kind, name, before),
+                None => _ = loader.overlay().remove(kind, name),
+            }
+            return Err(why);
+        }
+        tracing::info!(%name, section = kind.section(), "loaded by a control client");
+        Ok(())
+    }
+
+    /// Takes a loaded section away. What the file has of that name is in force again.
+    ///
+    /// # Errors
+    /// [`OperatorError::NotLoaded`]. The mistakes of the configuration without the section.
+    pub async fn unload_section(&self, kind: Kind, name: &str) -> Result<(), OperatorError> {
+        let mut state = self.loading.lock().await;
+        let loader = self.loader()?;
+        let before = loader.overlay().remove(kind, name);
+        let before = before.ok_or_else(|| OperatorError::NotLoaded(name.to_owned()))?;
+        if kind == Kind::Connection {
+            let follow = self.follow(name, Difference::All, &self.config());
+            state.then.push(Follow { begin: Vec::new(), ..follow });
+        }
+        if let Err(why) = self.in_force(&mut state).await {
+            state.forget_follow(name);
+            loader.overlay().restore(kind, name, before);
+            return Err(why);
+        }
+        tracing::info!(%name, section = kind.section(), "unloaded by a control client");
+        Ok(())
+    }
+
+    /// The names of the loaded sections of this kind.
+    pub async fn loaded_sections(&self, kind: Kind) -> Vec<String> {
+        let _one = self.loading.lock().await;
+        let Ok(loader) = self.loader() else { return Vec::new() };
+        loader.overlay().names(kind).map(str::to_owned).collect()
+    }
+
+    /// Returns when everything that was loaded is in force.
+    ///
+    /// # Errors
+    /// The reason why it cannot be.
+    pub async fn settled(&self) -> Result<(), OperatorError> {
+        let mut state = self.loading.lock().await;
+        if state.waiting { self.now_in_force(&mut state).await } else { Ok(()) }
+    }
+
+    pub(super) fn loader(&self) -> Result<&dyn Loader, OperatorError> {
+        self.program.loader().ok_or(OperatorError::NoLoader)
+    }
+
+    pub(super) async fn in_force(&self, state: &mut State) -> Result<(), OperatorError> {
+        let few = |loader: &dyn Loader| loader.overlay().sections() <= FEW;
+        let quick = state.cost <= QUICK || self.loader().is_ok_and(few);
+        if quick && !state.waiting {
+            return self.now_in_force(state).await;
+        }
+        if !std::mem::replace(&mut state.waiting, true) {
+            let (operator, pause) = (self.clone(), PAUSE.max(state.cost * SHARE));
+            tokio::spawn(async move {
+                tokio::time::sleep(pause).await;
+                if let Err(error) = operator.settled().await {
+                    tracing::error!(%error, "what control clients have loaded is not in force");
+                }
+            });
+        }
+        Ok(())
+    }
+
+    async fn now_in_force(&self, state: &mut State) -> Result<(), OperatorError> {
+        let begun = Instant::now();
+        state.waiting = false;
+        let candidate = self.met(self.loader()?.merged()?)?;
+        let unknown = |(name, hosts): (&String, &Hosts)| {
+            hosts.has_names() && state.ends.get(name).is_none_or(|(of, _)| of != hosts)
+        };
+        let unknown = candidate.configuration.hosts.iter().any(unknown);
+        self.put(candidate, state).await?;
+        state.cost = begun.elapsed();
+        let operator = self.clone();
+        let then = std::mem::take(&mut state.then);
+        tokio::spawn(async move {
+            if unknown && let Err(error) = operator.refresh().await {
+                tracing::warn!(%error, "names of connections");
+            }
+            for follow in then {
+                operator.follow_up(follow).await;
+            }
+        });
+        Ok(())
+    }
+
+    /// What follows when `name` becomes what it is in `new`.
+    fn follow(&self, name: &str, difference: Difference, new: &Configuration) -> Follow {
+        let config = self.config();
+        let of = |config: &Configuration| -> Option<Arc<ConnectionConfig>> {
+            config.endpoint.connections.iter().find(|connection| connection.name == name).cloned()
+        };
+        let (old, new) = (of(&config), of(new));
+        let changed = |child: &&Arc<ChildConfig>| match &difference {
+            Difference::None => false,
+            Difference::All => true,
+            Difference::Children(names) => names.contains(&child.name),
+        };
+        let children = |connection: &Option<Arc<ConnectionConfig>>| -> Vec<Arc<ChildConfig>> {
+            let all = connection.iter().flat_map(|connection| &connection.children);
+            all.filter(changed).cloned().collect()
+        };
+        let (old, new) = (children(&old), children(&new));
+        let trapped = |child: &&Arc<ChildConfig>| child.start_action == Action::Trap;
+        let still = |child: &&Arc<ChildConfig>| {
+            new.iter().filter(trapped).any(|other| other.name == child.name)
+        };
+        let started = old.iter().filter(|child| child.start_action == Action::Start);
+        let untrap = old.iter().filter(trapped).filter(|child| !still(child));
+        let begin = new.iter().filter(|child| child.start_action != Action::None);
+        Follow {
+            connection: name.to_owned(),
+            end: started.map(|child| child.name.clone()).collect(),
+            end_ike: difference == Difference::All,
+            untrap: untrap.map(|child| child.name.clone()).collect(),
+            begin: begin.map(|child| (child.name.clone(), child.start_action)).collect(),
+        }
+    }
+
+    async fn follow_up(&self, follow: Follow) {
+        let Follow { connection, end, end_ike, untrap, begin } = follow;
+        for child in untrap {
+            let command = Command::UninstallTrap { connection: connection.clone(), child };
+            // With its connection it is gone already.
+            let _ = self.command(command).await;
+        }
+        if !end.is_empty() {
+            self.end_started(&connection, &end, end_ike).await;
+        }
+        if begin.is_empty() {
+            return;
+        }
+        let views = self.handle.list().await.unwrap_or_default();
+        let up: BTreeSet<(String, String)> = views.iter().flat_map(names_of).collect();
+        for (child, action) in begin {
+            let is_up = up.contains(&(connection.clone(), child.clone()));
+            if action == Action::Start && is_up && !self.is_for_ever(&connection) {
+                continue;
+            }
+            let (operator, connection) = (self.clone(), connection.clone());
+            tokio::spawn(async move { operator.start(connection, child, action).await });
+        }
+    }
+
+    /// Ends what `start_action` had begun.
+    async fn end_started(&self, connection: &str, children: &BTreeSet<String>, end_ike: bool) {
+        let Ok(views) = self.handle.list().await else { return };
+        let mut targets = Vec::new();
+        for view in views.iter().filter(|view| view.status.connection == connection) {
+            let (ours, others): (Vec<_>, Vec<_>) =
+                view.children.iter().partition(|child| children.contains(&child.status.name));
+            let ike_id = Some(view.status.id.0);
+            let connecting = view.status.state == IkeState::Connecting;
+            if end_ike && others.is_empty() && (!ours.is_empty() || connecting) {
+                targets.push(Target { ike_id, ..Target::default() });
+                continue;
+            }
+            targets.extend(ours.iter().map(|child| {
+                let child_id = Some(child.status.id.0);
+                Target { child_id, ..Target::default() }
+            }));
+        }
+        for target in targets {
+            if let Err(error) = self.down(&target).await {
+                tracing::debug!(%connection, %error, "what start_action had begun");
+            }
+        }
+    }
+}

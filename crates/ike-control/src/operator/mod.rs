@@ -1,0 +1,481 @@
+//! An operator's commands, by the names in the configuration.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ike_config::Hosts;
+use ike_proto::config::{Action, AddressSpec};
+use ike_proto::dataplane::{Capabilities, Flow};
+use ike_proto::{Answer, Command, IkeState, Ticket};
+use ike_tokio::{Handle, IkeView, PolicyView, Ports, Target, Wanted};
+use tokio::sync::{mpsc, watch};
+
+use crate::error::OperatorError;
+use crate::program::{Configuration, Program};
+use choose::{Chosen, choose, names_of, not_up, to_initiate};
+
+mod choose;
+mod credentials;
+mod loading;
+mod reloading;
+mod resolve;
+
+/// How long name servers may take.
+const RESOLVING: Duration = Duration::from_secs(15);
+
+/// How often host names are resolved again.
+const REFRESH: Duration = Duration::from_secs(300);
+
+/// Carries out the commands of operators and signals, and what traffic and ended children ask for. Clones share one
+/// engine.
+#[derive(Clone)]
+pub struct Operator {
+    handle: Handle,
+    config: Arc<watch::Sender<Arc<Configuration>>>,
+    ports: Ports,
+    plane: Capabilities,
+    program: Arc<dyn Program>,
+    loading: Arc<loading::Loading>,
+}
+
+impl Operator {
+    /// An operator of the drivers behind `handle`. They have `configuration` in force, listen on `ports`, and have a
+    /// data plane that can do `plane`. `program` is the program around them.
+    ///
+    /// The drivers begin with [`Configuration::unresolved`]. [`Self::keep_resolved`] then resolves the names of hosts.
+    pub fn new(
+        handle: Handle,
+        configuration: Configuration,
+        ports: Ports,
+        plane: Capabilities,
+        program: Arc<dyn Program>,
+    ) -> Self {
+        let config = Arc::new(watch::Sender::new(Arc::new(configuration)));
+        Self { handle, config, ports, plane, program, loading: Arc::default() }
+    }
+
+    /// The drivers.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<Configuration> {
+        Arc::clone(&self.config.borrow())
+    }
+
+    /// The program around the drivers.
+    pub fn program(&self) -> &dyn Program {
+        &*self.program
+    }
+
+    /// Brings up a child or a connection. The error says why not.
+    pub async fn up(&self, target: &Target) -> Result<(), OperatorError> {
+        let (connection, child) = to_initiate(&self.config(), target)?;
+        self.initiate(connection, child, None).await
+    }
+
+    /// Brings up, all at once, every child that is not up and every connection without children, where
+    /// the peer's address is configured; the number of them. The error names those that failed.
+    pub async fn up_all(&self) -> Result<usize, OperatorError> {
+        let views = self.list().await?;
+        let wanted = not_up(&self.config(), &views);
+        let count = wanted.len();
+        let begin = |(connection, child): (String, Option<String>)| {
+            let operator = self.clone();
+            let name = child.as_ref().map_or_else(String::new, |child| format!("/{child}"));
+            let name = format!("{connection}{name}");
+            (name, tokio::spawn(async move { operator.initiate(connection, child, None).await }))
+        };
+        let tasks: Vec<_> = wanted.into_iter().map(begin).collect();
+        let mut failures = Vec::new();
+        for (name, task) in tasks {
+            let outcome = task.await.unwrap_or(Err(OperatorError::Task));
+            failures.extend(outcome.err().map(|why| (name, why)));
+        }
+        match failures.is_empty() {
+            true => Ok(count),
+            false => Err(OperatorError::Several { of: count, failed: failures }),
+        }
+    }
+
+    /// How many SAs `target` means; there is an error where there are none.
+    pub async fn matches(&self, target: &Target) -> Result<usize, OperatorError> {
+        let chosen = self.choose(target).await?;
+        Ok(chosen.ikes.len() + chosen.children.len())
+    }
+
+    /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
+    /// its way, which is a success even where no SA is left.
+    pub async fn down(&self, target: &Target) -> Result<usize, OperatorError> {
+        let lifted = self.handle.lift(target.clone()).await?;
+        let unwanted = self.unwant(target).await;
+        let forgotten = self.forget_tickets(target).await;
+        let chosen = match self.choose(target).await {
+            Err(_) if lifted > 0 || forgotten || unwanted => return Ok(0),
+            chosen => chosen?,
+        };
+        let ikes = chosen.ikes.into_iter().map(Command::TerminateIke);
+        self.all(ikes.chain(chosen.children.into_iter().map(Command::TerminateChild))).await
+    }
+
+    /// What `target` names is not wanted up any more. True if any was. The engine sees to what a number names.
+    async fn unwant(&self, target: &Target) -> bool {
+        let Target { name, ike, child, ike_id, child_id } = target;
+        if ike_id.is_some() || child_id.is_some() {
+            return false;
+        }
+        let config = self.config();
+        let connections = config.endpoint.connections.iter();
+        let connections = connections.filter(|c| ike.as_ref().is_none_or(|ike| *ike == c.name));
+        let mut any = false;
+        for connection in connections {
+            let child = match (name, child) {
+                (_, Some(child)) => Some(child),
+                (Some(name), None) if ike.is_some() || *name != connection.name => Some(name),
+                (None, None) if ike.is_none() => continue,
+                _ => None,
+            };
+            if child.is_some_and(|child| connection.child(child).is_none()) {
+                continue;
+            }
+            let (connection, child) = (connection.name.clone(), child.cloned());
+            any |= self.command(Command::Unwant { connection, child }).await.is_ok();
+        }
+        any
+    }
+
+    /// Whoever takes a connection down does not want its lost IKE SAs to go on either. True if there were tickets
+    /// of any.
+    async fn forget_tickets(&self, target: &Target) -> bool {
+        let Target { name, ike, child, ike_id, child_id } = target;
+        let connection = match (name, ike, child) {
+            (Some(name), None, None) | (None, Some(name), None) => name.clone(),
+            _ => return false,
+        };
+        // Of one SA, the engine forgets it.
+        ike_id.is_none()
+            && child_id.is_none()
+            && self.command(Command::ForgetTickets(connection)).await.is_ok()
+    }
+
+    /// Rekeys SAs; the number of them.
+    pub async fn rekey(&self, target: &Target) -> Result<usize, OperatorError> {
+        let chosen = self.choose(target).await?;
+        let ikes = chosen.ikes.into_iter().map(Command::RekeyIke);
+        self.all(ikes.chain(chosen.children.into_iter().map(Command::RekeyChild))).await
+    }
+
+    /// Sends the clients of IKE SAs to the gateway at `gateway` (RFC 5685); the number of them. `peer` and
+    /// `identity` leave only those with this peer, where they are given.
+    pub async fn redirect(
+        &self,
+        target: &Target,
+        gateway: IpAddr,
+        peer: Option<AddressSpec>,
+        identity: Option<&str>,
+    ) -> Result<usize, OperatorError> {
+        let views = self.list().await?;
+        let named = target.name.is_some() || target.ike.is_some() || target.ike_id.is_some();
+        if !named && peer.is_none() && identity.is_none() {
+            return Err(OperatorError::AnyClient);
+        }
+        let wanted = |view: &&IkeView| {
+            let status = &view.status;
+            let name = target.ike.as_ref().or(target.name.as_ref());
+            let id = status.remote_id.as_ref().map(ToString::to_string);
+            status.state == IkeState::Established
+                && name.is_none_or(|name| *name == status.connection)
+                && target.ike_id.is_none_or(|id| id == status.id.0)
+                && peer.is_none_or(|peer| peer.contains(status.path.remote.ip().to_canonical()))
+                && identity.is_none_or(|wanted| id.as_deref() == Some(wanted))
+        };
+        let chosen: Vec<_> = views.iter().filter(wanted).map(|view| view.status.id).collect();
+        if chosen.is_empty() {
+            return Err(OperatorError::NoClient);
+        }
+        self.all(chosen.into_iter().map(|ike| Command::Redirect(ike, gateway))).await
+    }
+
+    /// Reauthenticates IKE SAs; the number of them.
+    pub async fn reauthenticate(&self, target: &Target) -> Result<usize, OperatorError> {
+        let chosen = self.choose(target).await?;
+        if chosen.ikes.is_empty() {
+            return Err(OperatorError::NoIkeSa);
+        }
+        self.all(chosen.ikes.into_iter().map(Command::Reauthenticate)).await
+    }
+
+    /// Describes the SAs.
+    pub async fn list(&self) -> Result<Vec<IkeView>, OperatorError> {
+        Ok(self.handle.list().await?)
+    }
+
+    /// Does what `start_action` says for every child that is not up, each in a task of its own.
+    pub async fn start_actions(&self) {
+        let up: BTreeSet<(String, String)> = match self.handle.list().await {
+            Ok(views) => views.iter().flat_map(names_of).collect(),
+            Err(_) => return,
+        };
+        for connection in &self.config().endpoint.connections {
+            for child in &connection.children {
+                let names = (connection.name.clone(), child.name.clone());
+                // What is up already may have been brought up by the peer: it is wanted all the same.
+                let wanted = child.start_action == Action::Start && connection.keyingtries == 0;
+                if child.start_action == Action::None || (up.contains(&names) && !wanted) {
+                    continue;
+                }
+                let (connection, child, action) = (names.0, names.1, child.start_action);
+                let operator = self.clone();
+                tokio::spawn(async move { operator.start(connection, child, action).await });
+            }
+        }
+    }
+
+    /// True if `connection` is tried for ever.
+    fn is_for_ever(&self, connection: &str) -> bool {
+        let config = self.config();
+        let mut all = config.endpoint.connections.iter();
+        all.any(|other| other.name == connection && other.keyingtries == 0)
+    }
+
+    /// Answers what the drivers want of the program: brings up the children that traffic needs and those that are to
+    /// be up again, and tells the addresses of peers. Returns when the drivers have ended.
+    pub async fn attend(&self, mut wanted: mpsc::UnboundedReceiver<Wanted>) {
+        while let Some(wanted) = wanted.recv().await {
+            match wanted {
+                Wanted::Packet { connection, child, packet } => {
+                    self.acquire(connection, child, packet);
+                }
+                Wanted::Restart { connection, child, local, remote } => {
+                    self.restart(connection, child, local, remote);
+                }
+                Wanted::Ends { connection, shard, ticket, last } => {
+                    self.answer_ends(connection, shard, ticket, last);
+                }
+            }
+        }
+    }
+
+    /// Resolves host names now and every five minutes, because they may change their addresses. Returns when the
+    /// drivers have ended.
+    pub async fn keep_resolved(&self) {
+        loop {
+            let names = self.config().hosts.values().any(Hosts::has_names);
+            if names && self.refresh().await.is_err() {
+                return;
+            }
+            tokio::time::sleep(REFRESH).await;
+        }
+    }
+
+    /// Brings up the child of an acquire, in a task of its own.
+    fn acquire(&self, connection: String, child: String, packet: Flow) {
+        let operator = self.clone();
+        tokio::spawn(async move {
+            let made = operator.initiate(connection.clone(), Some(child), Some(packet)).await;
+            if let Err(error) = made {
+                tracing::warn!(%connection, %error, "acquire");
+            }
+        });
+    }
+
+    /// Makes a child again that has ended, in a task of its own.
+    fn restart(&self, connection: String, child: String, local: IpAddr, remote: IpAddr) {
+        let operator = self.clone();
+        tokio::spawn(async move {
+            // Another shard may have it.
+            if operator.handle.want_where_carried(&connection, &child).await.unwrap_or(false) {
+                return;
+            }
+            let name = connection.clone();
+            let command = Command::Ensure { connection, child, local, remote };
+            if let Err(error) = operator.command(command).await {
+                tracing::warn!(connection = %name, %error, "restart");
+            }
+        });
+    }
+
+    /// The engine tries again by itself once it has addresses; until then it is done here.
+    async fn start(&self, connection: String, child: String, action: Action) {
+        if action == Action::Start && self.is_for_ever(&connection) {
+            let command = Command::Want { connection: connection.clone(), child: child.clone() };
+            if let Err(error) = self.command(command).await {
+                tracing::warn!(%connection, %child, %error, "start_action");
+            }
+            return;
+        }
+        loop {
+            let error = match self.ends(&connection).await {
+                Ok((local, remote)) => {
+                    let command = match action {
+                        Action::Trap => {
+                            let (connection, child) = (connection.clone(), child.clone());
+                            Command::InstallTrap { connection, child, local, remote }
+                        }
+                        _ => {
+                            let (connection, child) = (connection.clone(), child.clone());
+                            Command::Ensure { connection, child, local, remote }
+                        }
+                    };
+                    if let Err(error) = self.command(command).await {
+                        tracing::warn!(%connection, %child, %error, "start_action");
+                    }
+                    return;
+                }
+                Err(error) => error,
+            };
+            tracing::warn!(%connection, %child, %error, "start_action");
+            let config = self.config();
+            let wait = config.endpoint.retry_initiate_interval;
+            let known = config.endpoint.connections.iter().any(|c| c.name == connection);
+            if wait == Duration::ZERO || !known {
+                return;
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn initiate(
+        &self,
+        connection: String,
+        child: Option<String>,
+        packet: Option<Flow>,
+    ) -> Result<(), OperatorError> {
+        let (local, remote) = self.ends(&connection).await?;
+        let name = (connection.clone(), child.clone());
+        let command = Command::Initiate { connection, child, local, remote, packet };
+        match self.command(command).await {
+            Err(OperatorError::Failed(why)) if packet.is_none() => {
+                match self.handle.starts_in(&name.0, name.1.as_deref()).await {
+                    Ok(Some(wait)) => Err(OperatorError::TriesAgain(why, wait)),
+                    _ => Err(OperatorError::Failed(why)),
+                }
+            }
+            other => other,
+        }
+    }
+
+    /// Tells a shard between which addresses `connection` is to be started now, in a task of its own. Where the
+    /// configuration names no peer, it is the one of `last` time.
+    fn answer_ends(
+        &self,
+        connection: String,
+        shard: u8,
+        ticket: Ticket,
+        last: Option<(IpAddr, IpAddr)>,
+    ) {
+        let operator = self.clone();
+        tokio::spawn(async move {
+            let found = match operator.config().hosts.get(&connection) {
+                None => Err(OperatorError::Unknown(connection)),
+                Some(hosts) => {
+                    let resolving = resolve::resolve(hosts);
+                    match tokio::time::timeout(RESOLVING, resolving).await {
+                        Ok(ends) => resolve::choose_again(&ends, last.map(|(_, remote)| remote)),
+                        Err(_) => Err(OperatorError::NameServers(RESOLVING)),
+                    }
+                }
+            };
+            let answer = match found {
+                Ok((local, remote)) => Answer::Ends { local, remote },
+                Err(why) => Answer::Failed(why.to_string()),
+            };
+            operator.handle.answer(shard, ticket, answer).await;
+        });
+    }
+
+    /// Installs the trap policies of a child. The error says why not.
+    pub async fn install(&self, ike: Option<&str>, child: &str) -> Result<(), OperatorError> {
+        let target = Target {
+            ike: ike.map(str::to_owned),
+            child: Some(child.to_owned()),
+            ..Target::default()
+        };
+        let (connection, child) = to_initiate(&self.config(), &target)?;
+        let child = child.unwrap_or_default();
+        let (local, remote) = self.ends(&connection).await?;
+        self.command(Command::InstallTrap { connection, child, local, remote }).await
+    }
+
+    /// Takes the trap policies of a child away: of the first connection that has them, if `ike` names none.
+    pub async fn uninstall(&self, ike: Option<&str>, child: &str) -> Result<(), OperatorError> {
+        let policies = self.handle.policies().await?;
+        let found = policies.into_iter().find_map(|policy| match policy {
+            PolicyView::Trap(trap)
+                if trap.child.name == child && ike.is_none_or(|ike| ike == trap.connection) =>
+            {
+                Some(trap.connection)
+            }
+            _ => None,
+        });
+        let connection = found.ok_or_else(|| OperatorError::NoTrap(child.to_owned()))?;
+        self.command(Command::UninstallTrap { connection, child: child.to_owned() }).await
+    }
+
+    /// Deletes IKE SAs here without waiting for their peers, those too whose Delete is under way; the number
+    /// of them.
+    pub async fn forget(&self, target: &Target) -> Result<usize, OperatorError> {
+        let lifted = self.handle.lift(target.clone()).await?;
+        let unwanted = self.unwant(target).await;
+        let forgotten = self.forget_tickets(target).await;
+        let views = self.list().await?;
+        let of_child = target.child.is_some() || target.child_id.is_some();
+        let wanted = |view: &&IkeView| {
+            target.ike.as_ref().is_none_or(|ike| *ike == view.status.connection)
+                && target.ike_id.is_none_or(|id| id == view.status.id.0)
+        };
+        let ikes: Vec<_> = views.iter().filter(wanted).map(|view| view.status.id).collect();
+        if of_child || (target.ike.is_none() && target.ike_id.is_none()) || ikes.is_empty() {
+            // A child cannot go without its IKE SA knowing.
+            let chosen = match choose(&views, target) {
+                Err(_) if lifted > 0 || forgotten || unwanted => return Ok(0),
+                chosen => chosen?,
+            };
+            return self.all(chosen.children.into_iter().map(Command::TerminateChild)).await;
+        }
+        self.all(ikes.into_iter().map(Command::ForgetIke)).await
+    }
+
+    /// Resolves the addresses to initiate `connection` between.
+    async fn ends(&self, connection: &str) -> Result<(IpAddr, IpAddr), OperatorError> {
+        let config = self.config();
+        let hosts = config.hosts.get(connection);
+        let hosts = hosts.ok_or_else(|| OperatorError::Unknown(connection.to_owned()))?;
+        resolve::choose(&resolve::resolve(hosts).await)
+    }
+
+    async fn choose(&self, target: &Target) -> Result<Chosen, OperatorError> {
+        choose(&self.list().await?, target)
+    }
+
+    /// Gives all the commands at once, waits for all of them, and reports the first failure.
+    async fn all(&self, commands: impl Iterator<Item = Command>) -> Result<usize, OperatorError> {
+        let tasks: Vec<_> = commands
+            .map(|command| {
+                let operator = self.clone();
+                tokio::spawn(async move { operator.command(command).await })
+            })
+            .collect();
+        let count = tasks.len();
+        let mut failure = None;
+        for task in tasks {
+            let outcome = task.await.unwrap_or(Err(OperatorError::Task));
+            failure = failure.or(outcome.err());
+        }
+        failure.map_or(Ok(count), Err)
+    }
+
+    async fn command(&self, command: Command) -> Result<(), OperatorError> {
+        Ok(self.handle.command(command).await??)
+    }
+}
+
+impl fmt::Debug for Operator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Operator({:?})", self.ports)
+    }
+}

@@ -1,0 +1,128 @@
+//! Puts configurations in force: of the file again, and with host names resolved again.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use ike_proto::Command;
+use ike_proto::config::EndpointConfig;
+
+use super::{Operator, loading, resolve};
+use crate::error::OperatorError;
+use crate::program::Candidate;
+
+impl Operator {
+    /// Reads the configuration file at `file` again and puts it in force. If this fails, nothing changes. The log has
+    /// the outcome.
+    ///
+    /// # Errors
+    /// [`OperatorError::Mistakes`] for mistakes in the file, [`OperatorError::NoFile`] without a file, and the errors of
+    /// [`Self::reload`].
+    pub async fn reload_file(&self, file: Option<&Path>) -> Result<(), OperatorError> {
+        self.program.reloading();
+        let outcome = self.read_file(file).await;
+        self.program.reloaded(outcome.is_ok());
+        if let Err(refused) = &outcome {
+            for line in refused.to_string().lines() {
+                tracing::error!("{line}");
+            }
+            tracing::error!("the configuration stays as it was");
+        }
+        outcome
+    }
+
+    async fn read_file(&self, file: Option<&Path>) -> Result<(), OperatorError> {
+        let file = file.ok_or(OperatorError::NoFile)?;
+        let before = self.config();
+        self.reload(|| self.program.read(file)).await?;
+        tell_difference(file, &before.endpoint, &self.config().endpoint);
+        Ok(())
+    }
+
+    /// Puts the configuration that `make` returns in the place of the present one. SAs keep the configuration that
+    /// they were made with. `make` runs while nothing else changes the configuration.
+    ///
+    /// # Errors
+    /// The error of `make`. [`OperatorError::Unmet`] if the data plane cannot honour the configuration.
+    /// [`OperatorError::Stopped`] after the end of the drivers.
+    pub async fn reload(
+        &self,
+        make: impl FnOnce() -> Result<Candidate, OperatorError> + Send,
+    ) -> Result<(), OperatorError> {
+        let mut loading = self.loading.lock().await;
+        let candidate = self.met(make()?)?;
+        let outcome = self.put(candidate, &mut loading).await;
+        drop(loading);
+        outcome?;
+        // Names that were known before stay so until they are looked up; new ones are, now.
+        self.refresh().await?;
+        self.start_actions().await;
+        Ok(())
+    }
+
+    /// Resolves all host names again and tells the engine.
+    ///
+    /// # Errors
+    /// [`OperatorError::Stopped`] after the end of the drivers.
+    pub async fn refresh(&self) -> Result<(), OperatorError> {
+        let config = self.config();
+        let mut ends = BTreeMap::new();
+        for (name, hosts) in config.hosts.iter().filter(|(_, hosts)| hosts.has_names()) {
+            ends.insert(name.clone(), (hosts.clone(), resolve::resolve(hosts).await));
+        }
+        if ends.is_empty() {
+            return Ok(());
+        }
+        // The configuration may be another one by now.
+        let mut loading = self.loading.lock().await;
+        loading.resolved(ends);
+        self.tell_with(&mut loading).await
+    }
+
+    /// `candidate`, if the data plane can honour all of it.
+    pub(super) fn met(&self, candidate: Candidate) -> Result<Candidate, OperatorError> {
+        match candidate.configuration.unmet(&self.plane) {
+            unmet if unmet.is_empty() => Ok(candidate),
+            unmet => Err(OperatorError::Unmet(unmet)),
+        }
+    }
+
+    /// The program is told first, for the engine asks its credentials.
+    pub(super) async fn put(
+        &self,
+        candidate: Candidate,
+        loading: &mut loading::State,
+    ) -> Result<(), OperatorError> {
+        let Candidate { configuration, adopt } = candidate;
+        adopt();
+        self.config.send_replace(Arc::new(configuration));
+        self.tell_with(loading).await
+    }
+
+    /// Gives the engine the configuration, with the addresses of names as far as they are known.
+    async fn tell_with(&self, loading: &mut loading::State) -> Result<(), OperatorError> {
+        let config = self.config();
+        let ends = loading.ends(&config.hosts);
+        let endpoint = Box::new(config.resolved(self.ports, &ends));
+        self.command(Command::Reload(endpoint)).await
+    }
+}
+
+fn tell_difference(file: &Path, before: &EndpointConfig, after: &EndpointConfig) {
+    let names = |config: &EndpointConfig| -> HashSet<String> {
+        config.connections.iter().map(|connection| connection.name.clone()).collect()
+    };
+    let missing = |from: &EndpointConfig, of: &EndpointConfig| {
+        let there = names(from);
+        of.connections.iter().filter(|connection| !there.contains(&connection.name)).count()
+    };
+    tracing::info!(
+        file = %file.display(),
+        connections = after.connections.len(),
+        added = missing(before, after),
+        removed = missing(after, before),
+        children = after.connections.iter().map(|c| c.children.len()).sum::<usize>(),
+        secrets = after.secrets.len(),
+        "configuration reloaded"
+    );
+}

@@ -1,0 +1,137 @@
+//! From `local_addrs` and `remote_addrs` to the two addresses a connection is initiated between.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+use ike_config::{Ends, HostSpec, Hosts};
+use ike_proto::config::AddressSpec;
+
+use crate::error::OperatorError;
+
+/// Resolves the names in `hosts`. A name that has no address falls away; if nothing is left, the list
+/// is empty and matches nobody.
+pub(super) async fn resolve(hosts: &Hosts) -> Ends {
+    Ends { local: resolve_list(&hosts.local).await, remote: resolve_list(&hosts.remote).await }
+}
+
+async fn resolve_list(hosts: &[HostSpec]) -> Vec<AddressSpec> {
+    let mut specs = Vec::new();
+    for host in hosts {
+        match host {
+            HostSpec::Address(spec) => specs.push(*spec),
+            HostSpec::Name(name) => match tokio::net::lookup_host((name.as_str(), 0)).await {
+                Ok(found) => specs.extend(found.map(|address| AddressSpec::single(address.ip()))),
+                Err(error) => tracing::warn!(%name, %error, "host name not resolved"),
+            },
+        }
+    }
+    specs
+}
+
+/// The local and the remote address to initiate between: the first host of `remote`, and the first
+/// of `local` that is of its family, or else what the routing table says.
+pub(super) fn choose(ends: &Ends) -> Result<(IpAddr, IpAddr), OperatorError> {
+    let remotes: Vec<IpAddr> = ends.remote.iter().filter_map(|spec| spec.host()).collect();
+    let mut last = OperatorError::NoRemoteAddress;
+    for remote in remotes {
+        match choose_local(&ends.local, remote) {
+            Ok(local) => return Ok((local, remote)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// As [`choose`]. If the configuration names no host as the peer, the peer is the host at `last`.
+pub(super) fn choose_again(
+    ends: &Ends,
+    last: Option<IpAddr>,
+) -> Result<(IpAddr, IpAddr), OperatorError> {
+    let named = ends.remote.iter().any(|spec| spec.host().is_some());
+    match last.filter(|_| !named && !ends.remote.is_empty()) {
+        Some(remote) => Ok((choose_local(&ends.local, remote)?, remote)),
+        None => choose(ends),
+    }
+}
+
+fn choose_local(local: &[AddressSpec], remote: IpAddr) -> Result<IpAddr, OperatorError> {
+    let host = local
+        .iter()
+        .filter_map(|spec| spec.host())
+        .find(|address| address.is_ipv4() == remote.is_ipv4());
+    if let Some(address) = host {
+        return Ok(address);
+    }
+    let route = route(remote).map_err(|error| OperatorError::no_route(remote, &error))?;
+    if local.iter().any(|spec| spec.contains(route)) {
+        return Ok(route);
+    }
+    Err(OperatorError::NoLocalAddress { remote, route })
+}
+
+/// The source address the kernel would take to reach `remote`: connecting a UDP socket sends nothing.
+pub(super) fn route(remote: IpAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match remote {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    socket.connect(SocketAddr::new(remote, 9))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn specs(texts: &[&str]) -> Vec<AddressSpec> {
+        let parse = |text: &&str| match HostSpec::parse(text).unwrap() {
+            HostSpec::Address(spec) => spec,
+            HostSpec::Name(name) => panic!("{name} is a name"),
+        };
+        texts.iter().map(parse).collect()
+    }
+
+    fn chosen(local: &[&str], remote: &[&str]) -> Result<(IpAddr, IpAddr), OperatorError> {
+        choose(&Ends { local: specs(local), remote: specs(remote) })
+    }
+
+    #[test]
+    fn configured_hosts_come_first() {
+        let ends =
+            chosen(&["10.0.0.0/8", "2001:db8::1", "192.0.2.1"], &["192.0.2.0/24", "192.0.2.2"]);
+        assert_eq!(ends, Ok(("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap())));
+        assert!(chosen(&["%any"], &["%any", "192.0.2.0/24"]).is_err());
+    }
+
+    #[test]
+    fn else_the_route_decides() {
+        let loopback: IpAddr = "127.0.0.1".parse().unwrap();
+        assert_eq!(chosen(&["%any"], &["127.0.0.1"]), Ok((loopback, loopback)));
+        assert!(chosen(&["192.0.2.0/24"], &["127.0.0.1"]).is_err());
+    }
+
+    #[test]
+    fn a_peer_that_is_not_configured_is_the_last_one() {
+        let last: IpAddr = "127.0.0.1".parse().unwrap();
+        let ends = |remote: &[&str]| Ends { local: specs(&["%any"]), remote: specs(remote) };
+        assert_eq!(choose_again(&ends(&["%any"]), Some(last)), Ok((last, last)));
+        assert_eq!(
+            choose_again(&ends(&["127.0.0.2"]), Some(last)).map(|ends| ends.1),
+            Ok("127.0.0.2".parse().unwrap())
+        );
+        assert!(choose_again(&ends(&["%any"]), None).is_err());
+        // A name that does not resolve is no licence to go elsewhere.
+        assert!(choose_again(&ends(&[]), Some(last)).is_err());
+    }
+
+    #[tokio::test]
+    async fn names_resolve_or_fall_away() {
+        let name = |name: &str| HostSpec::Name(name.to_owned());
+        let hosts =
+            Hosts { local: vec![name("localhost")], remote: vec![name("no-such-host.invalid")] };
+        let ends = resolve(&hosts).await;
+        assert!(ends.local.iter().any(|spec| spec.host().is_some_and(|host| host.is_loopback())));
+        assert_eq!(ends.remote, []);
+    }
+}

@@ -1,0 +1,9 @@
+//! SAs and pools as control clients get them: as JSON, and as text for people.
+
+mod leases;
+mod sas;
+mod text;
+
+pub use leases::{Lease, Pool, render_pools};
+pub use sas::{Algorithms, Auth, ChildSa, IkeSa};
+pub use text::{render, suite};

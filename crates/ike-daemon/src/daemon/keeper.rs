@@ -1,0 +1,324 @@
+//! The daemon as its operator sees it: the configuration in force, and what control clients have loaded.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ::pki::ca_hash;
+use ike_config::{Difference, Kind, Overlay};
+use ike_control::views::{Lease, Pool};
+use ike_control::{
+    About, AuthorityView, Candidate, CertificateKind, CertificateView, Configuration, Loader,
+    OperatorError, Program,
+};
+use ike_proto::config::QcdConfig;
+use ike_proto::crypto::CryptoProvider;
+use toml::de::DeTable;
+
+use crate::config::loaded::{Base, Loaded};
+use crate::config::{self, Config};
+use crate::pools::{LeaseView, PoolView};
+use crate::qcd;
+use crate::questions::Credentials;
+use crate::service::notify;
+
+/// Keeps the configuration in force. Clones keep the same one.
+#[derive(Clone)]
+pub(super) struct Keeper(Arc<Inner>);
+
+struct Inner {
+    credentials: Credentials,
+    config: Mutex<Arc<Config>>,
+    loaded: Loaded,
+    /// Tokens of quick crash detection: the file has only the path of the secret.
+    qcd: Mutex<QcdConfig>,
+}
+
+impl Keeper {
+    /// Keeps `config`, which is in force, and the answers of `credentials`.
+    pub(super) fn new(config: Config, credentials: Credentials) -> Self {
+        let qcd = Mutex::new(config.endpoint.qcd.clone());
+        let config = Mutex::new(Arc::new(config));
+        Self(Arc::new(Inner { credentials, config, loaded: Loaded::default(), qcd }))
+    }
+
+    /// The configuration in force.
+    pub(super) fn present(&self) -> Arc<Config> {
+        Arc::clone(&self.0.config.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn qcd(&self) -> MutexGuard<'_, QcdConfig> {
+        self.0.qcd.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The file's sections and credentials.
+    fn base(&self) -> Result<Arc<Base>, OperatorError> {
+        self.present().base.clone().ok_or(OperatorError::NoLoader)
+    }
+
+    /// `config`, another one of the file, with what control clients have loaded over it.
+    ///
+    /// # Errors
+    /// Both together have mistakes.
+    pub(super) fn of_file(&self, config: Config) -> Result<Candidate, OperatorError> {
+        let config = match &config.base {
+            Some(base) if !self.0.loaded.is_empty() => {
+                let warnings = config.warnings.clone();
+                let merged = self.0.loaded.merged(base).map_err(|why| {
+                    OperatorError::Refused(format!("with what clients have loaded: {why}"))
+                })?;
+                Config { warnings, ..merged }
+            }
+            _ => config,
+        };
+        self.read_qcd_secret(&config);
+        let keeper = self.clone();
+        Ok(self.candidate(config, move |config| keeper.warn_of_delayed(config)))
+    }
+
+    /// `config`, to be put in force. `first` sees it just before that.
+    fn candidate(
+        &self,
+        mut config: Config,
+        first: impl FnOnce(&Config) + Send + 'static,
+    ) -> Candidate {
+        config.endpoint.qcd = self.qcd().clone();
+        let configuration = config.configuration();
+        let keeper = self.clone();
+        let adopt = move || {
+            first(&config);
+            keeper.adopt(config);
+        };
+        Candidate { configuration, adopt: Box::new(adopt) }
+    }
+
+    fn adopt(&self, config: Config) {
+        let credentials = &self.0.credentials;
+        credentials.replace(config.answerer.clone(), config.eap.clone());
+        credentials.look_up(config.lookup.clone());
+        credentials.pools().configure(&config.pools);
+        *self.0.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+    }
+
+    /// Reads the secrets that `qcd_secret` has by now: a new one goes in front of those that are known.
+    fn read_qcd_secret(&self, config: &Config) {
+        if config.qcd_secret != self.present().qcd_secret {
+            tracing::warn!("[charon] qcd_secret takes effect at the next start");
+        } else if let Some(path) = &config.qcd_secret {
+            match qcd::again(path) {
+                Ok(secrets) => self.qcd().secrets = secrets,
+                Err(error) => {
+                    tracing::warn!("qcd_secret {}: {error}; as before", path.display());
+                }
+            }
+        }
+    }
+
+    /// Warns of the settings in `config` that a running daemon cannot take.
+    fn warn_of_delayed(&self, config: &Config) {
+        let present = self.present();
+        if config.ports != present.ports {
+            tracing::warn!("[charon] port and port_nat_t take effect at the next start");
+        }
+        if config.tcp != present.tcp {
+            tracing::warn!("[charon] listen_tcp and tcp_port take effect at the next start");
+        }
+        if config.shards != present.shards {
+            tracing::warn!("[charon] shards takes effect at the next start");
+        }
+        if config.endpoint.frodokem != present.endpoint.frodokem {
+            tracing::warn!(
+                "[charon] frodokem_type and efrodokem_type take effect at the next start"
+            );
+        }
+        if (&config.vici, config.vici_group) != (&present.vici, present.vici_group) {
+            tracing::warn!("[charon.plugins.vici] takes effect at the next start");
+        }
+        if config.metrics != present.metrics || config.sandbox != present.sandbox {
+            tracing::warn!("[charon.metrics] and [charon.sandbox] take effect at the next start");
+        }
+        if config.starts_programs()
+            && !present.starts_programs()
+            && present.sandbox.programs != Some(true)
+        {
+            tracing::warn!(
+                "updown and resolvconf: the daemon cannot start programs, because none was configured at its start: restart the daemon"
+            );
+        }
+        if config.eap.listens_for_dae() != present.eap.listens_for_dae() {
+            tracing::warn!("eap-radius.dae: enable, listen and port take effect at the next start");
+        }
+        if config.void_tickets != present.void_tickets {
+            tracing::warn!(
+                "[charon.session_resumption] void_tickets takes effect at the next start"
+            );
+        }
+        if config.plane.tun_queues != present.plane.tun_queues {
+            tracing::warn!("[charon] tun_queues takes effect at the next start");
+        }
+        if config.remote_access != present.remote_access {
+            tracing::warn!(
+                "[charon] install_virtual_ip, leases and plugins.resolve take effect at the next start"
+            );
+        }
+    }
+}
+
+impl Program for Keeper {
+    fn about(&self) -> About {
+        About { name: "ike-daemon", version: env!("CARGO_PKG_VERSION"), backend: "pq-kem" }
+    }
+
+    fn provider(&self) -> Option<CryptoProvider> {
+        Some(pq_kem::provider())
+    }
+
+    fn pools(&self, name: Option<&str>, leases: bool) -> Vec<Pool> {
+        self.0.credentials.pools().list(name, leases).into_iter().map(pool).collect()
+    }
+
+    fn certificates(&self) -> Vec<CertificateView> {
+        let config = self.present();
+        let answerer = self.0.credentials.present();
+        let trust = answerer.trust();
+        let own = config.certificates.iter().map(|(certificate, has_private_key)| {
+            let (subject, der) = (certificate.subject_text(), certificate.der().to_vec());
+            let kind = CertificateKind::EndEntity;
+            CertificateView { kind, subject, has_private_key: *has_private_key, der }
+        });
+        let cas = trust.cas().iter().chain(trust.intermediates()).map(|ca| CertificateView {
+            kind: CertificateKind::Ca,
+            subject: ca.subject_text(),
+            has_private_key: false,
+            der: ca.der().to_vec(),
+        });
+        let crls = trust.revocation.crls().map(|crl| CertificateView {
+            kind: CertificateKind::Crl,
+            subject: crl.issuer_text(),
+            has_private_key: false,
+            der: crl.der().to_vec(),
+        });
+        own.chain(cas).chain(crls).collect()
+    }
+
+    fn authorities(&self) -> Vec<AuthorityView> {
+        let config = self.present();
+        let view = |(name, authority): (&String, &::pki::Authority)| AuthorityView {
+            name: name.clone(),
+            subject: authority.ca.subject_text(),
+            crl_uris: authority.crl_uris.clone(),
+            ocsp_uris: authority.ocsp_uris.clone(),
+            cert_uri_base: authority.cert_uri_base.clone(),
+        };
+        config.authorities.iter().map(view).collect()
+    }
+
+    fn groups(&self, connection: &str, round: &str) -> Vec<String> {
+        self.present().eap.groups(connection, round).to_vec()
+    }
+
+    fn flush(&self, lists: bool, responses: bool) {
+        self.0.credentials.flush(lists, responses);
+    }
+
+    fn read(&self, file: &Path) -> Result<Candidate, OperatorError> {
+        let keys = Arc::clone(&self.present().keys);
+        let config = config::load_by(file, keys);
+        self.of_file(config.map_err(|error| OperatorError::Mistakes(error.to_string()))?)
+    }
+
+    fn reloading(&self) {
+        notify::reloading();
+    }
+
+    fn reloaded(&self, in_force: bool) {
+        notify::ready(match in_force {
+            true => format_args!("configuration reloaded"),
+            false => format_args!("configuration refused, the present one goes on"),
+        });
+    }
+
+    fn loader(&self) -> Option<&dyn Loader> {
+        self.base().is_ok().then_some(self)
+    }
+}
+
+impl Loader for Keeper {
+    fn overlay(&self) -> MutexGuard<'_, Overlay> {
+        self.0.loaded.overlay()
+    }
+
+    fn difference(&self, kind: Kind, name: &str, table: &DeTable<'_>) -> Option<Difference> {
+        let base = self.base().ok()?;
+        self.overlay().difference(&base.document, kind, name, table)
+    }
+
+    fn check_section(&self, kind: Kind, name: &str) -> Result<Configuration, OperatorError> {
+        let config = self.0.loaded.check(&*self.base()?, kind, name);
+        Ok(config.map_err(OperatorError::Refused)?.configuration())
+    }
+
+    fn check_shared(&self, key: &str) -> Result<(), OperatorError> {
+        self.0.loaded.check_shared(&*self.base()?, key).map_err(OperatorError::Refused)
+    }
+
+    fn merged(&self) -> Result<Candidate, OperatorError> {
+        let config = self.0.loaded.merged(&self.base()?).map_err(OperatorError::Refused)?;
+        Ok(self.candidate(config, |_| ()))
+    }
+
+    fn allows_updown(&self) -> bool {
+        self.present().vici_updown
+    }
+
+    fn content_name(&self, octets: &[u8]) -> String {
+        let hash: String = ca_hash(octets).iter().map(|octet| format!("{octet:02x}")).collect();
+        format!("blob-{hash}")
+    }
+
+    fn add_key(&self, octets: &[u8], kind: &str) -> Result<String, OperatorError> {
+        let base = self.base()?;
+        let added = self.0.loaded.add_key(&*base.credentials.keys_from, octets, kind);
+        added.map_err(OperatorError::Refused)
+    }
+
+    fn add_token(&self, table: DeTable<'static>) -> Result<String, OperatorError> {
+        self.0.loaded.add_token(&*self.base()?, table).map_err(OperatorError::Refused)
+    }
+
+    fn remove_key(&self, id: &str) -> bool {
+        self.0.loaded.remove_key(id)
+    }
+
+    fn key_ids(&self) -> Vec<String> {
+        self.0.loaded.key_ids()
+    }
+
+    fn add_certificates(&self, octets: &[u8], ca: bool) -> Result<(), OperatorError> {
+        self.0.loaded.add_certificates(octets, ca).map_err(OperatorError::Refused)
+    }
+
+    fn add_crl(&self, octets: &[u8]) -> Result<(), OperatorError> {
+        self.0.loaded.add_crl(octets).map_err(OperatorError::Refused)
+    }
+
+    fn clear_credentials(&self) {
+        self.0.loaded.clear_credentials();
+    }
+}
+
+/// A pool as control clients see it.
+fn pool(view: PoolView) -> Pool {
+    let lease = |lease: &LeaseView| Lease {
+        address: lease.address.to_string(),
+        identity: lease.identity.as_ref().map(ToString::to_string),
+        status: if lease.online { "online" } else { "offline" }.to_owned(),
+    };
+    Pool {
+        base: view.base.to_string(),
+        size: view.size.to_string(),
+        online: view.online,
+        offline: view.offline,
+        leases: view.leases.iter().map(lease).collect(),
+        name: view.name,
+    }
+}
