@@ -98,7 +98,7 @@ impl NoCredentials {
             Question::Lease(_) => "no addresses to assign",
             Question::Eap(_) => "no EAP credentials",
             Question::Exchange(_) => "the key exchange was interrupted",
-            Question::Ends { .. } => "no names of hosts",
+            Question::Ends { .. } => "no resolver for host names",
         }
     }
 }

@@ -113,7 +113,7 @@ impl Sockets {
                     }
                 }
                 Err(error) if listen.lenient && address.is_ipv6() && !pairs.is_empty() => {
-                    tracing::warn!(%error, "IPv6 is left out");
+                    tracing::warn!(%error, "IPv6 address is left out");
                 }
                 Err(error) => return Err(error),
             }
@@ -314,7 +314,7 @@ impl Pair {
         }
         if let Err(error) = steered {
             let address = self.plain.bound();
-            tracing::warn!(%address, %error, "the kernel does not steer datagrams to their shards");
+            tracing::warn!(%address, %error, "datagrams are not steered by the kernel; the shards hand them on");
         }
     }
 

@@ -154,7 +154,7 @@ pub struct Drivers {
 /// Why drivers cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// The data plane has lost what it works with, for instance its device.
+    /// The data plane has lost a resource that it needs, for instance its device.
     DataPlane,
     /// A shard could not start, or has panicked.
     Shard,
@@ -246,7 +246,7 @@ fn drive(
     }
     let make = move || Ok(Driver::new(engine.make(), sockets.moved()?, parts));
     run_on_thread(index, alarm.clone(), make).unwrap_or_else(|error| {
-        tracing::error!(%error, shard = index, "no thread for a shard");
+        tracing::error!(%error, shard = index, "shard cannot start: no thread");
         alarm.0.notify_one();
         tokio::spawn(async {})
     })
@@ -308,7 +308,7 @@ fn work(
                 _ = stopped => {}
             },
             Err(error) => {
-                tracing::error!(%error, "a shard cannot start");
+                tracing::error!(%error, "shard cannot start");
                 alarm.0.notify_one();
             }
         }

@@ -46,14 +46,18 @@ impl Log {
             Event::Done(request, Ok(())) => debug!(request = request.0, "command done"),
             // A command may ask only whether there is something to end, as `down` does for tickets.
             Event::Done(request, Err(Failure::NotFound)) => {
-                debug!(request = request.0, "command names nothing that exists");
+                debug!(request = request.0, "command names no existing connection, child or SA");
             }
             Event::Done(request, Err(why)) => info!(request = request.0, %why, "command failed"),
             Event::IkeUp(ike) => ike_up(*ike, endpoint),
             // What hands addresses out or installs them says so.
             Event::Assigned(_) | Event::Unassigned(_) => {}
             Event::WithoutPpk(ike) => {
-                warn!(ike = ike.0, "IKE SA without the PPK configured for it")
+                warn!(
+                    ike = ike.0,
+                    "IKE SA is without the configured PPK; configure the PPK at the peer, or set ppk_required = true \
+                     to refuse such IKE SAs"
+                );
             }
             Event::IkeDown { ike, connection, established: true, reason } => {
                 info!(ike = ike.0, %connection, %reason, "IKE SA down");
@@ -65,7 +69,7 @@ impl Log {
                 }
             }
             Event::TicketRefused { path, client: true, why } => {
-                info!(remote = %path.remote, why, "ticket not taken, beginning by IKE_SA_INIT");
+                info!(remote = %path.remote, why, "ticket not taken; going on with IKE_SA_INIT");
             }
             Event::TicketRefused { path, client: false, why } => {
                 if self.allowed(now, "ticket refused") {
@@ -96,7 +100,7 @@ impl Log {
             }
             Event::Acquire { connection, child, packet } => {
                 let (local, remote) = (packet.local, packet.remote);
-                info!(%connection, %child, %local, %remote, "traffic wants a child");
+                info!(%connection, %child, %local, %remote, "packet matches a trap; starting the child");
             }
             Event::PathChanged { ike, path } => {
                 info!(
@@ -104,7 +108,7 @@ impl Log {
                     local = %local(path),
                     remote = %path.remote,
                     transport = path.transport.protocol(),
-                    "peer address changed"
+                    "path of the IKE SA changed"
                 );
             }
             Event::TransportChanged { connection, path } => match path.transport {
@@ -116,11 +120,11 @@ impl Log {
                 }
             },
             Event::Unique { ike, local, remote } => {
-                debug!(ike = ike.0, %local, %remote, "only IKE SA of this peer");
+                debug!(ike = ike.0, %local, %remote, "IKE SA is the only one of its peer");
             }
-            Event::Notice(ike, notice) => debug!(ike = ike.0, ?notice, "another shard is told"),
+            Event::Notice(ike, notice) => debug!(ike = ike.0, ?notice, "notice for another shard"),
             Event::Restart { connection, child, .. } => {
-                debug!(%connection, %child, "to be made again");
+                debug!(%connection, %child, "child is to be started again");
             }
             Event::StartsAgain { connection, child, after, careful, reason } => {
                 let what = what(connection, child.as_deref());
@@ -128,7 +132,7 @@ impl Log {
                     let seconds = after.as_secs().max(1);
                     warn!(
                         "{what} is started again in {seconds} s: {reason}; a server that counts refused passwords \
-                         may lock the account: correct the password, then use up, or set keyingtries = 1"
+                         may lock the account: correct the password and run ike-daemon up, or set keyingtries = 1"
                     );
                 } else if after.is_zero() {
                     info!("{what} is started again now: {reason}");
@@ -140,7 +144,9 @@ impl Log {
                 let what = what(connection, child.as_deref());
                 warn!("{what} is not started again: {reason}; {}", remedy(reason));
             }
-            Event::Trap { connection, child, .. } => debug!(%connection, %child, "to be trapped"),
+            Event::Trap { connection, child, .. } => {
+                debug!(%connection, %child, "trap is to be installed")
+            }
             Event::TokenGiven { path } => {
                 if self.allowed(now, "QCD token given") {
                     info!(remote = %path.remote, "the peer is told that its IKE SA is gone (QCD)");
@@ -160,8 +166,8 @@ impl Log {
                         %child,
                         answered = %both(answered),
                         used = %both(used),
-                        "the peer's traffic selectors are wider than the request; the child has what both name; \
-                         check both ends' configuration"
+                        "the peer's traffic selectors are wider than the request; the child has their intersection; \
+                         check the configuration of both ends"
                     );
                 }
             }
@@ -172,7 +178,7 @@ impl Log {
                         %remote,
                         %exchange,
                         octets,
-                        "a large message gets no answer, but a small one did; raise the peer's limit (charon.max_packet \
+                        "a large message got no answer, though a small one did; raise the peer's limit (charon.max_packet \
                          of strongSwan, 10000 by default), or look for a firewall that drops fragments"
                     );
                 }
@@ -183,7 +189,7 @@ impl Log {
     /// Logs that a datagram could not be sent. A retransmission makes up for it.
     pub(super) fn not_sent(&mut self, now: Instant, path: &Path, error: &io::Error) {
         if self.allowed(now, "not sent") {
-            warn!(local = %path.local, remote = %path.remote, %error, "not sent");
+            warn!(local = %path.local, remote = %path.remote, %error, "message not sent");
         }
     }
 
@@ -352,9 +358,9 @@ fn child_up(ike: IkeSaId, child: ChildSaId, endpoint: &Endpoint) {
 /// What the operator can do about a child that is not started again (docs/lifecycle.md).
 fn remedy(reason: &Failure) -> &'static str {
     match reason {
-        Failure::DeletedByPeer => "set close_action = start to have it started",
+        Failure::DeletedByPeer => "set close_action = start to start it again",
         Failure::Inactive => "raise inactivity to keep it up",
-        _ => "set keyingtries = 0 to have it started",
+        _ => "set keyingtries = 0 to start it again",
     }
 }
 

@@ -278,7 +278,7 @@ impl Driver {
     /// Tells the engine whether this shard is behind, if that is news.
     fn pressed(&mut self, behind: Option<bool>) {
         if let Some(behind) = behind {
-            tracing::debug!(behind, "receiving");
+            tracing::debug!(behind, "backlog of the sockets");
             self.endpoint.handle(now(), Input::Behind(behind));
         }
     }

@@ -98,8 +98,7 @@ impl Driver {
         if let Question::Ends { connection, last } = question {
             let wanted = Wanted::Ends { connection, shard: self.lines.shard().index, ticket, last };
             if self.wanted.send(wanted).is_err() {
-                let why =
-                    "addresses are not looked up: the IKE service starts no connections any more";
+                let why = "addresses are not looked up: the IKE service is stopping";
                 let answer = Answer::Failed(why.to_owned());
                 // This driver goes on until it has ended its SAs.
                 let _ = self.answering.send(questions::Answered { ticket, about: None, answer });

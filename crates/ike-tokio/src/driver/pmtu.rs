@@ -95,7 +95,7 @@ impl PathMtus {
 
     fn ask(&mut self, now: Instant, path: &Path) -> Option<u32> {
         let octets = path_mtu(path.local.ip(), path.remote, self.options)
-            .inspect_err(|error| tracing::debug!(remote = %path.remote, %error, "path MTU"))
+            .inspect_err(|error| tracing::debug!(remote = %path.remote, %error, "path MTU unknown"))
             .ok();
         let ends = ends(path);
         if self.known.len() >= PATHS && !self.known.contains_key(&ends) {

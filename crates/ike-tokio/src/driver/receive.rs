@@ -64,7 +64,7 @@ impl Receiver {
             Ok(more) => more,
             // An interface that went down, say; the socket goes on, but not at once.
             Err(error) => {
-                tracing::debug!(%error, "receiving");
+                tracing::debug!(%error, "socket cannot receive, and pauses");
                 source.pause = Some(now + PAUSE);
                 false
             }

@@ -107,7 +107,7 @@ impl Driver {
         let peers = self.endpoint.mobile_peers(&addresses);
         let sources = peers.into_iter().filter_map(|peer| {
             let own = source(peer, options).inspect_err(|error| {
-                tracing::debug!(%peer, %error, "no way");
+                tracing::debug!(%peer, %error, "no route to the peer");
             });
             Some((peer, own.ok()?))
         });

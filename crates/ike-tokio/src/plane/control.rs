@@ -90,20 +90,20 @@ impl Control {
         let Self { handle, thread } = self;
         let Some(thread) = Arc::into_inner(thread) else { return };
         if !leave && let Err(error) = handle.apply(vec![Command::Flush]).await {
-            tracing::warn!(%error, "data plane not emptied");
+            tracing::warn!(%error, "data plane not flushed; its SAs and policies may remain");
         }
         drop(handle);
         if let Some(thread) = thread
             && let Err(error) = thread.await
         {
-            tracing::error!(%error, "data plane");
+            tracing::error!(%error, "thread of the data plane failed");
         }
     }
 }
 
 impl PlaneHandle {
     async fn apply(&self, batch: Vec<Command>) -> Result<Vec<Reply>, DataPlaneError> {
-        let died = || DataPlaneError("the data plane has died".to_owned());
+        let died = || DataPlaneError("the thread of the data plane has ended".to_owned());
         self.ask(|answer| Job::Apply(batch, answer)).await.unwrap_or_else(|| Err(died()))
     }
 

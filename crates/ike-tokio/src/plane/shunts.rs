@@ -168,7 +168,7 @@ impl Shunts {
             Ok(_) => _ = self.armed.insert(name, spec),
             Err(error) => {
                 let (connection, child) = name;
-                tracing::warn!(%connection, %child, %error, "policy not in force");
+                tracing::warn!(%connection, %child, %error, "policy of failureshunt not installed");
             }
         }
     }
@@ -177,7 +177,7 @@ impl Shunts {
         let Some(spec) = self.armed.remove(name) else { return };
         if let Err(error) = plane.apply(vec![Command::RemovePolicy(spec.id)]).await {
             let (connection, child) = name;
-            tracing::warn!(%connection, %child, %error, "policy not lifted");
+            tracing::warn!(%connection, %child, %error, "policy of failureshunt not removed");
             self.armed.insert(name.clone(), spec);
         }
     }

@@ -226,7 +226,7 @@ impl Connection {
             let done = |flushed| match flushed {
                 Ok(Ok(())) => None,
                 Ok(Err(why)) => Some(why),
-                Err(_) => Some("the peer does not read".to_owned()),
+                Err(_) => Some("the peer does not read the connection".to_owned()),
             };
             tokio::select! {
                 why = reading => Some(why),
@@ -236,11 +236,11 @@ impl Connection {
                     self.outbox.close();
                     done(timeout(FLUSH, &mut writing).await)
                 }
-                () = self.expired() => Some("nothing uses it".to_owned()),
+                () = self.expired() => Some("no SA uses the connection".to_owned()),
                 () = self.displaced.notified(), if self.is_stranger() => {
-                    Some("strangers have too many".to_owned())
+                    Some("unauthenticated peers have too many connections".to_owned())
                 }
-                () = self.choked.notified() => Some("the peer does not read".to_owned()),
+                () = self.choked.notified() => Some("the peer does not read the connection".to_owned()),
             }
         };
         let Some(why) = why else {
@@ -273,7 +273,7 @@ impl Connection {
                         match shared.feed.get().map(|feed| feed.esp(remote, local, packet)) {
                             Some(Fed::Taken | Fed::Lost) => unknown = Unknown::default(),
                             Some(Fed::UnknownSpi) | None if unknown.too_many(Instant::now()) => {
-                                return "the stream carries ESP of no SA".to_owned();
+                                return "the peer sends ESP of no SA".to_owned();
                             }
                             Some(Fed::UnknownSpi) | None => {}
                         }
@@ -284,8 +284,10 @@ impl Connection {
             }
             let room = if self.is_stranger() { READ_STRANGER } else { READ };
             match reader.read_buf(deframer.room(room)).await {
-                Ok(0) if deframer.waiting() > 0 => return "ended in mid-message".to_owned(),
-                Ok(0) => return "closed by the peer".to_owned(),
+                Ok(0) if deframer.waiting() > 0 => {
+                    return "the peer closed the connection within a message".to_owned();
+                }
+                Ok(0) => return "the peer closed the connection".to_owned(),
                 Ok(_) => {}
                 Err(error) => return error.to_string(),
             }
@@ -324,7 +326,11 @@ pub(super) async fn prefix(stream: &mut TcpStream, place: &Place) -> Result<Defr
     let reading = async {
         loop {
             match stream.read_buf(deframer.room(READ_STRANGER)).await {
-                Ok(0) => return Err("closed before the prefix".to_owned()),
+                Ok(0) => {
+                    return Err(
+                        "the peer closed the connection before the stream prefix".to_owned()
+                    );
+                }
                 Ok(_) => {}
                 Err(error) => return Err(error.to_string()),
             }
@@ -336,9 +342,9 @@ pub(super) async fn prefix(stream: &mut TcpStream, place: &Place) -> Result<Defr
     tokio::select! {
         read = timeout(PREFIX, reading) => match read {
             Ok(read) => read.map(|()| deframer),
-            Err(_) => Err("no prefix".to_owned()),
+            Err(_) => Err("the peer sends no stream prefix".to_owned()),
         },
-        () = lost.notified() => Err("strangers have too many".to_owned()),
+        () = lost.notified() => Err("unauthenticated peers have too many connections".to_owned()),
     }
 }
 

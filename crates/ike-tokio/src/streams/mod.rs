@@ -270,7 +270,7 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener) {
             }
             // The connection is gone already, or there are too many files.
             Err(error) => {
-                tracing::debug!(%error, "accepting");
+                tracing::debug!(%error, "listener cannot accept, and pauses");
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -322,7 +322,7 @@ fn not_there() -> io::Error {
 
 fn explain(refused: Refused) -> io::Error {
     io::Error::other(match refused {
-        Refused::TooLong => "longer than a TCP stream can carry",
-        Refused::Full => "the peer does not read its TCP connection",
+        Refused::TooLong => "the message is too long for TCP",
+        Refused::Full => "the peer does not read the connection",
     })
 }
