@@ -136,7 +136,7 @@ fn resolve(
     match credentials() {
         Some(directory) => Ok(directory.join(name)),
         None => Err(format!(
-            "{DIRECTORY} is not set: credentials are there in a unit with LoadCredential={name}:…"
+            "{DIRECTORY} is not set: start the daemon from a unit with LoadCredential={name}:…"
         )),
     }
 }

@@ -64,7 +64,10 @@ pub fn read_file(path: &Path, host: &dyn Host) -> Result<Reading, ConfigError> {
         false => toml(text, folder, host),
     };
     if shared && secret {
-        let warning = format!("{}: holds secrets and others may read it", path.display());
+        let warning = format!(
+            "{}: other users may read the secrets in this file; run chmod 600",
+            path.display()
+        );
         reading.report.warn(None, warning);
     }
     Ok(reading)

@@ -32,7 +32,7 @@ fn missing_pools(settings: &Settings) -> Vec<String> {
             if !(name == BY_RADIUS && radius || configured(name)) {
                 let connection = &config.name;
                 missing.push(format!(
-                    "connection {connection}: there is no [pools.{name}], so that no peer gets an address"
+                    "connection {connection}: there is no [pools.{name}], so no peer gets an address: add that section"
                 ));
             }
         }
@@ -58,7 +58,9 @@ fn warnings(settings: &Settings) -> Vec<String> {
     let mut warnings = Vec::new();
     for key in endpoint.ppks.iter().filter(|key| key.secret.len() < SHORT_PPK) {
         let id = key.ids.first().map(ToString::to_string).unwrap_or_default();
-        warnings.push(format!("the secret of PPK '{id}' has less than {SHORT_PPK} octets"));
+        warnings.push(format!(
+            "the secret of PPK '{id}' has less than {SHORT_PPK} octets: make a longer one"
+        ));
     }
     for key in endpoint.ppks.iter().filter(|key| !is_ppk_used(settings, key)) {
         let id = key.ids.first().map(ToString::to_string).unwrap_or_default();
@@ -89,21 +91,21 @@ fn warnings(settings: &Settings) -> Vec<String> {
         };
         if !needed.into_iter().all(has_key) {
             warnings.push(format!(
-                "connection {name}: no [secrets.ike-<suffix>] names the id of its remote"
+                "connection {name}: no [secrets.ike-<suffix>] has the id of the remote: add that id to a secret"
             ));
         }
         let ppk = &connection.ppk;
         let found = endpoint.ppks.iter().flat_map(|key| &key.ids).any(|id| ppk.covers(id));
         if !ppk.ids.is_empty() && !found {
             warnings.push(format!(
-                "connection {name}: no [secrets.ppk<suffix>] has an id that its ppk_id names"
+                "connection {name}: no [secrets.ppk<suffix>] has an id that matches ppk_id: add such a secret"
             ));
         }
         warnings.extend(connection.children.iter().filter_map(|child| {
             let same = both_sides(child)?;
             Some(format!(
                 "connection {name}: local_ts and remote_ts of child {} both have {same}, so that this host \
-                 looks for its own network behind the peer: write the peer's network into remote_ts",
+                 sends traffic for its own network to the peer: write the peer's network into remote_ts",
                 child.name
             ))
         }));

@@ -151,7 +151,8 @@ impl<'a> Resolver<'a> {
             let inside = path == reference
                 || path.strip_prefix(reference.as_str()).is_some_and(|rest| rest.starts_with('.'));
             if inside || self.following.contains(reference) {
-                let what = format!("`{reference}` refers to itself, by way of others perhaps");
+                let what =
+                    format!("`{reference}` refers to itself, perhaps through other sections");
                 self.mistakes.push((*at, what));
                 continue;
             }

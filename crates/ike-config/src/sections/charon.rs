@@ -238,7 +238,7 @@ fn read_routes(s: &mut Section<'_>, plane: &mut PlaneOptions, report: &mut Repor
     set(table, s.number("routing_table", 1, u32::MAX, report));
     if (253..=255).contains(table) {
         let message = format!("`charon.routing_table` is the system's own table {table}");
-        report.expected(place, message, "a table that nobody else fills");
+        report.expected(place, message, "a table that no other program uses");
     }
     set(priority, s.number("routing_table_prio", 1, 32_765, report));
     set(mark, s.number("fwmark", 1, u32::MAX, report));

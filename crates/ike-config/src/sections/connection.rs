@@ -104,7 +104,7 @@ pub(crate) fn read(
     c.remote = remote.iter().map(|round| round.auth.clone()).collect();
     s.for_ikev1(IKEV1, report);
     if let Some(value) = s.value_if("version", "0") {
-        let either = format!("`{}`: IKEv2 it is; there is no IKEv1", join(&s.path, "version"));
+        let either = format!("`{}`: the daemon has IKEv2 alone", join(&s.path, "version"));
         report.warn(Some(Place::of(value)), either);
     }
     s.finish(UNSUPPORTED, report);

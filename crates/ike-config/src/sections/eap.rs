@@ -342,7 +342,7 @@ fn address(s: &mut Section<'_>, keys: &[&'static str], report: &mut Report) -> O
     for key in keys {
         let here: Option<IpAddr> = s.parsed(key, ADDRESS, report, |text| text.parse().ok());
         if here.is_some() && found.is_some() {
-            let message = format!("`{}` says what another option says", join(&s.path, key));
+            let message = format!("`{}` repeats another option", join(&s.path, key));
             report.add(s.place(key), message);
         }
         found = found.or(here);
@@ -420,7 +420,7 @@ acct_port = 3813
         assert_eq!(read(defaults), given);
         for (wrong, why) in [
             ("server = 'aaa.example.org'", "server` cannot be"),
-            ("server = '192.0.2.1'\naddress = '192.0.2.2'", "address` says what"),
+            ("server = '192.0.2.1'\naddress = '192.0.2.2'", "address` repeats"),
             ("", "address` is missing"),
             ("server = '192.0.2.1'\nsource = '192.0.2.3'", "source` is not supported"),
             ("server = '192.0.2.1'\nstation_id_with_port = false", "station_id_with_port` "),

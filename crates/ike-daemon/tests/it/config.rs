@@ -386,7 +386,7 @@ fn what_ikev1_alone_knows_is_named_and_changes_nothing() {
         [
             "line 3: `connections.c.dpd_timeout` is for IKEv1 alone and changes nothing",
             "line 4: `connections.c.pull` is for IKEv1 alone and changes nothing",
-            "line 2: `connections.c.version`: IKEv2 it is; there is no IKEv1",
+            "line 2: `connections.c.version`: the daemon has IKEv2 alone",
         ]
     );
     assert_eq!(

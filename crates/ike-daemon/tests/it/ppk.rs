@@ -49,7 +49,10 @@ fn options_become_what_they_say() {
     let key = &config.endpoint.ppks[0];
     assert_eq!(key.ids, [id(b"a.example.org"), id(&[1, 2, 255])]);
     assert_eq!(key.secret.expose(), [0, 255]);
-    assert_eq!(config.warnings, ["the secret of PPK 'a.example.org' has less than 32 octets"]);
+    assert_eq!(
+        config.warnings,
+        ["the secret of PPK 'a.example.org' has less than 32 octets: make a longer one"]
+    );
 }
 
 #[test]

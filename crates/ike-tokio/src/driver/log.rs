@@ -178,8 +178,8 @@ impl Log {
                         %remote,
                         %exchange,
                         octets,
-                        "a large message got no answer, though a small one did; raise the peer's limit (charon.max_packet \
-                         of strongSwan, 10000 by default), or look for a firewall that drops fragments"
+                        "a large message got no answer, though a small one did; raise the peer's limit (strongSwan: \
+                         charon.max_packet, 10000 by default), or look for a firewall that drops fragments"
                     );
                 }
             }
