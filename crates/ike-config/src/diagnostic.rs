@@ -214,7 +214,7 @@ impl Report {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Adds a mistake with what was expected.
+    /// Adds a mistake with the expected value.
     pub fn expected(
         &mut self,
         place: Place,

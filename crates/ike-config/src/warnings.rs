@@ -1,4 +1,4 @@
-//! What a configuration allows, but is hardly meant.
+//! Warnings about settings that are valid, but probably a mistake.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! What a driver asks of the program around it, and what the driver tells it.
+//! Questions of a driver to the program around it, and reports of the driver to the program.
 
 use std::fmt;
 use std::pin::Pin;

@@ -306,7 +306,7 @@ impl Pair {
         Ok(Self { plain, encap })
     }
 
-    /// Has the kernel find the right shard. Where it does not, the shards hand on what is not theirs.
+    /// Makes the kernel find the right shard. If it does not, the shards hand datagrams on to each other.
     fn steer(&self, count: u8) {
         let mut steered = self.plain.steer(count, false);
         if let Encap::Ike(socket) = &self.encap {

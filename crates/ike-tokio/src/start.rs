@@ -252,7 +252,7 @@ fn drive(
     })
 }
 
-/// Rung by a shard that ends though nobody has asked it to.
+/// Rung by a shard that ends without a request.
 #[derive(Clone, Default)]
 struct Alarm(Arc<Notify>);
 
@@ -275,7 +275,7 @@ impl Drop for Panics {
     }
 }
 
-/// Runs what `make` makes on a thread of its own, until it ends or the task that is returned is aborted.
+/// Runs the driver from `make` on a thread of its own, until it ends or the returned task is aborted.
 /// Must be called in a tokio runtime.
 fn run_on_thread(
     index: u8,

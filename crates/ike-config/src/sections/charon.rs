@@ -131,8 +131,8 @@ fn read_workers(
     })
 }
 
-/// `retransmit_…`. Who sets one of timeout, base and tries wants strongSwan's ladder, with its defaults for
-/// the others; who sets none gets what follows the path.
+/// `retransmit_…`. A file with one of timeout, base and tries gets strongSwan's timers, with its defaults for
+/// the others; a file without them gets timers that follow the path.
 fn read_retransmission(s: &mut Section<'_>, report: &mut Report) -> Retransmission {
     let what = format!("{}, longer than 0", units::DURATION);
     let timeout = s.parsed("retransmit_timeout", &what, report, |text| {

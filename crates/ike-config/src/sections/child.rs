@@ -15,7 +15,7 @@ use crate::tree::{Section, Unsupported, join};
 const UNSUPPORTED: &[Unsupported] =
     &[("ah_proposals", None), ("ipcomp", Some("no")), ("label", None), ("label_mode", None)];
 
-/// What a child is.
+/// The kind of a child.
 pub(crate) enum Child {
     /// Negotiated with a peer.
     Negotiated(Box<ChildConfig>),

@@ -63,7 +63,7 @@ pub(crate) fn id(s: &mut Section<'_>, key: &'static str, report: &mut Report) ->
     })
 }
 
-/// Reports what of `connection` cannot be done by EAP.
+/// Reports settings of `connection` that EAP cannot do.
 pub(crate) fn check(connection: &Connection, radius: Option<&RadiusOptions>, report: &mut Report) {
     let Connection { config, local, remote, .. } = connection;
     let own = local.iter().find_map(|round| round.eap.as_ref());
@@ -287,7 +287,7 @@ pub(crate) fn radius(mut s: Section<'_>, files: Files<'_>, report: &mut Report) 
     }
 }
 
-/// `accounting` and what belongs to it.
+/// `accounting` and its options.
 fn accounting(s: &mut Section<'_>, report: &mut Report) -> Option<AccountingConfig> {
     let wanted = s.switch("accounting", report).unwrap_or(false);
     for option in [

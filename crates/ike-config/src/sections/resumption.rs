@@ -23,7 +23,7 @@ const LONGEST_FILE: u64 = 1024;
 /// Keys at the most: each ticket that is none of ours is looked for among those of its id alone, but nobody
 /// needs more.
 const MOST_KEYS: usize = 64;
-/// A month: what is longer says nothing about a session any more.
+/// A month: after a longer time a ticket says nothing about a session any more.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Reads it from `[charon]`, and where void tickets are kept.

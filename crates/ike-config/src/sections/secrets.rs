@@ -49,7 +49,7 @@ pub(crate) fn read(mut s: Section<'_>, files: Files<'_>, all: &mut Settings, rep
     all.eap.secrets = eap::secrets(&mut s, files, report);
     all.key_files = keys::read_files(&mut s, files, report);
     all.tokens = keys::read_tokens(&mut s, &all.modules, files, report);
-    // What everybody calls them, and no section is called.
+    // Common words for secrets that are no names of sections.
     for (name, _) in s.with_prefix("psk") {
         let message = format!("unknown section `{}`", join(&s.path, name.get_ref()));
         report.expected(Place::of(name), message, KINDS);
@@ -156,7 +156,7 @@ fn read_file(host: &dyn Host, path: &Path) -> Result<Zeroizing<Vec<u8>>, String>
         .map_err(|why| format!("the content of {path:?} {why}"))
 }
 
-/// The octets of a secret. The error says what is wrong without a letter of it.
+/// The octets of a secret. The error names the fault and contains no part of the secret.
 fn decode(text: &str) -> Result<Zeroizing<Vec<u8>>, &'static str> {
     let octets = match text.get(..2) {
         Some("0x" | "0X") => hex(text.get(2..).unwrap_or_default()).ok_or("is not hexadecimal")?,

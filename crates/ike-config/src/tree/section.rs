@@ -180,7 +180,7 @@ impl<'t> Section<'t> {
         text
     }
 
-    /// A value that `parse` understands; `what` says what that is.
+    /// A value that `parse` understands; `what` describes the expected value.
     pub(crate) fn parsed<T>(
         &mut self,
         key: &'static str,
@@ -286,7 +286,7 @@ impl<'t> Section<'t> {
         }
     }
 
-    /// Ends the reading: names what nobody asked for.
+    /// Ends the reading: reports options that no reader has asked for.
     pub(crate) fn finish(self, unsupported: &[Unsupported], report: &mut Report) {
         #[cfg(test)]
         tests::record(&self.path, &self.asked);

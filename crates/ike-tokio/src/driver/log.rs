@@ -23,7 +23,7 @@ const SUMMARY: Duration = Duration::from_secs(10);
 /// Lines a second that somebody without a key can cause.
 const LINES: u32 = 20;
 
-/// The same refusal is no news for so long.
+/// The same refusal is not logged again for so long.
 const SAME_AGAIN: Duration = Duration::from_secs(10);
 
 /// Writes the log of a driver.
@@ -50,7 +50,7 @@ impl Log {
             }
             Event::Done(request, Err(why)) => info!(request = request.0, %why, "command failed"),
             Event::IkeUp(ike) => ike_up(*ike, endpoint),
-            // What hands addresses out or installs them says so.
+            // The module that assigns or installs addresses logs them.
             Event::Assigned(_) | Event::Unassigned(_) => {}
             Event::WithoutPpk(ike) => {
                 warn!(
@@ -156,7 +156,7 @@ impl Log {
         }
     }
 
-    /// Logs what an operator should know though nothing has failed.
+    /// Logs a hint for the operator, though nothing has failed.
     fn hint(&mut self, now: Instant, hint: &Hint) {
         match hint {
             Hint::SelectorsTooWide { ike, child, answered, used } => {
@@ -200,7 +200,7 @@ impl Log {
         }
     }
 
-    /// Logs why a peer was not believed. The peer is told that it was not, and no more.
+    /// Logs why a peer was refused. The peer learns only that it was refused.
     fn peer_refused(&mut self, now: Instant, refused: &PeerRefused) {
         let known = self.refused.replace((now, refused.clone())).is_some_and(|(at, other)| {
             now.saturating_duration_since(at) < SAME_AGAIN && same(&other, refused)
@@ -232,7 +232,7 @@ impl Log {
         }
     }
 
-    /// True if one more line of this cause may be written, which spoofed datagrams can bring about.
+    /// True if one more line may be written whose cause can be a spoofed datagram.
     fn allowed(&mut self, now: Instant, cause: &'static str) -> bool {
         if self.second.is_none_or(|second| now.saturating_duration_since(second) >= SECOND) {
             (self.second, self.lines) = (Some(now), 0);
@@ -247,12 +247,12 @@ impl Log {
         true
     }
 
-    /// When lines that were left out are to be told of at the latest.
+    /// When the summary of suppressed lines is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.suppressed_since.map(|since| since + SUMMARY)
     }
 
-    /// Tells how many lines were left out, by cause, once it is time. The number of them all.
+    /// Logs the number of suppressed lines by cause, if that is due. Returns their total.
     pub(super) fn summarise(&mut self, now: Instant) -> u32 {
         if self.next().is_none_or(|due| now < due) {
             return 0;

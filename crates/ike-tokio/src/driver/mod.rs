@@ -212,7 +212,7 @@ impl Driver {
                 }
                 Some(()) = conclude(ending), if self.ending => self.stopped = true,
                 Some(happened) = next(&mut self.streams) => self.stream(happened),
-                // What is due is seen above.
+                // The code above handles due timers.
                 () = &mut timer, if deadline.is_some() => {}
             }
             self.drain().await;
@@ -223,7 +223,7 @@ impl Driver {
         }
     }
 
-    /// Takes a batch from a socket. What it leads to is done message by message.
+    /// Takes a batch from a socket. Its messages are handled one by one.
     async fn receive(&mut self, index: usize) {
         let Some(mut receiver) = self.receiver.take() else { return };
         let taken = now().mono;
@@ -275,7 +275,7 @@ impl Driver {
         self.others_turn().await;
     }
 
-    /// Tells the engine whether this shard is behind, if that is news.
+    /// Tells the engine whether this shard is behind, if that has changed.
     fn pressed(&mut self, behind: Option<bool>) {
         if let Some(behind) = behind {
             tracing::debug!(behind, "backlog of the sockets");
@@ -406,7 +406,7 @@ impl Driver {
     }
 }
 
-/// What the data plane received, if it receives at all.
+/// Messages that the data plane received, if it receives at all.
 async fn next<T>(receiver: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
     match receiver {
         Some(receiver) => receiver.recv().await,

@@ -18,7 +18,7 @@ mod request;
 
 pub(crate) use request::Request;
 
-/// What became of a command.
+/// The result of a command.
 pub type Outcome = Result<(), Failure>;
 
 /// The number of IKE SAs that a driver describes at a time.

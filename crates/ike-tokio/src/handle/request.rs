@@ -12,13 +12,13 @@ use super::Outcome;
 use crate::report::{IkeView, PolicyView, ShardState, Tally};
 use crate::target::Target;
 
-/// What a driver is asked to do.
+/// A request to a driver.
 pub(crate) enum Request {
-    /// Feed the engine a command and answer with what became of it.
+    /// Feed the engine a command and answer with its result.
     Command(ike_proto::Command, oneshot::Sender<Outcome>),
     /// Describe one.
     View(IkeSaId, oneshot::Sender<Option<IkeView>>),
-    /// Say what this shard has, in brief.
+    /// Describe this shard in brief.
     State(oneshot::Sender<ShardState>),
     /// Count these SAs.
     Census(Vec<IkeSaId>, oneshot::Sender<Tally>),

@@ -14,7 +14,7 @@ use ike_proto::dataplane::{
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// What the thread is asked for.
+/// A request to the thread.
 enum Job {
     Apply(Vec<Command>, oneshot::Sender<Result<Vec<Reply>, DataPlaneError>>),
     Usage(Vec<SaId>, oneshot::Sender<Vec<Usage>>),
@@ -84,8 +84,8 @@ impl Control {
         self.handle.ask(Job::Events).await.unwrap_or_default()
     }
 
-    /// Empties the data plane unless it is to be left as it is, and waits until it is gone with all that
-    /// it had in the system. Of several drivers the last one does.
+    /// Flushes the data plane, unless `leave` is set, and waits until its thread has ended and released all
+    /// resources. Of several drivers the last one does this.
     pub(crate) async fn close(self, leave: bool) {
         let Self { handle, thread } = self;
         let Some(thread) = Arc::into_inner(thread) else { return };

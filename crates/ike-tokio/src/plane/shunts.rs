@@ -36,7 +36,7 @@ pub(crate) struct Shunts {
     count: u64,
 }
 
-/// What a child's configuration wants.
+/// The shunt that a child's configuration asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Shunt {
     action: PolicyAction,
@@ -83,7 +83,7 @@ impl Shunts {
         }
     }
 
-    /// What is in force.
+    /// The policies in force.
     pub(crate) fn all(&self) -> impl Iterator<Item = PolicySpec> {
         self.armed.values().cloned()
     }

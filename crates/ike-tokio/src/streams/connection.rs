@@ -186,7 +186,7 @@ impl Connection {
         self.place.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Opens it and carries what there is to carry. Returns why it ended.
+    /// Opens the connection and carries its messages. Returns the reason of its end.
     pub(super) async fn open(&self, shared: &Shared) -> String {
         let (local, remote) = (self.path.local.ip(), self.path.remote);
         let opening = timeout(OPEN, stream::connect(local, remote, shared.options));
@@ -210,7 +210,7 @@ impl Connection {
         self.carry(shared, stream, Deframer::opened()).await
     }
 
-    /// Reads and writes until one end has had enough. Returns why it ended.
+    /// Reads and writes until either end closes the connection. Returns the reason of its end.
     pub(super) async fn carry(
         &self,
         shared: &Shared,
@@ -294,7 +294,7 @@ impl Connection {
         }
     }
 
-    /// Writes what is queued until there is nothing more to come.
+    /// Writes queued frames until the queue is closed and empty.
     async fn write(&self, writer: &mut OwnedWriteHalf) -> Result<(), String> {
         while let Some(frames) = self.outbox.next().await {
             writer.write_all(&frames).await.map_err(|error| error.to_string())?;
