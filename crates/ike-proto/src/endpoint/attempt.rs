@@ -628,8 +628,8 @@ impl Attempt {
             .iter()
             .position(|candidate| matches!(candidate.state, State::Established(_)))?;
         let mut winner = self.candidates.swap_remove(index);
-        winner.core.reauthenticates = self.replaces;
-        winner.core.redirected = self.redirected.map(Box::new);
+        winner.core.lineage.reauthenticates = self.replaces;
+        winner.core.lineage.redirected = self.redirected.map(Box::new);
         winner.take_over_stream(self.tcp.as_ref().and_then(|line| line.reopen_at));
         Some(winner)
     }

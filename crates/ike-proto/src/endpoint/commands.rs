@@ -108,7 +108,7 @@ impl Endpoint {
     fn unwant_child(&mut self, child: ChildSaId) {
         let Some(ike) = self.ids.esp.ike_of(child) else { return };
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let State::Established(established) = &sa.state else { return };
+        let Some((established, _)) = sa.established() else { return };
         let Some(child) = established.children.iter().find(|other| other.id == child) else {
             return;
         };
@@ -486,7 +486,7 @@ impl Endpoint {
         request: Option<RequestId>,
     ) -> Option<NewAttempt> {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
-        let State::Established(established) = &sa.state else { return None };
+        let (established, _) = sa.established()?;
         if !sa.carries(None) {
             // It is about to end: its timer may run out while the Delete waits for an answer to another request.
             return None;

@@ -35,7 +35,6 @@ use crate::exchange::auth::local_id_at;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::crossing::{self, AGAIN, Carries, Cover, OWN_STAYS, SetUp, THEIRS_STAYS};
-use crate::ike_sa::state::State;
 use crate::table::OwnTable;
 use crate::wire::registry::IdType;
 
@@ -66,7 +65,7 @@ pub(super) struct Party {
 impl Party {
     /// The party of `sa`; `None` if `sa` cannot cross others.
     pub(super) fn of(sa: &IkeSa, registry: &Registry) -> Option<Self> {
-        let State::Established(established) = &sa.state else { return None };
+        let (established, _) = sa.established()?;
         let connection = &sa.core.connection;
         let single = connection.unique != Unique::Never
             && connection.vips.is_empty()

@@ -79,7 +79,7 @@ impl Endpoint {
     /// when that shard hears of it.
     fn end_others(&mut self, now: Now, ike: IkeSaId, answer: LastAnswer) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let forgets = sa.forgets_others(answer.is_first_contact());
+        let forgets = sa.forgets_others(answer.initial_contact);
         let identities = sa.identities();
         let others =
             identities.map(|both| self.registry.all_established(&both)).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Endpoint {
         else {
             return;
         };
-        let replaced = sa.core.reauthenticates;
+        let replaced = sa.core.lineage.reauthenticates;
         let unique = sa.core.connection.unique;
         let waiting = std::mem::take(&mut sa.core.waiting);
         let identity = identity.clone();
@@ -319,7 +319,7 @@ impl Endpoint {
     fn index_identity(&mut self, id: IkeSaId, asked: bool) -> Vec<IkeSaId> {
         let Some(slot) = self.entries.get_mut(&id) else { return Vec::new() };
         let Entry::Sa(sa) = &slot.entry else { return Vec::new() };
-        let State::Established(established) = &sa.state else { return Vec::new() };
+        let Some((established, _)) = sa.established() else { return Vec::new() };
         let identity = (folded(&established.local_id), folded(established.owner_id()));
         let (identity, others) = self.registry.establish(identity, id, asked);
         slot.identity = Some(identity);
@@ -340,7 +340,7 @@ impl Endpoint {
             let Some(slot) = self.entries.get_mut(&id) else { continue };
             match &mut slot.entry {
                 Entry::Attempt(attempt) => attempt.replaces = Some(to),
-                Entry::Sa(sa) => sa.core.reauthenticates = Some(to),
+                Entry::Sa(sa) => sa.core.lineage.reauthenticates = Some(to),
                 Entry::Parked(_) => {}
             }
             self.index.update(id, slot);
@@ -358,7 +358,7 @@ impl Endpoint {
     /// SAs wait.
     fn thin_out_predecessors(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         let mut predecessors = match self.entries.get_mut(&from).map(|slot| &mut slot.entry) {
-            Some(Entry::Sa(sa)) => std::mem::take(&mut sa.core.predecessors).into_vec(),
+            Some(Entry::Sa(sa)) => std::mem::take(&mut sa.core.lineage.predecessors).into_vec(),
             _ => Vec::new(),
         };
         predecessors.push(from);
@@ -367,7 +367,7 @@ impl Endpoint {
             self.with_sa(now, old, |sa, ctx| sa.close(ctx, Failure::Replaced));
         }
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&to) {
-            sa.core.predecessors = predecessors.into();
+            sa.core.lineage.predecessors = predecessors.into();
         }
     }
 }

@@ -356,7 +356,7 @@ impl Endpoint {
         if let (To::Here(ike), Some(_)) = (forgotten.to, forgotten.asked)
             && self.handovers.of(ike).next().is_none()
         {
-            self.with_sa(now, ike, |sa, _| sa.core.reauthenticates = None);
+            self.with_sa(now, ike, |sa, _| sa.core.lineage.reauthenticates = None);
         }
         true
     }
@@ -394,8 +394,8 @@ impl Endpoint {
             let old = renamed(key);
             self.handovers.insert(old, Handover { to: new, ..handover });
             if asks && new == To::Here(to) {
-                self.with_sa(now, from, |sa, _| sa.core.reauthenticates = None);
-                self.with_sa(now, to, |sa, _| sa.core.reauthenticates = Some(old));
+                self.with_sa(now, from, |sa, _| sa.core.lineage.reauthenticates = None);
+                self.with_sa(now, to, |sa, _| sa.core.lineage.reauthenticates = Some(old));
             }
             self.look_at_handover(now, old);
         }

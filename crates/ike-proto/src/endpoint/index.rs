@@ -122,7 +122,7 @@ impl Index {
                 State::Established(established) => (
                     Some(&sa.core.connection),
                     sa.core.channel.path,
-                    sa.core.reauthenticates,
+                    sa.core.lineage.reauthenticates,
                     Some(established),
                 ),
                 // Its peer is not authenticated yet.

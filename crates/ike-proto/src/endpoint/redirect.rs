@@ -13,7 +13,7 @@ use crate::exchange::Payloads;
 use crate::exchange::redirect::{Redirected, gateway_data, is_supported, redirected_from};
 use crate::exchange::sa_init;
 use crate::ike_sa::context::Effect;
-use crate::ike_sa::state::{State, Task};
+use crate::ike_sa::state::Task;
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
 
@@ -62,10 +62,11 @@ impl Endpoint {
         mut wanted: Vec<Wanted>,
     ) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let State::Established(established) = &sa.state else { return };
+        let Some((established, _)) = sa.established() else { return };
         let (path, connection) = (sa.core.channel.path, Arc::clone(&sa.core.connection));
         let from = path.remote.ip().to_canonical();
-        let redirected = Redirected::again(sa.core.redirected.as_deref().copied(), from, now.mono);
+        let redirected =
+            Redirected::again(sa.core.lineage.redirected.as_deref().copied(), from, now.mono);
         let replaces = wanted.is_empty().then_some(ike);
         if wanted.is_empty() {
             let children = established.children.iter();
@@ -97,7 +98,7 @@ impl Endpoint {
         };
         // The next redirect counts from here, whether or not this one succeeds.
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&ike) {
-            sa.core.redirected = Some(Box::new(redirected));
+            sa.core.lineage.redirected = Some(Box::new(redirected));
         }
         if replaces.is_some() {
             self.supersede(now, ike, &mut wanted);

@@ -17,7 +17,7 @@ use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output, Path, TransmitK
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::{fits, responder};
 use crate::exchange::sa_init;
-use crate::ike_sa::state::{State, Task};
+use crate::ike_sa::state::Task;
 use crate::table::OwnTable;
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
@@ -212,7 +212,7 @@ impl Endpoint {
     /// The SPIs of the IKE SA that `ike` has resumed.
     pub(super) fn resumes(&self, ike: IkeSaId) -> Option<(u64, u64)> {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
-        let State::Established(established) = &sa.state else { return None };
+        let (established, _) = sa.established()?;
         established.authenticated.resumed.as_ref().map(|resumed| resumed.spis)
     }
 

@@ -355,8 +355,9 @@ impl Established {
             return ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         }
         if self.note_crossed_ike(Some(to), ni, nr) {
-            if let State::Established(new) = &mut new.state {
-                new.phase = IkePhase::Crossed(from);
+            match new.established_mut() {
+                Some((established, _)) => established.phase = IkePhase::Crossed(from),
+                None => debug_assert!(false, "a successor is not established"),
             }
             ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         } else {
@@ -428,7 +429,6 @@ impl Established {
         );
         let mut sa = IkeSa { core: core_of_new, state };
         sa.core.channel.session.wipe_all_but_d();
-        sa.core.begun_here = core.begun_here;
         sa.core.peer = core.peer;
         sa.core.share_stream(ctx, core);
         sa.core.channel.mobike = core.channel.mobike.clone();
@@ -436,7 +436,7 @@ impl Established {
             // The peer's hash covers the SPIs, and no request of this SA is in flight.
             (mobike.seen, mobike.probing) = (None, false);
         }
-        sa.core.redirected = core.redirected.clone();
+        sa.core.lineage.redirected = core.lineage.redirected.clone();
         // SK_d contains the PPK of this SA.
         let inherited = || core.ppk.used().cloned();
         sa.core.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {

@@ -79,8 +79,8 @@ impl Core {
         let address = || Origin::of(self.channel.path.remote.ip());
         let (pool, origin) = match self.peer {
             Peer::Authenticated(account) => (Pool::Peers, account.unwrap_or_else(address)),
-            Peer::Unauthenticated if self.initiator => (Pool::Own, address()),
-            Peer::Unauthenticated => (Pool::Strangers, address()),
+            Peer::Unauthenticated | Peer::Genuine if self.initiator => (Pool::Own, address()),
+            Peer::Unauthenticated | Peer::Genuine => (Pool::Strangers, address()),
         };
         Payer { pool, ike: self.id, origin }
     }

@@ -81,8 +81,6 @@ pub(crate) struct Core {
     pub(crate) id: IkeSaId,
     /// True if this end is the original initiator, which sets the I flag.
     pub(crate) initiator: bool,
-    /// True if this end has begun the first of its line: rekeys by either end do not change that.
-    pub(crate) begun_here: bool,
     pub(crate) spi_i: u64,
     pub(crate) spi_r: u64,
     /// The connection. Until the peer is authenticated, the most likely one.
@@ -95,25 +93,18 @@ pub(crate) struct Core {
     pub(crate) peer: Peer,
     /// Why the SA ends. The state is closed once the handler that found the reason has returned.
     ending: Option<Box<Failure>>,
-    /// Initiator: how the SA came to its gateway by redirects.
-    pub(crate) redirected: Option<Box<Redirected>>,
+    pub(crate) lineage: Lineage,
+    /// True if this end made the SA to replace another one by reauthentication.
+    pub(crate) renews: bool,
     pub(crate) ppk: PpkStage,
     /// Commands to answer when the SA is established or fails.
     pub(crate) waiting: Vec<RequestId>,
-    /// The SA that this one replaces by reauthentication. It is deleted when this one is established.
-    pub(crate) reauthenticates: Option<IkeSaId>,
     /// Interface ids, in and out, for children without their own.
     pub(crate) if_ids: IfIds,
     /// What one end has got from the other by configuration payloads.
     pub(crate) assigned: Option<Arc<Assigned>>,
-    /// True if this end made the SA to replace another one by reauthentication.
-    pub(crate) renews: bool,
-    /// SAs whose rekeys led to this one and that may still exist, the oldest first.
-    pub(crate) predecessors: Box<[IkeSaId]>,
     /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
     pub(crate) twins: Box<[Twin]>,
-    /// Initiator: the peer has been authenticated in at least one round.
-    pub(crate) genuine: bool,
     /// Gateway: a ticket was given for this SA (RFC 5723).
     pub(crate) ticketed: bool,
     /// The token that the peer will send if it loses this SA (RFC 6290).
@@ -122,10 +113,23 @@ pub(crate) struct Core {
     pending: Option<Box<Pending>>,
 }
 
+/// The IKE SAs before this one.
+#[derive(Default)]
+pub(crate) struct Lineage {
+    /// Initiator: how the SA came to its gateway by redirects.
+    pub(crate) redirected: Option<Box<Redirected>>,
+    /// The SA that this one replaces by reauthentication. It is deleted when this one is established.
+    pub(crate) reauthenticates: Option<IkeSaId>,
+    /// SAs whose rekeys led to this one and that may still exist, the oldest first.
+    pub(crate) predecessors: Box<[IkeSaId]>,
+}
+
 /// What an IKE SA knows of its peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Peer {
     Unauthenticated,
+    /// An initiator has authenticated it in one round, and the IKE SA is not established yet.
+    Genuine,
     /// With the account of its identity, unless the identity proves nothing.
     Authenticated(Option<Origin>),
 }
@@ -231,7 +235,6 @@ impl Core {
         Self {
             id: new.id,
             initiator: new.initiator,
-            begun_here: new.initiator,
             spi_i: new.spis.0,
             spi_r: new.spis.1,
             connection: new.connection,
@@ -240,16 +243,13 @@ impl Core {
             channel,
             peer: Peer::Unauthenticated,
             ending: None,
-            redirected: None,
+            lineage: Lineage::default(),
+            renews: false,
             ppk: PpkStage::default(),
             waiting: Vec::new(),
-            reauthenticates: None,
             if_ids: IfIds::default(),
             assigned: None,
-            renews: false,
-            predecessors: Box::default(),
             twins: Box::default(),
-            genuine: false,
             ticketed: false,
             peer_token: None,
             pending: None,
@@ -382,10 +382,10 @@ impl IkeSa {
         self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
         let due = self.core.next_ack();
         self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
-        if let State::Established(established) = &mut self.state {
+        if let Some((established, core)) = self.established_mut() {
             established.trim();
             if established.ours.is_none() {
-                self.core.channel.timers.trim();
+                core.channel.timers.trim();
             }
         }
         self.core.channel.timers.next().map(|(at, _)| at)
@@ -467,6 +467,11 @@ impl Core {
 
     pub(crate) fn is_authenticated(&self) -> bool {
         matches!(self.peer, Peer::Authenticated(_))
+    }
+
+    /// True if the peer has been authenticated in at least one round.
+    pub(crate) fn is_genuine(&self) -> bool {
+        !matches!(self.peer, Peer::Unauthenticated)
     }
 
     /// True if the SA ends once the present handler has returned.

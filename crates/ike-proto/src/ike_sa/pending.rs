@@ -155,11 +155,11 @@ impl IkeSa {
                 });
             }
             What::Followup(link) => {
-                if let State::Established(established) = &mut self.state
+                if let Some((established, core)) = self.established_mut()
                     && let Some(Initiated::Followup(followup)) =
                         established.ours.take_if(|ours| matches!(ours, Initiated::Followup(_)))
                 {
-                    established.send_followup(&mut self.core, ctx, *followup, &link);
+                    established.send_followup(core, ctx, *followup, &link);
                 }
             }
             What::Task => {

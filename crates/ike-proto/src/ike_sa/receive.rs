@@ -209,9 +209,9 @@ impl IkeSa {
                 self.core.channel.window.on_request_fragment();
                 self.core.prolong_half_open(ctx);
                 if header.exchange == ExchangeType::IKE_FOLLOWUP_KE
-                    && let State::Established(established) = &mut self.state
+                    && let Some((established, core)) = self.established_mut()
                 {
-                    established.prolong_chains(&mut self.core, ctx);
+                    established.prolong_chains(core, ctx);
                 }
             }
         }
@@ -253,9 +253,9 @@ impl IkeSa {
             if !self.core.channel.window.on_response_authenticated(header.message_id) {
                 return;
             }
-            if let State::Established(established) = &mut self.state {
-                established.follow(&mut self.core, ctx, path);
-                established.on_response_by(&mut self.core, ctx, path);
+            if let Some((established, core)) = self.established_mut() {
+                established.follow(core, ctx, path);
+                established.on_response_by(core, ctx, path);
             }
             match decoded {
                 Ok(payloads) => self.on_response(ctx, &payloads, inner),
@@ -271,8 +271,8 @@ impl IkeSa {
                 return ctx.dropped(path, "request before the IKE_AUTH response");
             }
             if let Ok(payloads) = &decoded
-                && let State::Established(established) = &self.state
-                && established.is_early(&self.core, ctx, payloads)
+                && let Some((established, core)) = self.established()
+                && established.is_early(core, ctx, payloads)
             {
                 return;
             }
@@ -295,9 +295,9 @@ impl IkeSa {
                 ctx.now.mono,
                 self.core.channel.path.remote.ip(),
             );
-            match &mut self.state {
-                State::Established(established) => established.follow(&mut self.core, ctx, path),
-                _ => self.core.follow_unauthenticated(ctx, path),
+            match self.established_mut() {
+                Some((established, core)) => established.follow(core, ctx, path),
+                None => self.core.follow_unauthenticated(ctx, path),
             }
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.11
             //# An implementation MUST

@@ -648,7 +648,13 @@ impl State {
             Self::AwaitLease(asked) => Some(&asked.waiting),
             Self::AwaitPeerPacket(asked) => Some(&asked.waiting),
             Self::ExpectIntermediateRequest(waiting) => Some(&waiting.auth),
-            _ => None,
+            Self::ExpectIntermediateResponse(_)
+            | Self::ExpectAuthResponse(_)
+            | Self::AwaitRequestSignature(_)
+            | Self::AwaitResponderVerdict(_)
+            | Self::AwaitAuthenticatorPacket(_)
+            | Self::Established(_)
+            | Self::Closed(_) => None,
         }
     }
 
@@ -660,7 +666,14 @@ impl State {
             Self::AwaitResponderVerdict(asked) => Some(&mut asked.waiting),
             Self::AwaitAuthenticatorPacket(asked) => Some(&mut asked.waiting),
             Self::ExpectIntermediateResponse(waiting) => Some(&mut waiting.auth),
-            _ => None,
+            Self::ExpectIntermediateRequest(_)
+            | Self::ExpectAuthRequest(_)
+            | Self::AwaitInitiatorVerdict(_)
+            | Self::AwaitResponseSignature(_)
+            | Self::AwaitLease(_)
+            | Self::AwaitPeerPacket(_)
+            | Self::Established(_)
+            | Self::Closed(_) => None,
         }
     }
 
@@ -686,7 +699,12 @@ impl State {
             Self::AwaitLease(asked) => Some(asked.ticket),
             Self::AwaitAuthenticatorPacket(asked) => Some(asked.ticket),
             Self::AwaitPeerPacket(asked) => Some(asked.ticket),
-            _ => None,
+            Self::ExpectIntermediateRequest(_)
+            | Self::ExpectIntermediateResponse(_)
+            | Self::ExpectAuthRequest(_)
+            | Self::ExpectAuthResponse(_)
+            | Self::Established(_)
+            | Self::Closed(_) => None,
         }
     }
 }

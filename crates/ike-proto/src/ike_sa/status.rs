@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::IkeSa;
-use super::state::{Established, IkePhase, State};
+use super::state::{Established, IkePhase};
 use super::timer::{Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::event::{IkeState, IkeStatus};
@@ -19,7 +19,7 @@ impl Established {
 impl IkeSa {
     /// State, time to established, and children.
     pub(crate) fn brief(&self) -> (IkeState, Option<Duration>, &[ChildSa]) {
-        let State::Established(established) = &self.state else {
+        let Some((established, _)) = self.established() else {
             return (IkeState::Connecting, None, &[]);
         };
         let setup_time = established.since.saturating_duration_since(self.core.started);
@@ -27,10 +27,7 @@ impl IkeSa {
     }
 
     pub(crate) fn status(&self) -> IkeStatus {
-        let established = match &self.state {
-            State::Established(established) => Some(established),
-            _ => None,
-        };
+        let established = self.established().map(|(established, _)| established);
         let state = established.map(|established| phase_state(established.phase));
         let state = state.unwrap_or(IkeState::Connecting);
         IkeStatus {

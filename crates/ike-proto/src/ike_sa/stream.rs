@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use super::state::{Established, IkePhase, Initiated, State, Task};
+use super::state::{Established, IkePhase, Initiated, Task};
 use super::timer::{Timer, TimerKey};
 use super::{Core, IkeSa};
 use crate::child::ChildSa;
@@ -181,10 +181,10 @@ impl IkeSa {
         match event {
             StreamEvent::Opened(local) => {
                 stream.on_opened(now, *local);
-                if let State::Established(established) = &mut self.state {
-                    ctx.event(Event::PathChanged { ike: self.core.id, path });
-                    if self.core.channel.separate.is_none() {
-                        established.move_children(&mut self.core, ctx);
+                if let Some((established, core)) = self.established_mut() {
+                    ctx.event(Event::PathChanged { ike: core.id, path });
+                    if core.channel.separate.is_none() {
+                        established.move_children(core, ctx);
                     }
                 }
                 self.core.send_again(ctx);
@@ -197,7 +197,7 @@ impl IkeSa {
                 //# it is torn down for any unexpected reason.
                 if stream.ours {
                     self.core.channel.timers.set(TimerKey::Ike(Timer::Reopen), now + wait);
-                    if let State::Established(established) = &mut self.state {
+                    if let Some((established, _)) = self.established_mut() {
                         established.show_up();
                     }
                 } else if self.is_half_open()

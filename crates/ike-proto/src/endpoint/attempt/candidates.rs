@@ -257,7 +257,7 @@ impl Attempt {
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
-                genuine |= candidate.core.genuine;
+                genuine |= candidate.core.is_genuine();
                 if candidate.core.channel.window.next_request_id() == Ok(1) {
                     // It has sent nothing, so another candidate may use its keys.
                     let Session { selected, keys, .. } = &candidate.core.channel.session;

@@ -47,7 +47,7 @@ pub(super) struct Double {
 impl Established {
     /// True if this end may end it for another one with the same peer.
     fn may_be_double(&self, core: &Core) -> bool {
-        core.begun_here
+        core.extensions.client
             && self.phase == IkePhase::Alive
             && core.connection.vips.is_empty()
             && core.assigned.is_none()
@@ -74,7 +74,7 @@ impl Established {
         let own = self.claim(core, registry, false);
         let redundant = is_redundant(claim.spis, own.spis);
         let there = self.carried().map_or(0, |carried| carried.len());
-        let rule = match core.begun_here {
+        let rule = match core.extensions.client {
             // Nobody else has to choose alike.
             true => children < there || (children == there && redundant),
             false => {

@@ -113,7 +113,7 @@ impl Endpoint {
         self.index.of(connection).find_map(|id| {
             match self.entries.get(&id).map(|slot| &slot.entry) {
                 Some(Entry::Sa(sa)) if sa.carries(None) => {
-                    let first = sa.core.redirected.as_ref()?.first;
+                    let first = sa.core.lineage.redirected.as_ref()?.first;
                     (first.to_canonical() == home).then(|| sa.core.channel.path.remote.ip())
                 }
                 _ => None,

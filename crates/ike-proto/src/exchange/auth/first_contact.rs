@@ -23,6 +23,8 @@ pub(crate) struct LastAnswer {
     request: Opened,
     transcript: InitTranscript,
     reply: LastReply,
+    /// The peer has sent INITIAL_CONTACT.
+    pub(crate) initial_contact: bool,
 }
 
 impl Established {
@@ -62,9 +64,14 @@ impl Established {
         ctx: &mut Context<'_>,
         answer: LastAnswer,
     ) {
-        let LastAnswer { request, transcript, reply } = answer;
-        let payloads = decode_inner_payloads(request.first, &request.octets).unwrap_or_default();
-        self.answer_last(core, ctx, &Payloads(&payloads), &transcript, reply);
+        let LastAnswer { request, transcript, reply, .. } = answer;
+        match decode_inner_payloads(request.first, &request.octets) {
+            Ok(payloads) => {
+                self.answer_last(core, ctx, &Payloads(&payloads), &transcript, reply);
+            }
+            // It was decoded once already.
+            Err(error) => core.refuse(ctx, error.into()),
+        }
     }
 }
 
@@ -76,17 +83,9 @@ impl Core {
         request: Opened,
         transcript: InitTranscript,
         reply: LastReply,
+        initial_contact: bool,
     ) {
-        let answer = Box::new(LastAnswer { request, transcript, reply });
+        let answer = Box::new(LastAnswer { request, transcript, reply, initial_contact });
         ctx.effects.push_back(Effect::EndOthers(self.id, answer));
-    }
-}
-
-impl LastAnswer {
-    /// True if the peer has sent INITIAL_CONTACT.
-    pub(crate) fn is_first_contact(&self) -> bool {
-        let Opened { first, octets, .. } = &self.request;
-        let payloads = decode_inner_payloads(*first, octets).unwrap_or_default();
-        Payloads(&payloads).notify(NotifyType::INITIAL_CONTACT).is_some()
     }
 }

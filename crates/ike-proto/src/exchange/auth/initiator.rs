@@ -19,7 +19,7 @@ use crate::exchange::{Payloads, Refusal, mode, payloads_of, qcd, resource, tfc};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
-use crate::ike_sa::{Core, Twin, notify};
+use crate::ike_sa::{Core, Peer, Twin, notify};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, padded, verify_by};
 use crate::question::{Answer, Question};
@@ -303,7 +303,7 @@ impl ExpectAuthResponse {
         payloads: &[Payload<'_>],
     ) -> State {
         core.twins = Box::default();
-        core.genuine = true;
+        core.peer = Peer::Genuine;
         self.rounds.prove(used, evidence);
         self.round_done(core, ctx, payloads)
     }

@@ -492,7 +492,7 @@ impl ExpectAuthRequest {
         let reply = (auth, ppk, unconfigured);
         if established.ends_others(core, ctx, initial_contact) {
             drop(payloads);
-            core.answer_after_others(ctx, request, transcript, reply);
+            core.answer_after_others(ctx, request, transcript, reply, initial_contact);
         } else {
             established.answer_last(core, ctx, &parsed, &transcript, reply);
         }

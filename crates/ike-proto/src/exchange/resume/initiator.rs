@@ -18,7 +18,7 @@ use crate::exchange::sa_init::{
 };
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthResponse, Extensions, InitTranscript, NatStatus, State};
-use crate::ike_sa::{Core, notify};
+use crate::ike_sa::{Core, Peer, notify};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{auth_by, verify_by};
 use crate::wire::payload::{Notify, Payload};
@@ -220,7 +220,7 @@ impl ExpectAuthResponse {
         let Former { local, remote, spis, .. } = &held.former;
         let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by, ends_by: None };
         self.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
-        (core.twins, core.genuine) = (Box::default(), true);
+        (core.twins, core.peer) = (Box::default(), Peer::Genuine);
         self.round_done(core, ctx, payloads)
     }
 }
