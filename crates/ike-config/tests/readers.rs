@@ -157,3 +157,34 @@ proptest! {
         are_inside(&text, read_conf(&text, Path::new("/"), &TextAlone))?;
     }
 }
+
+/// Everyday mistakes in a secret: the diagnostics, which the log repeats, say where and not what.
+///
+/// Fault: in `Reader::statement`, say the name; or in `Section::finish`, say the path of every unknown option.
+#[test]
+fn diagnostics_do_not_repeat_a_mistyped_secret() {
+    let texts = [
+        "secrets { ike-1 {\n secret =\n hunter2\n } }",
+        "secrets { ike-1 {\n secret hunter2\n } }",
+        "secrets { ike-1 {\n secret =\n hunter2==\n } }",
+        "secrets { ike-1 {\n secret = pa}hunter2\n } }",
+        "secrets { ike-1 {\n secret = pa}}hunter2\n",
+        "secrets { ike-1 {\n secret =\n hunter2:x\n } }",
+        "secrets { ike-1 {\n secret =\n hunter2.x\n } }",
+        "secrets {\n hunter2 {\n } }",
+        "base {\n secret =\n hunter2=\n }\nsecrets { ike-1 : base { } }",
+    ];
+    let host = Memory::new(&[]);
+    for text in texts {
+        let said = read_conf(text, Path::new("/etc"), &host).finish().expect_err(text);
+        let said: Vec<_> = said.iter().map(|d| format!("{d:?} {d}")).collect();
+        assert!(!said.is_empty() && !said.iter().any(|d| d.contains("hunter2")), "{said:#?}");
+    }
+    let toml = "[secrets.ike-1]\nsecret = 'a'\nhunter2 = ''\n";
+    let said = read_toml(toml, Path::new("/etc"), &host).finish().expect_err(toml);
+    assert!(!said.iter().any(|d| d.to_string().contains("hunter2")), "{said:?}");
+    // A name that is nearly one is said, for that helps.
+    let near = "secrets { ike-1 {\n secrt = x\n } }";
+    let said = read_conf(near, Path::new("/etc"), &host).finish().expect_err(near);
+    assert!(said.iter().any(|d| d.to_string().contains("`secrets.ike-1.secrt`")), "{said:?}");
+}

@@ -131,6 +131,7 @@ impl<'h> Reader<'h> {
         }
     }
 
+    /// No mistake here repeats the name: it may be a secret without its `secret =`.
     fn statement(&mut self, scanner: &mut Scanner<'_>, into: &mut Node, depth: usize) {
         let at = scanner.at();
         let name = scanner.name().to_owned();
@@ -144,7 +145,10 @@ impl<'h> Reader<'h> {
                 scanner.next();
                 match scanner.value() {
                     Ok((value, from)) => into.set(name, value, (at, from)),
-                    Err((at, what)) => self.mistake(at, what),
+                    Err((at, what)) => {
+                        self.mistake(at, what);
+                        scanner.skip_line();
+                    }
                 }
             }
             Some('{') => self.section(scanner, into, depth, name, at, Vec::new()),
@@ -157,20 +161,17 @@ impl<'h> Reader<'h> {
                         self.section(scanner, into, depth, name, at, references);
                     }
                     _ => {
-                        let what = format!("`{name} :` needs names of sections, and then `{{`");
-                        self.mistake(at, what);
+                        self.mistake(at, "`:` needs names of sections, and then `{`");
                         scanner.skip_line();
                     }
                 }
             }
             Some(c @ ('.' | ',')) => {
-                let what =
-                    format!("{c:?} cannot be in the name of a section or option, `{name}{c}`");
-                self.mistake(at, what);
+                self.mistake(at, format!("{c:?} cannot be in the name of a section or option"));
                 scanner.skip_line();
             }
             _ => {
-                self.mistake(at, format!("`{name}`: expected `=` and a value, or `{{`"));
+                self.mistake(at, "a name alone: expected `=` and a value, or `{`");
             }
         }
     }

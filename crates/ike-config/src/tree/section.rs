@@ -311,8 +311,14 @@ impl<'t> Section<'t> {
             let known = known.filter(|known| *known != name_text);
             let kind =
                 if matches!(value.get_ref(), DeValue::Table(_)) { "section" } else { "option" };
-            report.add(Place::of(name), format!("unknown {kind} `{path}`")).suggestion =
-                nearest(name_text, known).map(str::to_owned);
+            let near = nearest(name_text, known);
+            // Among secrets a name that resembles none may be a secret without its `secret =`.
+            let secrets = self.path.split('.').next() == Some("secrets");
+            let message = match near {
+                None if secrets => format!("unknown {kind} in `{}`", self.path),
+                _ => format!("unknown {kind} `{path}`"),
+            };
+            report.add(Place::of(name), message).suggestion = near.map(str::to_owned);
         }
     }
 }

@@ -95,7 +95,7 @@ const WRONG: &[(&str, &str)] = &[
     ("}\n", "1:1: `}` closes no section"),
     ("connections {\n  a.b {\n } }\n", "2:3: '.' cannot be in the name"),
     ("charon {\n port = \"1\n", "2:9: this string is not closed"),
-    ("charon {\n port\n}\n", "2:2: `port`: expected `=`"),
+    ("charon {\n port\n}\n", "2:2: a name alone: expected `=`"),
     ("charon {\n prot = 5 }\n", "2:2: unknown option `charon.prot`; did you mean `port`?"),
     ("charon {\n port = many\n}\n", "2:9: `charon.port` cannot be \"many\""),
     ("charon : missing { }\n", "1:10: there is no section `missing` to refer to"),
@@ -112,7 +112,7 @@ const WRONG: &[(&str, &str)] = &[
     ),
     ("include nothing.conf\n", "1:9: `include`: "),
     ("= 5\n", "1:1: '=' begins neither"),
-    ("charon : {\n }\n", "`charon :` needs names of sections"),
+    ("charon : {\n }\n", "1:1: `:` needs names of sections"),
 ];
 
 #[test]
