@@ -191,6 +191,46 @@ fn replace_ends_what_a_rekey_in_flight_makes() {
     assert_eq!((pair.a().ikes().len(), pair.b().ikes().len()), (0, 1), "{}", pair.story());
 }
 
+/// Both ends rekey an IKE SA at once, and an operator has one end forget it meanwhile: what comes of the peer's rekey goes as
+/// well. The peer moves its children there, and would never notice that this end has none.
+///
+/// Fault: in `forget`, leave `crossed_rekey` out.
+#[test]
+fn an_ike_sa_is_forgotten_with_what_the_rekey_of_the_peer_has_made() {
+    let mut pair = Pair::established(72);
+    let old = pair.ike_id(B);
+    pair.net.tap(|packet| {
+        let answer = packet.is(ExchangeType::CREATE_CHILD_SA, true);
+        if answer { Fate::Drop } else { Fate::Pass }
+    });
+    pair.rekey_ike(A);
+    pair.rekey_ike(B);
+    assert!(pair.run_until(SECOND, |w| w.hosts[B].ikes().len() == 2), "{}", pair.story());
+    let request = pair.command(B, Command::ForgetIke(old));
+    assert_eq!(pair.b().done(request), Some(Ok(())));
+    assert_eq!(pair.b().ikes().len(), 0, "{}", pair.story());
+}
+
+/// The answers to the rekey of an IKE SA are lost for minutes: the old one is there as long as the peer asks for them.
+/// Otherwise each end has an IKE SA that the other one does not know.
+///
+/// Fault: in `replaced_by_theirs`, leave the timer as it is.
+#[test]
+fn the_answer_to_a_rekey_may_be_late() {
+    let mut pair = Pair::established(73);
+    let until = pair.now() + 100 * SECOND;
+    pair.net.tap(move |packet| {
+        let lost = packet.sent < until && packet.is(ExchangeType::CREATE_CHILD_SA, true);
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    let request = pair.rekey_ike(A);
+    pair.run_for(165 * SECOND);
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    pair.run_for(30 * SECOND);
+    assert_eq!((pair.a().ike_downs(), pair.b().ike_downs()), (vec![], vec![]), "{}", pair.story());
+    pair.assert_agreement();
+}
+
 /// A child that the peer refuses on the new IKE SA does not keep the old one.
 ///
 /// Fault: in `look_at_handover`, leave out what was refused.

@@ -211,6 +211,35 @@ fn a_child_that_the_peer_deletes_leaves_nothing_in_clear() {
     assert_eq!(pair.a().child_downs(), [(old, Failure::DeletedByPeer)]);
 }
 
+/// An action has brought the child up, and from then on it is wanted: after a reload, or because another shard wants it. It
+/// comes back although no action says so.
+///
+/// Fault: in `on_want`, leave the origin of a wish as it is.
+#[test]
+fn what_an_action_has_brought_up_can_be_wanted() {
+    let mut setup = wanting(28);
+    setup.a.net().dpd_action = Action::None;
+    setup.both(|side| {
+        side.settings.retransmission = Retransmission {
+            timeout: Some(SECOND),
+            base: 1.0,
+            tries: Some(3),
+            ..Retransmission::strongswan()
+        };
+    });
+    let mut pair = setup.build();
+    pair.initiate(B, Some("net"));
+    comes_up(&mut pair, 5 * SECOND);
+    let (old, theirs) = (pair.child_id(A), pair.child_id(B));
+    pair.command(B, Command::TerminateChild(theirs));
+    let again = pair.run_until(10 * SECOND, |w| is_up(w) && w.hosts[A].child().id != old);
+    assert!(again, "{}", pair.story());
+    want(&mut pair);
+    pair.hosts[B].plane = Plane::new();
+    pair.restart(B, cheap::provider());
+    comes_up(&mut pair, MINUTE);
+}
+
 /// The data plane ends it: by volume, or by a clock that was set.
 ///
 /// Fault: in `on_data_plane_event`, enqueue the Delete alone, as it was.

@@ -567,9 +567,15 @@ impl Endpoint {
     fn forget(&mut self, now: Now, ike: IkeSaId) -> bool {
         self.unwant_of(ike);
         let Some(slot) = self.entries.get(&ike) else { return false };
-        if let Entry::Sa(sa) = &slot.entry
-            && matches!(sa.state, State::Established(_))
-        {
+        let (established, crossed) = match &slot.entry {
+            Entry::Sa(sa) => (matches!(sa.state, State::Established(_)), sa.crossed_rekey()),
+            Entry::Attempt(_) | Entry::Parked(_) => (false, None),
+        };
+        if let Some(theirs) = crossed {
+            // It would go on without children, and the peer moves its own ones there.
+            self.forget(now, theirs);
+        }
+        if established {
             let task = Task::DeleteIke { reason: Failure::Terminated, request: None };
             self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
             self.with_sa(now, ike, |sa, ctx| sa.close(ctx, Failure::Terminated));

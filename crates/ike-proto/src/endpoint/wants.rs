@@ -285,13 +285,19 @@ impl Endpoint {
     ) {
         let by = By::asking(connection, child);
         let name = (connection.name.clone(), child.map(str::to_owned));
+        let want = self.wish(name, by);
+        (want.at, want.elsewhere, want.begun) = (None, false, Some(now.mono));
+        want.ends = ends.or(want.ends);
+    }
+
+    /// Records who wants a child.
+    fn wish(&mut self, name: Name, by: By) -> &mut Want {
         let want = self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
         // A command outlives a configuration that wants the same.
         if want.by != By::Command {
             want.by = by;
         }
-        (want.at, want.elsewhere, want.begun) = (None, false, Some(now.mono));
-        want.ends = ends.or(want.ends);
+        want
     }
 
     /// An operator wants one more of what is wanted already.
@@ -319,11 +325,11 @@ impl Endpoint {
             if self.is_up(&name) {
                 self.tell_child_up(&name);
             }
-            self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
+            // An action may have brought it up.
+            self.wish(name, by);
             return Ok(());
         }
-        let all = &mut self.wants.all;
-        let want = all.entry(name.clone().into()).or_insert_with(|| Want::new(by));
+        let want = self.wish(name, by);
         want.elsewhere = false;
         if !want.asked {
             want.at = Some(now.mono);
@@ -480,6 +486,8 @@ impl Endpoint {
         let Some(want) = self.wants.all.get_mut(&name) else { return };
         (want.up, want.at, want.elsewhere) = (Some(now.mono), None, false);
         want.put_off = false;
+        // The question for its addresses is dropped below.
+        want.asked &= child.is_none();
         let held = std::mem::take(&mut want.held);
         self.remove_each(held.into_iter().map(Removal::Policy));
         // A start of the same child by this end is not needed any more.

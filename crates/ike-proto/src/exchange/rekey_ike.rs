@@ -149,6 +149,19 @@ impl Established {
         ctx.event(Event::IkeRekeyed { old: from, new: to });
     }
 
+    /// As [`replaced_by`](Self::replaced_by), by the SA `to` of the peer's rekey. A peer that lacks the answer asks for it on
+    /// this SA for as long as its schedule lasts, which is often that of this end.
+    pub(crate) fn replaced_by_theirs(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        to: IkeSaId,
+    ) {
+        self.replaced_by(core, ctx, to);
+        let lingers = REPLACED_LINGERS.max(ctx.config.retransmission.longest());
+        core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + lingers);
+    }
+
     /// The SA of the peer's rekey of this one, while ours waits for its answer.
     pub(crate) fn crossed_rekey(&self) -> Option<IkeSaId> {
         let offer = self.ours.as_ref().and_then(Initiated::ike)?;
@@ -362,7 +375,7 @@ impl Established {
             ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         } else {
             ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
-            self.replaced_by(core, ctx, to);
+            self.replaced_by_theirs(core, ctx, to);
         }
     }
 

@@ -73,6 +73,8 @@ impl Established {
             match (at, task) {
                 // The IKE SA has just been rekeyed.
                 (_, Task::RekeyIke { request, .. }) => ctx.done(request, Ok(())),
+                // The rekey that has put it off is over.
+                (Some(_), task @ Task::CreateChild { .. }) => self.queue.push_back(task),
                 (None, task) => self.queue.push_back(task),
                 (Some(at), task) => self.delayed.push((at, task)),
             }

@@ -23,6 +23,10 @@ impl Endpoint {
             let Some(want) = self.wants.all.get_mut(&name) else { continue };
             want.at = None;
             if carried {
+                // Another shard may have begun to wait for it when it was up already.
+                if self.is_up(&name) {
+                    self.tell_child_up(&name);
+                }
                 continue;
             }
             want.asked = true;

@@ -105,7 +105,7 @@ impl Established {
     /// The peer's rekey of the IKE SA replaces ours. Its SA takes over if the rekey is complete.
     pub(crate) fn yield_ike(&mut self, core: &mut Core, ctx: &mut Context<'_>, offer: &RekeyOffer) {
         match offer.crossed.as_ref().map(|crossed| crossed.ike) {
-            Some(Some(theirs)) => self.replaced_by(core, ctx, theirs),
+            Some(Some(theirs)) => self.replaced_by_theirs(core, ctx, theirs),
             // The peer may never continue. Our task ends with this SA.
             Some(None) => {
                 self.retry_later(
