@@ -315,9 +315,12 @@ fn a_rekey_of_one_keeps_what_it_has_in_common_with_the_others() {
         narrower[3] = Payload::TsI(vec![narrow]);
         let mut mode = rekey(old, ESP, 3002);
         mode.push(Payload::Notify(Notify::new(NotifyType::USE_AGGFRAG, &[0])));
-        for other in [rekey(old, "aes128gcm16", 3000), narrower, mode] {
-            let asked = ask(&mut bench, &mut peer, &other);
-            assert_eq!(asked, [NotifyType::NO_PROPOSAL_CHOSEN]);
+        for (other, refusal) in [
+            (rekey(old, "aes128gcm16", 3000), NotifyType::NO_PROPOSAL_CHOSEN),
+            (narrower, NotifyType::TS_UNACCEPTABLE),
+            (mode, NotifyType::NO_PROPOSAL_CHOSEN),
+        ] {
+            assert_eq!(ask(&mut bench, &mut peer, &other), [refusal]);
         }
         // The same, said in another way.
         let mut same = rekey(old, ESP, old + 100);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ike_proto::Command;
 use ike_proto::config::FrodoNumbers;
 use ike_proto::crypto::CryptoProvider;
-use ike_proto::wire::payload::{Ke, Payload, Spi};
+use ike_proto::wire::payload::{Ke, Notify, Payload, Spi, TrafficSelector};
 use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
 use ike_proto::wire::{Message, decode_payloads};
 use ike_tests::bench::{Bench, PSK, auth_payloads, net};
@@ -89,6 +89,41 @@ fn s3_3_1_an_answer_with_a_reserved_esp_spi_is_taken_back() {
         assert_eq!(named.into_iter().map(Spi::Esp).next(), offered, "the peer's half of it");
         assert!(matches!(bench.host().done(request), Some(Err(_))));
         assert_eq!(bench.host().child().id, old.id);
+        bench.assert_nothing_leaked();
+    }
+}
+
+/// A rekey for less than the child has is refused in both roles: what it leaves out would leave without protection.
+///
+/// Fault: in `choose_child` (exchange/child_sa.rs), let `whole` be true; in `complete_child` (exchange/child_offer.rs), leave
+/// `covers` out.
+#[test]
+fn s2_9_2_a_rekey_narrows_no_child() {
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9.2
+    //= type=test
+    //# Thus, the new
+    //# SA MUST NOT have narrower selectors than the original.
+    let narrower: TrafficSelector = "10.2.7.0/24".parse().unwrap();
+    let other: TrafficSelector = "10.9.0.0/16".parse().unwrap();
+    for ts in [narrower, other] {
+        let mut bench = Bench::new();
+        let mut peer = bench.established(1007);
+        let old = bench.host().child();
+        let mut asked = child(3000);
+        asked.insert(0, Payload::Notify(Notify::esp(NotifyType::REKEY_SA, 1007)));
+        asked[3] = Payload::TsI(vec![ts]);
+        let request = peer.next_request(CREATE_CHILD_SA, &asked);
+        let sent = bench.give(&request);
+        assert_eq!(notifies(&peer.open(&sent[0]).unwrap()), [NotifyType::TS_UNACCEPTABLE]);
+        let request = bench.world.command(0, Command::RekeyChild(old.id));
+        assert_eq!(bench.sent().len(), 1);
+        let mut answer = child(3001);
+        (answer[2], answer[3]) = (Payload::TsI(vec![net(1)]), Payload::TsR(vec![ts]));
+        let sent = bench.give(&peer.seal(CREATE_CHILD_SA, 0, true, &answer));
+        assert_eq!(deleted(&peer.open(&sent[0]).unwrap()).len(), 1, "the peer's half of it");
+        assert!(matches!(bench.host().done(request), Some(Err(_))));
+        let child = bench.host().child();
+        assert_eq!((child.id, child.remote_ts), (old.id, vec![net(2)]));
         bench.assert_nothing_leaked();
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::config::{Action, ConnectionConfig, Unique};
+use ike_proto::config::{Action, ConnectionConfig, TsSpec, Unique};
 use ike_proto::dataplane::{Flow, TrafficSelector};
 use ike_proto::wire::registry::ExchangeType;
 use ike_proto::{ChildSaId, Command};
@@ -215,7 +215,42 @@ fn a_child_that_the_peer_makes_meanwhile_is_not_made_again() {
     }
 }
 
-/// The same for a packet that has met a trap: B makes the child while A's request for it waits. Nothing would end a second
+/// A's request for a child waits for the answer to another one. Meanwhile B makes a child for one pair of addresses, which has
+/// that name at A. A makes the whole one all the same.
+///
+/// Fault: in `Established::start`, call `has_one` in place of `has_whole`.
+#[test]
+fn a_child_for_one_pair_of_addresses_does_not_stand_in_for_all() {
+    let mut setup = Setup::new(9);
+    setup.a.add_child("other", 11, 12);
+    let single = |ip: &str| vec![TsSpec::Fixed(ip.parse().expect("a selector"))];
+    let narrow = setup.b.add_child("narrow", 12, 11);
+    (narrow.local_ts, narrow.remote_ts) = (single("10.12.0.9/32"), single("10.11.0.9/32"));
+    setup.b.add_child("other", 12, 11);
+    let mut pair = setup.build();
+    pair.establish();
+    let now = pair.now();
+    pair.net.tap(move |packet| {
+        let rekey = packet.from == Some(A) && packet.is(ExchangeType::CREATE_CHILD_SA, false);
+        if rekey && packet.sent < now + 2 * SECOND { Fate::Drop } else { Fate::Pass }
+    });
+    pair.rekey_child(A);
+    for (host, child) in [(A, "other"), (B, "narrow")] {
+        let (local, remote) = (pair.address(host), pair.address(Pair::other(host)));
+        let (connection, child) = ("ab".to_owned(), child.to_owned());
+        pair.command(host, Command::Ensure { connection, child, local, remote });
+        pair.run_for(SECOND / 2);
+    }
+    assert_eq!(others(&pair, A).len(), 1, "{}", pair.story());
+    pair.run_for(14 * SECOND);
+    assert_eq!(others(&pair, A).len(), 2, "{}", pair.story());
+    let inner = Inner { src: [10, 11, 0, 5].into(), dst: [10, 12, 0, 5].into() };
+    for (from, inner) in [(A, inner), (B, inner.reversed())] {
+        assert_eq!(pair.send_packet(from, 1 - from, inner, 84), Ok(()), "{}", pair.story());
+    }
+}
+
+/// A packet has met a trap, and B makes the child while A's request for it waits. Nothing would end a second
 /// one, because neither end has `start_action = start`.
 ///
 /// Fault: in `Established::start`, let `there` be false if there is a packet.

@@ -497,3 +497,22 @@ fn what_an_earlier_end_has_left_waits_for_the_trap() {
     }
     assert_eq!(pair.hosts[A].plane.inner.failed(), 1, "{}", pair.story());
 }
+
+/// A host loses its only address during its only try, and gets another one a moment later. To look for a route meanwhile would
+/// fail, and the command with it.
+///
+/// Fault: in `on_attempt_failed`, make `wait` zero.
+#[test]
+fn a_host_without_an_address_spends_no_try() {
+    let mut setup = wanting(64);
+    setup.a.connection.keyingtries = 1;
+    let mut pair = setup.build();
+    let up = pair.initiate(A, Some("net"));
+    pair.run_for(SECOND / 200);
+    pair.relocate(A, None, true);
+    pair.run_for(SECOND);
+    assert_eq!(pair.a().done(up), None, "{}", pair.story());
+    pair.relocate(A, Some([10, 0, 0, 7].into()), true);
+    assert!(pair.run_until(60 * SECOND, |w| w.hosts[A].done(up).is_some()), "{}", pair.story());
+    assert_eq!(pair.a().done(up), Some(Ok(())), "{}", pair.story());
+}

@@ -281,6 +281,46 @@ fn an_ike_sa_of_a_lost_address_hides_no_trap() {
     assert_eq!(policies(&pair, "net"), [PolicyAction::Trap], "{}", pair.story());
 }
 
+/// A host without MOBIKE moves while a rekey of the IKE SA is in flight, and once more. The old IKE SA waits to be deleted
+/// by then: the second move replaces the new one alone.
+///
+/// Fault: in `ike_activity`, look at the follow-ups before the queue.
+#[test]
+fn an_ike_sa_that_a_rekey_keeps_from_its_end_is_replaced_once() {
+    let mut setup = crate::found::wanting(65);
+    setup.both(|side| {
+        side.crypto = cheap::chains();
+        side.ike_proposals(&["aes128gcm16-prfsha256-x25519-ke1_mlkem768"]);
+        side.connection.mobike = false;
+    });
+    let mut pair = setup.build();
+    pair.tell_network(A);
+    want(&mut pair, "net");
+    want(&mut pair, "voice");
+    runs_until(&mut pair, 5 * SECOND, |w| has(w, "net") && has(w, "voice"));
+    pair.net.tap(|packet| {
+        let lost = packet.is(ExchangeType::IKE_FOLLOWUP_KE, true);
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    pair.rekey_ike(A);
+    pair.run_for(SECOND);
+    assert_eq!(pair.a().ike().outstanding, Some(ExchangeType::IKE_FOLLOWUP_KE));
+    for to in [8, 9] {
+        let has_moved = |w: &World, name: &str| {
+            let all = w.hosts[A].children_up();
+            all.iter().any(|up| up.name == name && up.inbound.dst == address(to))
+        };
+        pair.roam(A, address(to));
+        runs_until(&mut pair, 10 * SECOND, |w| has_moved(w, "net") && has_moved(w, "voice"));
+    }
+    let begun = pair.net.trace.iter().filter(|packet| {
+        packet.is(ExchangeType::IKE_SA_INIT, false) && packet.src.ip() == address(9)
+    });
+    let begun: std::collections::BTreeSet<_> =
+        begun.filter_map(|packet| packet.header()).map(|header| header.spi_i).collect();
+    assert_eq!(begun.len(), 1, "{begun:x?}\n{}", pair.story());
+}
+
 /// The peer has made two children of one name, each for a part of the traffic. `dpd_action` brings the name back: both
 /// parts are dropped until then.
 ///

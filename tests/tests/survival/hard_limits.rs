@@ -1,4 +1,4 @@
-//! Hard limits that are reached while a rekey is under way.
+//! Limits that are reached while a rekey is under way.
 
 use std::time::Duration;
 
@@ -6,7 +6,11 @@ use ike_proto::Command;
 use ike_proto::dataplane::Event as PlaneEvent;
 use ike_proto::wire::registry::ExchangeType;
 use ike_tests::network::Fate;
+use ike_tests::packets::Inner;
 use ike_tests::{A, B, Pair, Setup, cheap};
+use xfrm::Fault;
+
+use super::found::{want, wanting};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -136,4 +140,124 @@ fn the_hard_limit_of_one_of_two_rekeys_leaves_nothing_behind() {
         assert!(pair.hosts[host].ikes().is_empty(), "{}", pair.story());
         assert!(pair.hosts[host].plane.table().is_empty(), "{}", pair.story());
     }
+}
+
+fn requests(pair: &Pair, host: usize) -> usize {
+    let sent = pair.net.trace.iter().filter(|packet| {
+        packet.from == Some(host) && packet.is(ExchangeType::CREATE_CHILD_SA, false)
+    });
+    sent.count()
+}
+
+/// Both SAs of a child reach their soft limits at once. The peer refuses the rekey: this end tries again in half a minute,
+/// and not twice at once.
+///
+/// Fault: in `queue_rekey`, take no account of what is queued or sent.
+#[test]
+fn the_soft_limits_of_both_sas_of_a_child_cause_one_rekey() {
+    let mut pair = wanting(44).build();
+    want(&mut pair, "net");
+    pair.run_for(2 * SECOND);
+    let old = pair.a().child();
+    pair.hosts[B].plane.inner.fail(Fault::Nth(1));
+    for sa in [old.inbound, old.outbound] {
+        pair.plane_event(A, PlaneEvent::SoftExpire(sa));
+    }
+    pair.run_for(10 * SECOND);
+    assert_eq!(requests(&pair, A), 1, "{}", pair.story());
+    pair.run_for(40 * SECOND);
+    assert_eq!(requests(&pair, A), 2, "{}", pair.story());
+    assert_ne!(pair.a().child().id, old.id, "{}", pair.story());
+    pair.assert_agreement();
+}
+
+/// The peer rekeys a child and takes that back. Meanwhile an SA of the old child has reached a limit at this end. It is
+/// rekeyed or made anew now: its SA counts no further limit, or is gone.
+///
+/// Fault: in `go_back`, take no account of `reached`.
+#[test]
+fn a_limit_counts_when_the_peer_takes_a_rekey_back() {
+    for hard in [false, true] {
+        let mut pair = wanting(45).build();
+        want(&mut pair, "net");
+        pair.run_for(2 * SECOND);
+        let old = pair.a().child();
+        pair.hosts[B].plane.inner.fail(Fault::Nth(1));
+        pair.rekey_child(B);
+        let two = |w: &ike_tests::World| w.hosts[A].children_up().len() == 2;
+        assert!(pair.run_until(SECOND, two), "{}", pair.story());
+        let new = pair.a().children_up().into_iter().find(|child| child.id != old.id);
+        pair.plane_event(A, PlaneEvent::FirstPacket(new.expect("the new one").inbound));
+        pair.run_for(SECOND / 1000);
+        assert_eq!(pair.a().child_rekeys().len(), 1, "{}", pair.story());
+        pair.plane_event(
+            A,
+            match hard {
+                false => PlaneEvent::SoftExpire(old.outbound),
+                true => PlaneEvent::HardExpire(old.outbound),
+            },
+        );
+        // Less than the half minute until the peer rekeys again.
+        pair.run_for(10 * SECOND);
+        assert_ne!(pair.a().child().id, old.id, "{hard}: {}", pair.story());
+        pair.assert_agreement();
+        let inner = Inner { src: [10, 1, 0, 5].into(), dst: [10, 2, 0, 5].into() };
+        for (from, inner) in [(A, inner), (B, inner.reversed())] {
+            assert_eq!(pair.send_packet(from, 1 - from, inner, 84), Ok(()), "{}", pair.story());
+        }
+    }
+}
+
+/// The data plane of this end refuses the child that the peer has made for it, and the Delete is lost at first. The peer
+/// rekeys that child at once. It is being closed: the peer does not make another one in its place (RFC 7296 §2.25.1).
+///
+/// Fault: in `peer_may_have_more`, take no account of `DeleteSpi`.
+#[test]
+fn a_child_that_this_end_is_about_to_delete_is_not_unknown() {
+    let mut pair = wanting(46).build();
+    want(&mut pair, "net");
+    pair.run_for(2 * SECOND);
+    pair.hosts[A].plane.inner.fail(Fault::Nth(1));
+    let mut lost = false;
+    pair.net.tap(move |packet| {
+        let delete = packet.from == Some(A) && packet.is(ExchangeType::INFORMATIONAL, false);
+        if delete && !std::mem::replace(&mut lost, true) { Fate::Drop } else { Fate::Pass }
+    });
+    let up = pair.initiate(A, Some("voice"));
+    let two = |w: &ike_tests::World| w.hosts[B].children_up().len() == 2;
+    assert!(pair.run_until(SECOND, two), "{}", pair.story());
+    let voice = pair.b().children_up().into_iter().find(|child| child.name == "voice");
+    pair.command(B, Command::RekeyChild(voice.expect("it is up").id));
+    pair.run_for(2 * SECOND);
+    assert!(matches!(pair.a().done(up), Some(Err(_))), "{}", pair.story());
+    assert_eq!(requests(&pair, B), 1, "{}", pair.story());
+}
+
+/// A child has reached its hard limit at both ends, and the Deletes cross. The peer cannot make it anew at first: meanwhile the
+/// traffic of the child does not leave.
+///
+/// Fault: in `close_outbound`, let `held` be `None`.
+#[test]
+fn deletes_that_cross_let_nothing_leave_in_clear() {
+    let mut pair = wanting(47).build();
+    want(&mut pair, "net");
+    pair.run_for(2 * SECOND);
+    let until = pair.now() + 5 * SECOND;
+    pair.net.tap(move |packet| {
+        let delete = packet.from == Some(A) && packet.is(ExchangeType::INFORMATIONAL, false);
+        if delete && packet.sent < until { Fate::Drop } else { Fate::Pass }
+    });
+    pair.hosts[B].plane.inner.fail(Fault::Nth(1));
+    for host in [A, B] {
+        let sa = pair.hosts[host].child().outbound;
+        pair.plane_event(host, PlaneEvent::HardExpire(sa));
+        pair.run_for(SECOND / 40);
+    }
+    let inner = Inner { src: [10, 1, 0, 5].into(), dst: [10, 2, 0, 5].into() };
+    for _ in 0..20 {
+        pair.run_for(SECOND / 5);
+        assert_eq!(pair.send_packet(A, B, inner, 84), Err("Shunted".into()), "{}", pair.story());
+    }
+    pair.run_for(60 * SECOND);
+    assert_eq!(pair.send_packet(A, B, inner, 84), Ok(()), "{}", pair.story());
 }

@@ -95,6 +95,18 @@ pub(crate) struct ChildSa {
     pub(crate) expires_at: Option<Instant>,
     /// When its first rekey was due.
     pub(crate) soft_at: Option<Instant>,
+    /// The limit that one of its SAs in the data plane has reached since another child replaced it. It counts if the
+    /// peer takes the replacement back.
+    pub(crate) reached: Option<Limit>,
+}
+
+/// A limit of an SA in the data plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Limit {
+    /// The child is to be rekeyed.
+    Soft,
+    /// The SA has ended.
+    Hard,
 }
 
 impl ChildSa {

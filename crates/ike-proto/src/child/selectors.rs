@@ -1,5 +1,7 @@
 //! Narrowing of traffic selectors (RFC 7296 §2.9).
 
+use std::net::IpAddr;
+
 use crate::wire::payload::TrafficSelector;
 
 /// Selectors in one TS payload.
@@ -30,6 +32,39 @@ pub fn narrow(configured: &[TrafficSelector], offered: &[TrafficSelector]) -> Ve
         head.rotate_right(1);
     }
     narrowed
+}
+
+/// True if `new` has everything that `old` has: a rekey makes no child for less (RFC 7296 §2.9.2). A selector of `old` may
+/// have become several adjacent ranges of addresses.
+pub fn covers(new: &[TrafficSelector], old: &[TrafficSelector]) -> bool {
+    old.iter().all(|old| {
+        let mut parts: Vec<_> = new
+            .iter()
+            .filter_map(|new| new.intersect(old))
+            .filter(|part| {
+                let ports = (part.start_port, part.end_port) == (old.start_port, old.end_port);
+                part.protocol == old.protocol && ports
+            })
+            .collect();
+        parts.sort_unstable_by_key(|part| part.start);
+        // The first address that no part has so far; none behind the last address of all.
+        let mut missing = Some(old.start);
+        for part in parts {
+            missing = missing.and_then(|at| match part.start <= at {
+                true if part.end >= at => next(part.end),
+                _ => Some(at),
+            });
+        }
+        missing.is_none_or(|at| at > old.end)
+    })
+}
+
+/// The address after `ip`.
+fn next(ip: IpAddr) -> Option<IpAddr> {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(ip) => u128::from(ip).checked_add(1).map(|next| IpAddr::V6(next.into())),
+    }
 }
 
 /// Adds `new` unless it is covered already, and removes the selectors that it covers.
@@ -65,6 +100,31 @@ mod tests {
         assert_narrowed(&["0.0.0.0/0"], &["::/0"], &[]);
         assert_narrowed(&[], &["::/0"], &[]);
         assert_narrowed(&["::/0"], &[], &[]);
+    }
+
+    #[track_caller]
+    fn assert_covers(new: &[&str], old: &[&str], expected: bool) {
+        assert_eq!(covers(&list(new), &list(old)), expected, "{new:?} {old:?}");
+    }
+
+    #[test]
+    fn a_rekey_may_split_ranges_and_leave_none_out() {
+        assert_covers(&["10.1.0.0/16"], &["10.1.0.0/16"], true);
+        assert_covers(&["0.0.0.0/0"], &["10.1.0.0/16", "10.2.0.0/16"], true);
+        assert_covers(&["10.1.128.0/17", "10.1.0.0/17"], &["10.1.0.0/16"], true);
+        assert_covers(&["10.1.0.0/17", "10.1.0.0/16", "10.1.7.0/24"], &["10.1.0.0/16"], true);
+        assert_covers(&["0.0.0.0/1", "128.0.0.0/1"], &["0.0.0.0/0"], true);
+        assert_covers(&["::/1", "8000::/1"], &["::/0"], true);
+        assert_covers(&["10.1.0.0/17"], &["10.1.0.0/16"], false);
+        assert_covers(&["10.1.128.0/17"], &["10.1.0.0/16"], false);
+        assert_covers(&["10.1.0.0/18", "10.1.128.0/17"], &["10.1.0.0/16"], false);
+        assert_covers(&["10.1.0.0/16"], &["10.1.0.0/16", "10.2.0.0/16"], false);
+        assert_covers(&["10.1.0.0/16[tcp]"], &["10.1.0.0/16"], false);
+        assert_covers(&["10.1.0.0/16"], &["10.1.0.0/16[tcp/80]"], true);
+        assert_covers(&["10.1.0.0/16[tcp/80]"], &["10.1.0.0/16[tcp]"], false);
+        assert_covers(&["::/0"], &["0.0.0.0/0"], false);
+        assert_covers(&[], &["0.0.0.0/0"], false);
+        assert_covers(&[], &[], true);
     }
 
     #[test]

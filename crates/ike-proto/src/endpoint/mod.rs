@@ -48,7 +48,7 @@ use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
 use crate::ike_sa::memory::MemoryBudget;
 use crate::ike_sa::pmtu::PathMtus;
-use crate::ike_sa::state::{Retry, State, Task};
+use crate::ike_sa::state::State;
 use crate::ike_sa::window::Datagrams;
 use crate::question::Answer;
 use crate::shares::Origin;
@@ -501,9 +501,7 @@ impl Endpoint {
         };
         let Some((ike, child)) = self.ids.esp.owner_of(sa) else { return };
         self.with_sa(now, ike, |sa, ctx| match event {
-            Plane::SoftExpire(_) => {
-                sa.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() });
-            }
+            Plane::SoftExpire(_) => sa.on_soft_limit(child),
             Plane::Mapping { remote, .. } => sa.follow_esp(ctx, child, remote),
             Plane::HardExpire(_) => sa.expire_child(ctx, child),
             _ => sa.activate(ctx, child),

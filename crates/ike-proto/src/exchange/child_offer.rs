@@ -13,7 +13,7 @@ use super::resource::{self, Join};
 use super::{Payloads, Refusal, required, tfc};
 use crate::child::ChildSa;
 use crate::child::processing::Asker;
-use crate::child::selectors::narrow;
+use crate::child::selectors::{covers, narrow};
 use crate::config::proposal::{self, Selected};
 use crate::config::{ChildConfig, ProposalConfig};
 use crate::crypto::{PendingKe, Secret};
@@ -309,6 +309,12 @@ impl Established {
         // The offer in IKE_AUTH was made before the peer's certificate was known.
         remote_ts = self.narrow_to_certified(remote_ts);
         if remote_ts.is_empty() {
+            return Err(NotifyType::TS_UNACCEPTABLE.into());
+        }
+        // RFC 7296 §2.9.2: a rekey makes no child for less. What it left out would leave without protection.
+        if offer.rekeys.is_some()
+            && !(covers(&local_ts, &offer.local_ts) && covers(&remote_ts, &offer.remote_ts))
+        {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
         if offer.heritage.is_none() {

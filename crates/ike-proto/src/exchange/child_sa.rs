@@ -13,7 +13,7 @@ use super::resource;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, detail, required, tfc};
 use crate::child::processing::{Asker, NoneLeft};
-use crate::child::selectors::narrow;
+use crate::child::selectors::{covers, narrow};
 use crate::child::{ChildSa, Heritage, Phase};
 use crate::config::ChildConfig;
 use crate::config::proposal::{self, SelectOptions, Selected};
@@ -211,15 +211,18 @@ impl Established {
             let local_ts = few(narrow(&old.local_ts, local), &old.local_ts);
             let remote_ts = few(narrow(&old.remote_ts, remote), &old.remote_ts);
             let remote_ts = self.narrow_to_certified(remote_ts);
-            if !local_ts.is_empty() && !remote_ts.is_empty() {
-                return Ok((Arc::clone(&old.config), local_ts, remote_ts));
-            }
+            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9.2
+            //# Thus, the new
+            //# SA MUST NOT have narrower selectors than the original.
+            // What they leave out would leave without protection.
+            let whole = covers(&local_ts, &old.local_ts) && covers(&remote_ts, &old.remote_ts);
+            return match whole {
+                true => Ok((Arc::clone(&old.config), local_ts, remote_ts)),
+                false => Err(NotifyType::TS_UNACCEPTABLE.into()),
+            };
         }
         let mut second_best = None;
         for config in &core.connection.children {
-            if old.is_some_and(|old| old.config.name != config.name) {
-                continue;
-            }
             let ours = self.resolve(core, config, true);
             let local_ts = few(narrow(&ours, local), &ours);
             let ours = self.resolve(core, config, false);
@@ -344,6 +347,7 @@ impl Established {
             rekey_at: None,
             expires_at: None,
             soft_at: None,
+            reached: None,
         })
     }
 }

@@ -70,9 +70,12 @@ impl Established {
         if let Some(new) = self.replacement_of(id) {
             self.activate(core, ctx, new);
         }
+        let reason = self.reason_to_delete(id).cloned().unwrap_or(Failure::DeletedByPeer);
         let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
             return;
         };
+        // What is made in its place may have no policy yet.
+        let held = core.holds(ctx, child, &reason).then(|| child.hold_policy());
         child.half_closed = true;
         child.pending_out = None;
         let routed = std::mem::take(&mut child.routed);
@@ -86,7 +89,10 @@ impl Established {
         match heir {
             // The policy names another child already.
             _ if phase == Phase::Rekeyed => {}
-            None => batch.insert(0, Command::RemovePolicy(policy)),
+            None => match held {
+                Some(hold) => ctx.change(vec![hold], Vec::new(), Vec::new()),
+                None => batch.insert(0, Command::RemovePolicy(policy)),
+            },
             Some(heir) if heir.carries() && routed => {
                 heir.routed = true;
                 ctx.change(vec![heir.install_policy()], vec![heir.id], Vec::new());

@@ -26,8 +26,8 @@ pub(crate) enum ChildActivity {
     Deleting,
     /// There is no such child.
     Gone,
-    /// It does not exist here yet. The peer may have made it in answer to a request of ours, whose response is
-    /// still to come.
+    /// It does not exist here. The peer may have made it in answer to a request of ours: the response is still to
+    /// come, or our Delete for it.
     Unborn,
 }
 

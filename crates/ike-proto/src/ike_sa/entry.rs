@@ -137,6 +137,13 @@ impl IkeSa {
         }
     }
 
+    /// See [`Established::on_soft_limit`].
+    pub(crate) fn on_soft_limit(&mut self, id: ChildSaId) {
+        if let Some((established, _)) = self.established_mut() {
+            established.on_soft_limit(id);
+        }
+    }
+
     /// See [`Established::expire_child`].
     pub(crate) fn expire_child(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         if let Some((established, core)) = self.established_mut() {

@@ -78,9 +78,9 @@ impl Established {
                 let old = self.children.iter().find(|child| {
                     notify.protocol == ProtocolId::ESP && notify.spi == Spi::Esp(child.spi_out)
                 });
-                let unknown = match self.ours.as_ref().and_then(Initiated::child) {
-                    Some(_) => ChildActivity::Unborn,
-                    None => ChildActivity::Gone,
+                let unknown = match self.peer_may_have_more() {
+                    true => ChildActivity::Unborn,
+                    false => ChildActivity::Gone,
                 };
                 let activity = old.map_or(unknown, |old| self.activity(old));
                 (collision::on_child_rekey_request(activity, ike), old)

@@ -6,14 +6,14 @@ use super::Lingering;
 use super::queue::{RETRY_AFTER, RETRY_SPREAD};
 use super::timers::arm_child;
 
-use crate::child::{ChildSa, Phase};
+use crate::child::{ChildSa, Limit, Phase};
 use crate::dataplane::Command;
 use crate::endpoint::aftermath::{End, Wishes, after};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{Established, IkePhase, Retry, Task};
+use crate::ike_sa::state::{Established, IkePhase, Initiated, Retry, Task};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
 
 impl Established {
@@ -227,7 +227,36 @@ impl Established {
         let Some(old) = self.children.iter_mut().find(|old| old.id == id) else { return };
         old.phase = Phase::Installed;
         arm_child(&mut core.channel.timers, old, ctx.now.mono);
+        let reached = old.reached.take();
         ctx.event(Event::ChildRekeyed { ike, old: new.id, new: id });
+        match reached {
+            Some(Limit::Hard) => self.expire_child(core, ctx, id),
+            Some(Limit::Soft) => self.queue_rekey(id),
+            None => {}
+        }
+    }
+
+    /// Handles that an SA of a child has reached a soft limit in the data plane.
+    pub(crate) fn on_soft_limit(&mut self, id: ChildSaId) {
+        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else { return };
+        if child.phase == Phase::Rekeyed {
+            child.reached.get_or_insert(Limit::Soft);
+        } else {
+            self.queue_rekey(id);
+        }
+    }
+
+    /// Queues a rekey of a child, unless one is queued already or under way. Each of the two SAs of a child has limits
+    /// of its own.
+    pub(super) fn queue_rekey(&mut self, id: ChildSaId) {
+        let is_it = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
+        let delayed = self.delayed.iter().map(|(_, task)| task);
+        let queued = self.queue.iter().chain(delayed).any(is_it);
+        let sent = self.ours.as_ref().and_then(Initiated::child);
+        if !queued && sent.is_none_or(|offer| offer.rekeys != Some(id)) {
+            let retry = Retry::default();
+            self.enqueue(Task::RekeyChild { child: id, request: None, retry });
+        }
     }
 
     /// Keeps a child by which nothing is sent any more while packets may still be in flight.
@@ -283,10 +312,15 @@ impl Established {
     /// Ends a child that has reached a hard limit. No packet leaves by it any more. A wanted child is started
     /// again first.
     pub(crate) fn expire_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
-        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else { return };
+        if child.phase == Phase::Rekeyed {
+            child.reached = Some(Limit::Hard);
+            return;
+        }
         if child.phase != Phase::Installed || self.reason_to_delete(id).is_some() {
             return;
         }
+        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
         let rekeyed = !matches!(self.activity(child), ChildActivity::Idle);
         let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(core, ctx, child);
         let config = Arc::clone(&child.config);

@@ -40,10 +40,11 @@ impl Established {
         match (&self.ours, self.phase) {
             (Some(Initiated::DeleteIke { .. }), _) | (_, IkePhase::Closing) => IkeActivity::Closing,
             (_, IkePhase::Replaced(_) | IkePhase::Crossed(_)) => IkeActivity::Rekeyed,
+            // What the rekey makes is deleted as well.
+            _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
             (Some(ours @ Initiated::Followup(_)), _) if ours.ike().is_some() => {
                 IkeActivity::FollowUp
             }
-            _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
             // One rekey of the peer crosses ours. A second one would leave the SA of the first behind.
             (Some(Initiated::RekeyIke(offer)), _) if offer.crossed.is_some() => {
                 IkeActivity::Rekeyed
@@ -72,6 +73,15 @@ impl Established {
             ours.child().is_some()
                 || matches!(ours, Initiated::DeleteChild { .. } | Initiated::DeleteSpi)
         }) || !self.installing.is_empty()
+    }
+
+    /// True if the peer may have a child that does not exist at this end: the response to a request of this end is
+    /// still to come, or this end could not use the child and is about to delete it at the peer.
+    pub(crate) fn peer_may_have_more(&self) -> bool {
+        self.ours
+            .as_ref()
+            .is_some_and(|ours| ours.child().is_some() || matches!(ours, Initiated::DeleteSpi))
+            || self.queue.iter().any(|task| matches!(task, Task::DeleteSpi(_)))
     }
 
     /// True if the peer is rekeying the IKE SA, and its additional key exchanges are still to come.

@@ -154,7 +154,7 @@ impl Established {
                 if let Some(child) = self.children.iter_mut().find(|c| c.id == child) {
                     child.soft_at.get_or_insert(ctx.now.mono);
                 }
-                self.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() })
+                self.queue_rekey(child);
             }
             ChildTimer::HardLifeChild => self.on_child_life_over(core, ctx, child),
             ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
