@@ -90,7 +90,7 @@ fn group(target: &str) -> &'static str {
         () if has("ike_tokio::driver::log") => "IKE",
         () if has("ike_tokio::plane") => "KNL",
         () if has("ike_tokio")
-            || has("::questions")
+            || has("ike_aaa::credentials")
             || has("::local")
             || has("::operator::resolve") =>
         {
@@ -117,7 +117,7 @@ fn thread() -> u64 {
 mod tests {
     use super::group;
 
-    /// Fault: in `group`, look for `::control` before the modules of `ike_tokio`.
+    /// Fault: in `group`, look for `::control` before the modules of `ike_tokio`, or leave out `ike_aaa::credentials`.
     #[test]
     fn lines_of_the_runtime_have_the_groups_of_charon() {
         for (target, expected) in [
@@ -131,6 +131,10 @@ mod tests {
             ("ike_control::control::server", "CFG"),
             ("ike_daemon::plane::kernel", "KNL"),
             ("ike_daemon::daemon", "DMN"),
+            ("ike_aaa::credentials", "NET"),
+            ("ike_aaa::credentials::status", "NET"),
+            ("ike_aaa::pools", "DMN"),
+            ("ike_daemon::config::credentials", "CFG"),
         ] {
             assert_eq!(group(target), expected, "{target}");
         }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ike_aaa::{Accounting, Credentials, DaeSocket, Fetcher, Sessions};
 use ike_control::control::ControlSocket;
 use ike_control::exporter::MetricsSocket;
 use ike_control::metrics::{Counted, Metered, Meters};
@@ -20,10 +21,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, Ports};
-use crate::eap::accounting::{Accounted, Accounting};
-use crate::eap::dae::DaeSocket;
-use crate::fetch::Fetcher;
-use crate::questions::Credentials;
 use crate::roam;
 use crate::system::System;
 use crate::void_tickets::VoidTickets;
@@ -79,11 +76,11 @@ impl Daemon {
         }
         let meters = config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections));
         let (accounting, mut unheard) = Accounting::new();
-        let mut control = std::mem::replace(&mut plane.control, Box::new(NoPlane));
         if let Some(meters) = &meters {
-            control = Box::new(Metered::new(control, meters.clone()));
+            let control = std::mem::replace(&mut plane.control, Box::new(NoPlane));
+            plane.control = Box::new(Metered::new(control, meters.clone()));
         }
-        plane.control = Box::new(Accounted::new(control, accounting.clone()));
+        accounting.watch(&mut plane);
         let ports = sockets.ports();
         let table = config.plane.routes.table;
         let configuration = config.configuration();
@@ -118,9 +115,8 @@ impl Daemon {
             answerer = Arc::new(Counted::new(answerer, meters.clone()));
         }
         let services = Services {
-            credentials: credentials.clone(),
+            sessions: Sessions::new(credentials.clone(), accounting.clone()),
             system: system.clone(),
-            accounting: accounting.clone(),
             meters: meters.clone(),
         };
         let mut builder = Builder::new(endpoint_config, crypto, sockets)

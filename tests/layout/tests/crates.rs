@@ -93,9 +93,29 @@ fn control_needs_the_runtime_and_the_settings_alone() {
         .collect();
     assert_eq!(built, BTreeSet::from(["ike-config", "ike-proto", "ike-tokio", "ike-vici"]));
     let needed = needed(&packages, "ike-control");
-    for banned in ["ike-daemon", "ike-eap", "ike-pki"] {
+    for banned in ["ike-aaa", "ike-daemon", "ike-eap", "ike-pki"] {
         assert!(!needed.contains(banned), "ike-control depends on {banned}");
     }
+}
+
+/// A gateway can have certificates, EAP, RADIUS and pools without the daemon and its control sockets.
+///
+/// Fault: in `crates/ike-aaa/Cargo.toml`, add `xfrm.workspace = true` to `[dependencies]`.
+#[test]
+fn aaa_stands_beside_the_runtime_and_below_the_daemon() {
+    let packages = workspace();
+    let built: BTreeSet<_> = packages["ike-aaa"]
+        .iter()
+        .filter(|dependency| !dependency.for_tests)
+        .map(|dependency| dependency.on.as_str())
+        .collect();
+    let below = ["ike-config", "ike-eap", "ike-pki", "ike-proto", "ike-tokio", "pq-kem"];
+    assert_eq!(built, BTreeSet::from(below));
+    let needed_by = |name| needed(&packages, name);
+    assert!(
+        ["ike-daemon", "ike-control"].iter().all(|above| !needed_by("ike-aaa").contains(above))
+    );
+    assert!(!needed_by("ike-tokio").contains("ike-aaa"));
 }
 
 /// A circle of test dependencies alone builds, but compiles its crates twice.

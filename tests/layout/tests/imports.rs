@@ -12,6 +12,7 @@ const CRATES: &[&str] = &[
     "benches",
     "crates/eap",
     "crates/esp",
+    "crates/ike-aaa",
     "crates/ike-config",
     "crates/ike-control",
     "crates/ike-daemon",

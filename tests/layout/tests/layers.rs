@@ -20,12 +20,18 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["daemon"],
             &["plane", "system", "qcd", "roam", "void_tickets"],
             &["config"],
-            &["questions"],
-            &["pools"],
-            &["eap"],
-            &["signer", "lookup"],
-            &["service", "fetch"],
+            &["signer"],
+            &["service"],
             &["exit", "files", "log"],
+        ],
+    ),
+    (
+        "ike-aaa",
+        &[
+            &["sessions"],
+            &["credentials", "dae"],
+            &["pools", "eap", "lookup", "accounting"],
+            &["radius", "fetch"],
         ],
     ),
     (

@@ -18,12 +18,12 @@ use super::watchdog;
 use crate::cli::{KeysIn, RunArgs};
 use crate::config::{self, Config, MetricsListen, Resolve};
 use crate::daemon::{Daemon, Parts, open, os_crypto};
-use crate::eap::dae::DaeSocket;
 use crate::exit::Status;
 use crate::plane::Earlier;
 use crate::service::{activation, notify, sandbox};
 use crate::signer::{KeySource, Local, Signer};
 use crate::{log, plane, qcd};
+use ike_aaa::DaeSocket;
 
 /// How long peers have to confirm the deletes at the end.
 const FAREWELL: Duration = Duration::from_secs(5);

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use ike_aaa::{EapConfig, EapRound};
 use ike_config::{EapId, EapMethod, Report, Way};
 
 use super::rounds::Rounds;
-use crate::eap::{EapBook, Round};
 
 /// Hands the rounds of connection `name` that are by EAP to `book`. Reports a missing certificate of this end, and warns
 /// of a missing password. What else cannot be done is known from the settings alone.
-pub(super) fn collect(rounds: &Rounds, name: &str, book: &mut EapBook, report: &mut Report) {
+pub(super) fn collect(rounds: &Rounds, name: &str, book: &mut EapConfig, report: &mut Report) {
     let own = rounds.local.iter().find_map(|round| round.eap.as_ref());
     let theirs = rounds.remote.iter().find_map(|round| round.eap.as_ref());
     for round in &rounds.local {
@@ -28,7 +28,7 @@ pub(super) fn collect(rounds: &Rounds, name: &str, book: &mut EapBook, report: &
             report.warn(None, format!("connection {name}: {why}"));
         }
         let judged_by = rounds.remote.first().map(|round| round.auth.name.clone());
-        let found = Round {
+        let found = EapRound {
             way: eap.way,
             eap_id: eap.eap_id.clone(),
             aaa_id: eap.aaa_id.clone(),
@@ -50,7 +50,7 @@ pub(super) fn collect(rounds: &Rounds, name: &str, book: &mut EapBook, report: &
             let expected = "`auth = \"pubkey\"` and a certificate in `local`";
             report.expected(eap.place, message, expected);
         }
-        let found = Round {
+        let found = EapRound {
             way,
             eap_id: eap.eap_id.clone(),
             aaa_id: None,

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::pki::{Answerer, Authority, Certificate};
-use ike_config::{Connection, Reading, Report, Settings, ViciOptions};
+use ike_aaa::{EapConfig, EapSecrets, LookupRules, RadiusClient};
+use ike_config::{Connection, PoolConfig, Reading, Report, Settings, ViciOptions};
 use ike_control::Configuration;
 use ike_proto::config::{ConnectionConfig, EndpointConfig, SeparateTransports, TcpUse};
 use ike_proto::dataplane::Capabilities;
@@ -31,11 +32,7 @@ pub use ticket_keys::make_ticket_key;
 /// Reads a time as options write it: `30`, `30s`, `5m`, `4h`, `1d`.
 pub use ike_config::duration as parse_duration;
 
-use crate::eap::radius::RadiusConfig;
-use crate::eap::{EapBook, EapSecrets};
 use crate::files::ThisHost;
-use crate::lookup::LookupRules;
-use crate::pools::PoolConfig;
 use credentials::Credentials;
 use loaded::Base;
 use rounds::Rounds;
@@ -82,7 +79,7 @@ pub struct Config {
     /// Where private keys come from; a reload asks the same.
     pub keys: Arc<dyn KeySource>,
     /// What EAP does and with which passwords.
-    pub eap: EapBook,
+    pub eap: EapConfig,
     /// What is allowed but hardly meant.
     pub warnings: Vec<String>,
     /// The end-entity certificates there are, and whether there is a private key for each.
@@ -204,11 +201,11 @@ fn assemble(
     store.trust.set_cert_cache(settings.cert_cache);
     let authorities = authorities::load(settings.authorities, &mut store, report);
     store.warn_of_loose_cas(report);
-    let mut eap = EapBook {
+    let mut eap = EapConfig {
         secrets: Arc::new(EapSecrets(settings.eap.secrets)),
         options: settings.eap.tls,
-        radius: settings.eap.radius.map(|options| Arc::new(RadiusConfig::new(options))),
-        ..EapBook::default()
+        radius: settings.eap.radius.map(|options| Arc::new(RadiusClient::new(options))),
+        ..EapConfig::default()
     };
     let mut answerer = Answerer::new(store.trust.clone());
     let mut used: Vec<_> = store.all().iter().map(|loaded| Arc::clone(loaded.key())).collect();

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::pki::ca_hash;
+use ike_aaa::{Credentials, LeaseView, PoolView};
 use ike_config::{Difference, Kind, Overlay};
 use ike_control::views::{Lease, Pool};
 use ike_control::{
@@ -16,9 +17,7 @@ use toml::de::DeTable;
 
 use crate::config::loaded::{Base, Loaded};
 use crate::config::{self, Config};
-use crate::pools::{LeaseView, PoolView};
 use crate::qcd;
-use crate::questions::Credentials;
 use crate::service::notify;
 
 /// Keeps the configuration in force. Clones keep the same one.

@@ -1,20 +1,18 @@
 //! The services of the daemon that hear what its drivers do.
 
+use ike_aaa::Sessions;
 use ike_control::metrics::Meters;
 use ike_proto::config::EndpointConfig;
 use ike_proto::{Endpoint, Event, Transmit};
 use ike_tokio::{Observer, PlaneHandle, Work};
 
-use crate::eap::accounting::Accounting;
-use crate::questions::Credentials;
 use crate::system::System;
 
 /// All of them; clones have the same ones.
 #[derive(Clone)]
 pub(super) struct Services {
-    pub(super) credentials: Credentials,
+    pub(super) sessions: Sessions,
     pub(super) system: System,
-    pub(super) accounting: Accounting,
     pub(super) meters: Option<Meters>,
 }
 
@@ -25,13 +23,8 @@ impl Observer for Services {
         endpoint: &Endpoint,
         plane: &'a PlaneHandle,
     ) -> Option<Work<'a>> {
-        if let Event::Unassigned(assignment) = event
-            && !assignment.ours
-        {
-            self.credentials.pools().release(assignment);
-        }
         self.system.run_hooks(event, endpoint);
-        let over = self.accounting.event(event, endpoint, || self.credentials.radius());
+        let over = self.sessions.event(event, endpoint, plane);
         if let Some(meters) = &self.meters {
             // It counts at once.
             drop(meters.event(event, endpoint, plane));
@@ -42,7 +35,7 @@ impl Observer for Services {
         Some(Box::pin(async move {
             self.system.event(event).await;
             if let Some(over) = over {
-                self.accounting.over(over, plane).await;
+                over.await;
             }
         }))
     }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use ike_daemon::fetch::Fetcher;
+use ike_aaa::Fetcher;
 
 /// A server that gives each connection the next of `answers`, and tells what it was asked.
 pub struct Server {

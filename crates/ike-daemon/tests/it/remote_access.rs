@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eap::{Authenticator, AuthenticatorConfig, Method, Offer, Peer, PeerConfig, Secrets};
-use ike_daemon::pools::{PoolConfig, Pools, Range};
+use ike_aaa::{PoolConfig, Pools, Range};
 use ike_proto::config::{AddressSpec, AuthConfig, IdMatch, PreSharedKey, TsSpec, Unique};
 use ike_proto::crypto::{Secret, SecureRandom, SignatureScheme};
 use ike_proto::wire::payload::{Attribute, IdData};

@@ -9,7 +9,7 @@ use ike_proto::config::AuthConfig;
 
 use super::Credentials;
 use crate::config::rounds::Rounds;
-use crate::eap::EapSecrets;
+use ike_aaa::EapSecrets;
 
 /// Of the private keys and certificates of `rounds`, the CAs if the peer has to show a certificate, and EAP's
 /// settings and passwords if a round is by EAP. It says nothing outside this run, nor of what it was made of:

@@ -1,0 +1,338 @@
+//! Answers the engine's questions. Slow ones are answered off the driver's thread: a signature may take a second, a
+//! FrodoKEM milliseconds, and a fetch longer. For the others, two changes of thread would cost more than they
+//! gain.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use ::pki::{Answerer, FetchKind, FetchRequest};
+use ike_proto::{Answer, EapMessage, PeerCredentials, Question};
+use ike_tokio::Work;
+use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
+use tokio::task::spawn_blocking;
+
+use crate::eap::{self, EapConfig, Turn};
+use crate::fetch::Fetcher;
+use crate::lookup::{Lookup, LookupRules};
+use crate::pools::Pools;
+use crate::radius::{ExchangeLimits, RadiusClient};
+
+/// Answers the engine's questions: by the keys and certificates of an [`Answerer`], by EAP, and from [`Pools`]. It fetches
+/// revocation information. Clones share all of it.
+#[derive(Clone)]
+pub struct Credentials(Arc<Shared>);
+
+struct Shared {
+    answerer: RwLock<Arc<Answerer>>,
+    pools: Pools,
+    eap: RwLock<Arc<EapConfig>>,
+    /// Held by who makes the next answerer from the present one.
+    changing: Mutex<()>,
+    fetcher: Fetcher,
+    /// As much work at a time as there are processors; the rest waits in order.
+    processors: Semaphore,
+    /// Before that, strangers' key exchanges wait in a line of their own: however many they are, others
+    /// have half of the processors' places before them.
+    strangers: Semaphore,
+    /// So many fetches at a time: slow servers must not take all threads.
+    connections: Semaphore,
+    /// Certificates by hash and URL.
+    lookup: Lookup,
+    /// How many exchanges with RADIUS servers run at a time, whatever configuration they are of.
+    radius: Arc<ExchangeLimits>,
+    /// One fetch of a thing at a time, whoever wants it.
+    fetching: Mutex<HashMap<Wanted, Arc<AsyncMutex<()>>>>,
+    /// There is more, or something else, to have OCSP responses ready about.
+    status_changed: Arc<Notify>,
+}
+
+/// What is fetched: the URL, and what is posted to it.
+type Wanted = (String, Vec<u8>);
+
+impl Credentials {
+    /// Answers by `answerer` and `eap`, and fetches by `fetcher`. There are no pools yet ([`Self::pools`]).
+    pub fn new(answerer: Answerer, eap: EapConfig, fetcher: Fetcher) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+        let limits = Arc::default();
+        if let Some(radius) = &eap.radius {
+            radius.join(&limits);
+        }
+        Self(Arc::new(Shared {
+            answerer: RwLock::new(Arc::new(answerer)),
+            pools: Pools::default(),
+            eap: RwLock::new(Arc::new(eap)),
+            changing: Mutex::new(()),
+            fetcher,
+            processors: Semaphore::new(processors),
+            strangers: Semaphore::new((processors / 2).max(1)),
+            connections: Semaphore::new(CONNECTIONS),
+            lookup: Lookup::default(),
+            radius: Arc::clone(&limits),
+            fetching: Mutex::default(),
+            status_changed: Arc::default(),
+        }))
+    }
+
+    /// The RADIUS servers, if there are any.
+    pub fn radius(&self) -> Option<Arc<RadiusClient>> {
+        self.0.eap.read().unwrap_or_else(PoisonError::into_inner).radius.clone()
+    }
+
+    /// Replaces `answerer` and `eap`. Fetched revocation information is kept. A conversation of EAP continues as it has
+    /// begun.
+    pub fn replace(&self, mut answerer: Answerer, eap: EapConfig) {
+        if let Some(radius) = &eap.radius {
+            radius.join(&self.0.radius);
+        }
+        *self.0.eap.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(eap);
+        let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        answerer.trust_mut().inherit(self.present().trust());
+        answerer.inherit_status(&self.present());
+        self.put(answerer);
+        self.0.status_changed.notify_one();
+    }
+
+    /// Looks up certificates by hash and URL as `rules` allow it. Before the first call such certificates are refused.
+    pub fn look_up(&self, rules: LookupRules) {
+        self.0.lookup.set(rules);
+    }
+
+    /// The pools from which peers get addresses.
+    pub fn pools(&self) -> &Pools {
+        &self.0.pools
+    }
+
+    /// Forgets fetched revocation lists, or fetched OCSP responses, or both.
+    pub fn flush(&self, lists: bool, responses: bool) {
+        let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut answerer = Answerer::clone(&self.present());
+        answerer.trust_mut().revocation.flush(lists, responses);
+        if responses {
+            answerer.own_status().clear();
+        }
+        self.put(answerer);
+        self.0.status_changed.notify_one();
+    }
+
+    /// The answerer in force, with the revocation information fetched so far.
+    pub fn present(&self) -> Arc<Answerer> {
+        Arc::clone(&self.0.answerer.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn put(&self, answerer: Answerer) {
+        let mut place = self.0.answerer.write().unwrap_or_else(PoisonError::into_inner);
+        *place = Arc::new(answerer);
+    }
+
+    /// The answer to `question` if there is one soon, so that nothing else need be done meanwhile.
+    fn at_once(&self, question: &Question) -> Option<Answer> {
+        if let Question::Lease(request) = question {
+            return Some(self.0.pools.answer(request));
+        }
+        if matches!(question, Question::Judge(peer) if self.0.lookup.concerns(peer)) {
+            return None;
+        }
+        let answerer = self.present();
+        if let Question::Sign(request) = question
+            && !answerer.status_fetches(request, SystemTime::now()).is_empty()
+        {
+            return None;
+        }
+        answerer.is_quick(question).then(|| answerer.answer(question, SystemTime::now()))
+    }
+
+    /// The answer to `question`; `None` if nobody waits for it any more.
+    async fn find_answer(&self, question: Question) -> Option<Answer> {
+        if let Question::Lease(request) = &question {
+            return Some(self.0.pools.answer(request));
+        }
+        let question = match question {
+            Question::Eap(message) => return Some(self.eap(*message).await),
+            Question::Judge(peer) if self.0.lookup.concerns(&peer) => {
+                return Some(self.looked_up(peer, false).await);
+            }
+            Question::Revocation(peer) if self.0.lookup.concerns(&peer) => {
+                return Some(self.looked_up(peer, true).await);
+            }
+            other => other,
+        };
+        self.answer_by_work(question).await
+    }
+
+    /// The answer about a peer that sent certificates by hash and URL, and that has `proven` to have its key or
+    /// not yet. If not, and what was fetched is to be kept, the question after the signature is asked for.
+    async fn looked_up(&self, peer: PeerCredentials, proven: bool) -> Answer {
+        let resolved = match self.0.lookup.resolve(&peer).await {
+            Ok(resolved) => resolved,
+            Err(why) => return Answer::Failed(why),
+        };
+        let ask = if proven { Question::Revocation } else { Question::Judge };
+        let mut answer = self.answer_by_work(ask(resolved.clone())).await;
+        if let Some(Answer::Key(key)) = &mut answer {
+            let path = self.work(move |answerer| answerer.path(&resolved, SystemTime::now())).await;
+            let path = path.unwrap_or_default();
+            let path: Vec<_> = path.iter().map(|certificate| certificate.der()).collect();
+            if proven {
+                self.0.lookup.keep(&peer, &path);
+            } else {
+                key.revocation_pending |= self.0.lookup.would_keep(&peer, &path);
+            }
+        }
+        answer.unwrap_or_else(|| Answer::Failed("the answer broke off".to_owned()))
+    }
+
+    async fn answer_by_work(&self, question: Question) -> Option<Answer> {
+        let question = Arc::new(question);
+        let _turn = match &*question {
+            Question::Exchange(exchange) if exchange.is_for_stranger() => {
+                self.0.strangers.acquire().await.ok()
+            }
+            _ => None,
+        };
+        // It may have waited for long.
+        if matches!(&*question, Question::Exchange(exchange) if !exchange.is_wanted()) {
+            return None;
+        }
+        match &*question {
+            Question::Revocation(peer) => self.fetch_for(peer).await,
+            Question::Sign(request) => self.get_status_for(request).await,
+            _ => {}
+        }
+        let asked = Arc::clone(&question);
+        let answer = self.work(move |answerer| answerer.answer(&asked, SystemTime::now())).await;
+        Some(answer.unwrap_or_else(|| Answer::Failed("the answer broke off".to_owned())))
+    }
+
+    /// What comes of an EAP packet.
+    async fn eap(&self, message: EapMessage) -> Answer {
+        let book = Arc::clone(&self.0.eap.read().unwrap_or_else(PoisonError::into_inner));
+        let answer = match book.turn(message, &self.present()) {
+            Err(why) => return Answer::Failed(why),
+            Ok(Turn::Local(conversation, packet)) => {
+                let work = self.work(move |_| eap::work(conversation, packet.as_deref()));
+                work.await
+            }
+            Ok(Turn::Radius(session, packet)) => Some(session.turn(packet).await),
+        };
+        match answer {
+            Some(answer) => Answer::Eap(Box::new(answer)),
+            None => Answer::Failed("the answer broke off".to_owned()),
+        }
+    }
+
+    /// Fetches what is to be known about `peer`, round by round: each leaves fewer places to ask.
+    async fn fetch_for(&self, peer: &PeerCredentials) {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            let mut fetches = self.fetches(peer).await;
+            if fetches.is_empty() {
+                return;
+            }
+            let last = fetches.pop();
+            let mut others = tokio::task::JoinSet::new();
+            for fetch in fetches {
+                let (this, peer) = (self.clone(), peer.clone());
+                others.spawn(async move { this.fetch(&peer, fetch).await });
+            }
+            if let Some(fetch) = last {
+                self.fetch(peer, fetch).await;
+            }
+            while others.join_next().await.is_some() {}
+        }
+    }
+
+    async fn fetches(&self, peer: &PeerCredentials) -> Vec<FetchRequest> {
+        let peer = peer.clone();
+        let fetches = self.work(move |answerer| answerer.fetches(&peer, SystemTime::now()));
+        fetches.await.unwrap_or_default()
+    }
+
+    /// Fetches one thing, unless somebody else has done so by the time it is this one's turn.
+    async fn fetch(&self, peer: &PeerCredentials, fetch: FetchRequest) {
+        let wanted = wanted(&fetch);
+        let turn = self.turn(wanted.clone());
+        let waited = turn.try_lock().is_err();
+        let _turn = turn.lock().await;
+        if waited && !self.fetches(peer).await.iter().any(|again| self::wanted(again) == wanted) {
+            return;
+        }
+        let Ok(_connection) = self.0.connections.acquire().await else { return };
+        let this = self.clone();
+        // If it panics there is no information, and the policy decides.
+        let _ = spawn_blocking(move || this.fetch_now(&fetch)).await;
+    }
+
+    fn turn(&self, wanted: Wanted) -> Arc<AsyncMutex<()>> {
+        let mut fetching = self.0.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        fetching.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(fetching.entry(wanted).or_default())
+    }
+
+    /// Blocks.
+    fn fetch_now(&self, fetch: &FetchRequest) {
+        let (url, subject) = (&fetch.url, fetch.subject_text());
+        let body = self.0.fetcher.fetch(fetch);
+        if let Err(why) = &body {
+            tracing::info!(%url, %subject, %why, "revocation information not fetched");
+        }
+        let now = SystemTime::now();
+        // A long list takes its time to read; answers do not wait for it.
+        let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = Answerer::clone(&self.present());
+        let taken = changed.deliver(fetch, body.as_deref().ok(), now);
+        self.put(changed);
+        match taken {
+            Ok(()) => tracing::info!(%url, %subject, "revocation information fetched"),
+            Err(why) if body.is_ok() => {
+                tracing::info!(%url, %subject, %why, "revocation information of no use");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Does `what` on a thread where it may take long; `None` if it panics.
+    async fn work<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&Answerer) -> T + Send + 'static,
+    ) -> Option<T> {
+        let _permit = self.0.processors.acquire().await.ok()?;
+        let answerer = self.present();
+        spawn_blocking(move || what(&answerer)).await.ok()
+    }
+}
+
+impl ike_tokio::Answerer for Credentials {
+    fn answer_at_once(&self, question: &Question) -> Option<Answer> {
+        self.at_once(question)
+    }
+
+    fn answer(&self, question: Question) -> Work<'_, Option<Answer>> {
+        Box::pin(self.find_answer(question))
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials")
+    }
+}
+
+fn wanted(fetch: &FetchRequest) -> Wanted {
+    let posted = match &fetch.kind {
+        FetchKind::Crl => Vec::new(),
+        FetchKind::Ocsp { request } => request.clone(),
+    };
+    (fetch.url.clone(), posted)
+}
+
+/// How long all fetches for one peer may take. It waits meanwhile, and this end keeps its half-open SA.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Fetches at a time.
+const CONNECTIONS: usize = 16;
+
+mod status;
+
+#[cfg(test)]
+mod tests;

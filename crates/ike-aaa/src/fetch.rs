@@ -1,0 +1,124 @@
+//! Fetches over HTTP: revocation information, as certificates and `authorities` name it, and certificates by hash
+//! and URL (`lookup`).
+//!
+//! Fetched data are signed, and are requested only once a peer has shown a certificate of a trusted CA. So HTTP
+//! without TLS suffices. No proxy is used, and no redirection is followed to another scheme.
+
+use std::fmt;
+use std::time::Duration;
+
+use ::pki::{FetchKind, FetchRequest, MAX_BODY};
+use ureq::config::{AutoHeaderValue, Config};
+use ureq::unversioned::resolver::Resolver;
+use ureq::unversioned::transport::DefaultConnector;
+
+/// Fetches by HTTP, with limits of time and size.
+#[derive(Debug, Clone)]
+pub struct Fetcher {
+    agent: ureq::Agent,
+}
+
+/// Why there is nothing, as one line that is safe in a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FetchError(String);
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+impl From<ureq::Error> for FetchError {
+    fn from(error: ureq::Error) -> Self {
+        // The error may have a piece of the response in it.
+        Self(error.to_string().escape_debug().take(LONGEST_ERROR).collect())
+    }
+}
+
+impl Default for Fetcher {
+    fn default() -> Self {
+        Self::new(PATIENCE)
+    }
+}
+
+impl Fetcher {
+    /// Gives up on a fetch, name resolution included, after `patience`.
+    pub fn new(patience: Duration) -> Self {
+        Self { agent: config(patience, REDIRECTS).new_agent() }
+    }
+
+    /// The same for URLs that a stranger names: it connects to addresses of `resolver` alone, and follows no
+    /// redirection.
+    pub(crate) fn guarded(patience: Duration, resolver: impl Resolver) -> Self {
+        let config = config(patience, 0);
+        let agent = ureq::Agent::with_parts(config, DefaultConnector::default(), resolver);
+        Self { agent }
+    }
+
+    /// What `request` asks for. Blocks.
+    ///
+    /// # Errors
+    /// If there is no response in time, one that is too long, or one with another status than 200.
+    pub fn fetch(&self, request: &FetchRequest) -> Result<Vec<u8>, FetchError> {
+        match &request.kind {
+            FetchKind::Crl => self.get(&request.url, MAX_BODY),
+            FetchKind::Ocsp { request: body } => self.post(&request.url, body, LARGEST_ANSWER),
+        }
+    }
+
+    /// The body at `url`, of `limit` octets at most. Blocks.
+    ///
+    /// # Errors
+    /// As [`Fetcher::fetch`].
+    pub fn get(&self, url: &str, limit: usize) -> Result<Vec<u8>, FetchError> {
+        body(self.agent.get(url).call()?, limit)
+    }
+
+    /// The answer of an OCSP responder (RFC 6960 appendix A.1). Blocks.
+    ///
+    /// # Errors
+    /// As [`Fetcher::fetch`].
+    pub fn post(&self, url: &str, request: &[u8], limit: usize) -> Result<Vec<u8>, FetchError> {
+        let post = self.agent.post(url).content_type("application/ocsp-request");
+        body(post.send(request)?, limit)
+    }
+}
+
+fn config(patience: Duration, redirects: u32) -> Config {
+    ureq::Agent::config_builder()
+        .proxy(None)
+        .max_redirects(redirects)
+        .max_redirects_will_error(true)
+        .timeout_global(Some(patience))
+        .user_agent(AutoHeaderValue::None)
+        .max_idle_connections(0)
+        .max_response_header_size(LARGEST_HEADER)
+        .build()
+}
+
+fn body(
+    mut response: ureq::http::Response<ureq::Body>,
+    limit: usize,
+) -> Result<Vec<u8>, FetchError> {
+    if response.status() != ureq::http::StatusCode::OK {
+        return Err(FetchError(format!("http status: {}", response.status().as_u16())));
+    }
+    let body = response.body_mut().with_config().limit(limit as u64 + 1).read_to_vec()?;
+    if body.len() > limit {
+        return Err(FetchError(format!("the response is longer than {limit} octets")));
+    }
+    Ok(body)
+}
+
+/// How long a fetch may take. The peer waits for its answer meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Redirections followed.
+const REDIRECTS: u32 = 3;
+/// Octets of a response's header.
+const LARGEST_HEADER: usize = 16 * 1024;
+/// Octets of an OCSP response: certificates of the responder with SLH-DSA signatures fit.
+const LARGEST_ANSWER: usize = 256 * 1024;
+/// Characters of an error that are shown.
+const LONGEST_ERROR: usize = 200;
