@@ -283,6 +283,19 @@ impl Daemon {
         done
     }
 
+    /// Stops because a part of the daemon is lost. The peers hear nothing, and policies, routes and SAs stay in the
+    /// system, as after a crash: traffic is not to leave in clear until the next run has taken them over. Waits for the
+    /// data plane only until `hurry` is ready.
+    pub async fn abandon_unless(mut self, hurry: impl Future<Output = ()>) {
+        let handle = self.operator.handle().clone();
+        tokio::select! {
+            () = handle.abandon() => {}
+            () = hurry => tracing::warn!("a shard does not answer"),
+        }
+        self.accounting.finish(CLEAN_UP).await;
+        self.end_tasks().await;
+    }
+
     async fn end_tasks(&mut self) {
         for task in self.tasks.drain(..) {
             task.abort();

@@ -3,16 +3,20 @@
 #![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ike_proto::config::{
-    ChildConfig, ConnectionConfig, EndpointConfig, PreSharedKey, ProposalConfig,
+    ChildConfig, ConnectionConfig, EndpointConfig, FailureShunt, PreSharedKey, ProposalConfig,
+    TsSpec,
 };
 use ike_proto::crypto::Secret;
+use ike_proto::dataplane::{
+    Capabilities, Command as PlaneCommand, DataPlane, DataPlaneError, Event as PlaneEvent, Reply,
+};
 use ike_proto::wire::registry::{NotifyType, ProtocolId};
 use ike_proto::{Command, Event, Failure, IkeState};
-use ike_tokio::{Builder, Drivers, Handle, Listen, Plane, Ports, Sockets};
+use ike_tokio::{Builder, Drivers, Handle, Listen, NoPlane, Plane, Ports, Sockets};
 use tokio::time::timeout;
 
 /// `main` of the example needs root; the test uses the rest.
@@ -138,4 +142,65 @@ fn the_example_is_short_and_needs_no_helper() {
     let crates: std::collections::BTreeSet<_> =
         example.lines().filter_map(|line| line.strip_prefix("use ")?.split("::").next()).collect();
     assert_eq!(crates, ["ike_proto", "ike_tokio", "std"].into());
+}
+
+/// What happens to a data plane of its own.
+struct Noted {
+    seen: Arc<Mutex<Vec<&'static str>>>,
+    panics: bool,
+}
+
+impl DataPlane for Noted {
+    fn capabilities(&self) -> Capabilities {
+        NoPlane::CAPABILITIES
+    }
+
+    fn apply(&mut self, command: PlaneCommand) -> Result<Reply, DataPlaneError> {
+        match command {
+            PlaneCommand::InstallPolicy(_) if self.panics => panic!("as the test wants it"),
+            PlaneCommand::InstallPolicy(_) => self.seen.lock().unwrap().push("policy"),
+            PlaneCommand::Flush => self.seen.lock().unwrap().push("emptied"),
+            _ => {}
+        }
+        Ok(Reply::Done)
+    }
+
+    fn poll_event(&mut self) -> Option<PlaneEvent> {
+        None
+    }
+}
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.seen.lock().unwrap().push("gone");
+    }
+}
+
+/// Drivers over [`Noted`], with a child whose failure shunt is there from the start.
+fn noted(panics: bool) -> (Drivers, Arc<Mutex<Vec<&'static str>>>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let mut connection = connection(500);
+    Arc::make_mut(&mut connection.children[0]).failure_shunt = FailureShunt::Reject;
+    let remote_ts = vec![TsSpec::Fixed("10.2.0.0/16".parse().unwrap())];
+    let child = Arc::make_mut(&mut connection.children[0]);
+    (child.local_ts, child.remote_ts) = (remote_ts.clone(), remote_ts);
+    let sockets = Sockets::bind(&listen(false), ANY).unwrap();
+    let plane = Plane::new(Noted { seen: Arc::clone(&seen), panics });
+    (end(connection, SECRET, sockets, plane), seen)
+}
+
+/// Fault: in `Driver::request`, do with `Abandon` what is done with `Stop`.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_abandoned_data_plane_stays_as_a_crash_leaves_it() {
+    let (mut drivers, seen) = noted(false);
+    drivers.handle().abandon().await;
+    assert!(drivers.ended(LIMIT).await);
+    drop(drivers);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(*seen.lock().unwrap(), ["policy"]);
+    // An orderly end leaves nothing.
+    let (mut drivers, seen) = noted(false);
+    drivers.handle().shutdown().await.unwrap();
+    assert!(drivers.ended(LIMIT).await);
+    assert_eq!(*seen.lock().unwrap(), ["policy", "emptied", "gone"]);
 }

@@ -251,14 +251,19 @@ async fn serve(
         }
     };
     notify::stopping();
-    tracing::info!(keep_sas = args.keep_sas, "shutting down");
+    match &lost {
+        Some(why) => tracing::error!(
+            "{why}: the daemon ends as after a crash, and leaves its policies in place so that nothing leaves in clear"
+        ),
+        None => tracing::info!(keep_sas = args.keep_sas, "shutting down"),
+    }
     let hurry = async {
         tokio::select! {
             () = tokio::time::sleep(FAREWELL) => {}
             () = either(&mut terminate, &mut interrupt) => tracing::warn!("stopped in a hurry"),
         }
     };
-    end(daemon, args.keep_sas, hurry).await;
+    end(daemon, args.keep_sas, lost.is_some(), hurry).await;
     if let Some(why) = lost {
         // Whoever supervises this process may start it again.
         return Err(std::io::Error::other(why));
@@ -266,8 +271,10 @@ async fn serve(
     Ok(())
 }
 
-async fn end(daemon: Daemon, keep_sas: bool, hurry: impl Future<Output = ()>) {
-    if keep_sas {
+async fn end(daemon: Daemon, keep_sas: bool, lost: bool, hurry: impl Future<Output = ()>) {
+    if lost {
+        daemon.abandon_unless(hurry).await;
+    } else if keep_sas {
         if !daemon.leave_unless(hurry).await {
             tracing::warn!("the data plane does not answer");
         }

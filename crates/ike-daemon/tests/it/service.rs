@@ -59,6 +59,18 @@ impl Service {
         assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
     }
 
+    /// The numbers of its child processes.
+    fn children(&self) -> Vec<String> {
+        let main = self.process.id();
+        let children = fs::read_dir("/proc").expect("processes").filter_map(|entry| {
+            let path = entry.ok()?.path();
+            let status = fs::read_to_string(path.join("status")).ok()?;
+            let own = status.lines().any(|line| line == format!("PPid:\t{main}"));
+            own.then(|| path.file_name()?.to_str().map(str::to_owned))?
+        });
+        children.collect()
+    }
+
     /// A line of the status of every thread.
     fn of_threads(&self, key: &str) -> Vec<String> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("threads");
@@ -246,14 +258,7 @@ fn a_signal_to_the_signer_as_well_is_an_orderly_end() {
     write(&config, "", "psk");
     let mut service = Service::start(&folder, &config, "text");
     service.told("READY=1");
-    let main = service.process.id();
-    let children = fs::read_dir("/proc").expect("processes").filter_map(|entry| {
-        let path = entry.ok()?.path();
-        let status = fs::read_to_string(path.join("status")).ok()?;
-        let own = status.lines().any(|line| line == format!("PPid:\t{main}"));
-        own.then(|| path.file_name()?.to_str().map(str::to_owned))?
-    });
-    let children: Vec<_> = children.collect();
+    let children = service.children();
     assert_eq!(children.len(), 1, "the signer");
     for name in ["TERM", "INT", "HUP"] {
         let command = format!("kill -{name} {}", children[0]);
@@ -265,6 +270,26 @@ fn a_signal_to_the_signer_as_well_is_an_orderly_end() {
     service.signal("TERM");
     assert!(service.process.wait().expect("it ends").success());
     assert!(!Path::new("/proc").join(&children[0]).exists(), "the signer has ended with it");
+}
+
+/// Fault: in `serve`, say "shutting down" and end in order when something is lost.
+#[test]
+fn a_lost_signer_is_no_orderly_end() {
+    let folder = tempdir("lost-signer");
+    fs::write(folder.join("psk"), "a secret of this test").expect("written");
+    let config = folder.join("ike.toml");
+    write(&config, "", "psk");
+    let mut service = Service::start(&folder, &config, "text");
+    service.told("READY=1");
+    let children = service.children();
+    assert_eq!(children.len(), 1, "the signer");
+    let command = format!("kill -KILL {}", children[0]);
+    assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
+    assert_eq!(service.process.wait().expect("it ends").code(), Some(1));
+    let log = fs::read_to_string(folder.join("log")).expect("a log");
+    let lines: Vec<_> = log.lines().filter(|line| line.contains("the signer has ended")).collect();
+    assert!(lines.iter().any(|line| line.contains("leaves its policies in place")), "{log}");
+    assert!(!log.contains("shutting down"), "{log}");
 }
 
 /// systemd's VICI socket is there before the daemon and after it; clients that came early are served.

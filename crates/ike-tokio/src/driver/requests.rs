@@ -91,6 +91,11 @@ impl Driver {
                 self.leaving = Some(answer);
                 self.stopped = true;
             }
+            Request::Abandon(answer) => {
+                self.plane.abandon();
+                self.leaving = Some(answer);
+                self.stopped = true;
+            }
             Request::Shutdown(answer) => {
                 let id = self.next_request();
                 self.stopping = Some((id, answer));

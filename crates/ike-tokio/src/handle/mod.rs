@@ -192,6 +192,13 @@ impl Handle {
         self.all(Request::Leave).await.map(drop)
     }
 
+    /// As [`Self::leave`], and the data plane is not even dropped: its policies and routes stay as a crash would leave
+    /// them. For a process that is about to end because a part of it is lost. Shards that have ended are passed over.
+    pub async fn abandon(&self) {
+        // One that has ended has nothing to stop.
+        let _ = self.all(Request::Abandon).await;
+    }
+
     /// Subscribes to the events of all shards. A receiver that is more than 4096 events behind misses the oldest, and
     /// gets [`RecvError::Lagged`](broadcast::error::RecvError::Lagged). The channel stays open as long as a handle
     /// exists, even after the drivers have ended.

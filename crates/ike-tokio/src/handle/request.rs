@@ -52,4 +52,6 @@ pub(crate) enum Request {
     Stop,
     /// Stop without a word to the peers, and leave the data plane as it is.
     Leave(oneshot::Sender<()>),
+    /// As [`Self::Leave`], and the data plane is never dropped.
+    Abandon(oneshot::Sender<()>),
 }

@@ -6,6 +6,7 @@
 //! a time, so that commands need not wait for all of them.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ike_proto::dataplane::{
@@ -20,6 +21,7 @@ enum Job {
     Usage(Vec<SaId>, oneshot::Sender<Vec<Usage>>),
     Events(oneshot::Sender<Vec<Event>>),
     Pulse(oneshot::Sender<()>),
+    Abandon,
 }
 
 /// SAs whose counters are asked for at a time.
@@ -55,15 +57,24 @@ enum Way {
 
 impl Control {
     /// Moves `plane` to a thread, unless it never waits. Must be called in a tokio runtime.
-    pub(crate) fn start(mut plane: Box<dyn DataPlane + Send>, waits: bool) -> Self {
+    pub(crate) fn start(plane: Box<dyn DataPlane + Send>, waits: bool) -> Self {
         if !waits {
             let handle = PlaneHandle(Way::Here(Arc::new(Mutex::new(plane))));
             return Self { handle, thread: Arc::new(None) };
         }
         let (jobs, mut inbox) = mpsc::unbounded_channel();
         let thread = tokio::task::spawn_blocking(move || {
+            // A panic must not drop it: what it has in the system keeps traffic in.
+            let mut plane = ManuallyDrop::new(plane);
+            let mut abandoned = false;
             while let Some(job) = inbox.blocking_recv() {
-                run(plane.as_mut(), job);
+                match job {
+                    Job::Abandon => abandoned = true,
+                    job => run(plane.as_mut(), job),
+                }
+            }
+            if !abandoned {
+                drop(ManuallyDrop::into_inner(plane));
             }
         });
         Self { handle: PlaneHandle(Way::Thread(jobs)), thread: Arc::new(Some(thread)) }
@@ -82,6 +93,16 @@ impl Control {
     /// The events that are due, up to [`AT_A_TIME`]; if there are as many there may be more.
     pub(crate) async fn events(&self) -> Vec<Event> {
         self.handle.ask(Job::Events).await.unwrap_or_default()
+    }
+
+    /// From now on the data plane is never dropped: what it has in the system stays until this process ends, and
+    /// longer if the system keeps it.
+    pub(crate) fn abandon(&self) {
+        match &self.handle.0 {
+            // A thread that is no more has not dropped it either.
+            Way::Thread(jobs) => _ = jobs.send(Job::Abandon),
+            Way::Here(plane) => std::mem::forget(Arc::clone(plane)),
+        }
     }
 
     /// Flushes the data plane, unless `leave` is set, and waits until its thread has ended and released all
@@ -148,6 +169,8 @@ fn run(plane: &mut dyn DataPlane, job: Job) {
             _ = answer.send(ids.into_iter().map(usage).collect());
         }
         Job::Pulse(answer) => _ = answer.send(()),
+        // The thread's own loop does it.
+        Job::Abandon => {}
         Job::Events(answer) => {
             _ = answer.send(std::iter::from_fn(|| plane.poll_event()).take(AT_A_TIME).collect());
         }
