@@ -75,7 +75,11 @@ fn mistakes_are_named() {
         ("", "[secrets.ppk]\nsecret = 'x'", "`secrets.ppk.id` is missing"),
         ("", "[secrets.ppk]\nid = 'a'", "`secrets.ppk.secret` is missing"),
         ("", "[secrets.ppk]\nid = 'a'\nsecret = '0xz'", "`secrets.ppk.secret` is not hexadecimal"),
-        ("", "[secrets.ppk]\nid = 'a'\nsecret = 'x'\nids = 3\nkey = 1", "`secrets.ppk.key`"),
+        (
+            "",
+            "[secrets.ppk]\nid = 'a'\nsecret = 'x'\nids = 3\nkey = 1",
+            "unknown option in `secrets.ppk`",
+        ),
     ];
     for (options, secrets, wanted) in table {
         let found = mistakes(options, secrets);
