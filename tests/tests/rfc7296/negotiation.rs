@@ -95,8 +95,8 @@ fn s3_3_1_an_answer_with_a_reserved_esp_spi_is_taken_back() {
 
 /// A rekey for less than the child has is refused in both roles: what it leaves out would leave without protection.
 ///
-/// Fault: in `choose_child` (exchange/child_sa.rs), let `whole` be true; in `complete_child` (exchange/child_offer.rs), leave
-/// `covers` out.
+/// Fault: in `choose_child` (exchange/child_sa.rs), let `whole` be true in `within`; in `complete_child` (exchange/child_offer.rs), leave
+/// `is_whole` out.
 #[test]
 fn s2_9_2_a_rekey_narrows_no_child() {
     //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9.2

@@ -34,9 +34,27 @@ pub fn narrow(configured: &[TrafficSelector], offered: &[TrafficSelector]) -> Ve
     narrowed
 }
 
-/// True if `new` has everything that `old` has: a rekey makes no child for less (RFC 7296 §2.9.2). A selector of `old` may
-/// have become several adjacent ranges of addresses.
-pub fn covers(new: &[TrafficSelector], old: &[TrafficSelector]) -> bool {
+/// True if a child with the selectors `new`, local and remote, takes every packet that one with `old` takes: a rekey makes no
+/// child for less (RFC 7296 §2.9.2). A selector whose family or protocol the other side of `old` lacks takes no packet.
+pub fn is_whole(
+    new: (&[TrafficSelector], &[TrafficSelector]),
+    old: (&[TrafficSelector], &[TrafficSelector]),
+) -> bool {
+    let in_use = |list: &[TrafficSelector], beside: &[TrafficSelector]| -> Vec<_> {
+        let meets = |ts: &TrafficSelector, other: &TrafficSelector| {
+            ts.start.is_ipv4() == other.start.is_ipv4()
+                && (ts.protocol == other.protocol || ts.protocol == 0 || other.protocol == 0)
+        };
+        list.iter().filter(|ts| beside.iter().any(|other| meets(ts, other))).copied().collect()
+    };
+    !new.0.is_empty()
+        && !new.1.is_empty()
+        && covers(new.0, &in_use(old.0, old.1))
+        && covers(new.1, &in_use(old.1, old.0))
+}
+
+/// True if `new` has everything that `old` has. A selector of `old` may have become several adjacent ranges of addresses.
+fn covers(new: &[TrafficSelector], old: &[TrafficSelector]) -> bool {
     old.iter().all(|old| {
         let mut parts: Vec<_> = new
             .iter()
@@ -125,6 +143,20 @@ mod tests {
         assert_covers(&["::/0"], &["0.0.0.0/0"], false);
         assert_covers(&[], &["0.0.0.0/0"], false);
         assert_covers(&[], &[], true);
+    }
+
+    #[test]
+    fn a_rekey_may_leave_out_what_takes_no_packet() {
+        let old = (list(&["0.0.0.0/0", "::/0"]), list(&["10.9.0.1/32"]));
+        let v4 = list(&["0.0.0.0/0"]);
+        assert!(is_whole((&v4, &old.1), (&old.0, &old.1)));
+        assert!(!is_whole((&list(&["::/0"]), &old.1), (&old.0, &old.1)));
+        let both = list(&["0.0.0.0/0", "::/0"]);
+        assert!(!is_whole((&v4, &v4), (&both, &both)));
+        assert!(!is_whole((&[], &old.1), (&old.0, &old.1)));
+        let (tcp, two) =
+            (list(&["10.1.0.0/16[tcp]"]), list(&["10.2.0.0/16[tcp]", "10.2.0.0/16[udp]"]));
+        assert!(is_whole((&tcp, &list(&["10.2.0.0/16[tcp]"])), (&tcp, &two)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::resource::{self, Join};
 use super::{Payloads, Refusal, required, tfc};
 use crate::child::ChildSa;
 use crate::child::processing::Asker;
-use crate::child::selectors::{covers, narrow};
+use crate::child::selectors::{is_whole, narrow};
 use crate::config::proposal::{self, Selected};
 use crate::config::{ChildConfig, ProposalConfig};
 use crate::crypto::{PendingKe, Secret};
@@ -313,7 +313,7 @@ impl Established {
         }
         // RFC 7296 §2.9.2: a rekey makes no child for less. What it left out would leave without protection.
         if offer.rekeys.is_some()
-            && !(covers(&local_ts, &offer.local_ts) && covers(&remote_ts, &offer.remote_ts))
+            && !is_whole((&local_ts, &remote_ts), (&offer.local_ts, &offer.remote_ts))
         {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }

@@ -13,7 +13,7 @@ use super::resource;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, detail, required, tfc};
 use crate::child::processing::{Asker, NoneLeft};
-use crate::child::selectors::{covers, narrow};
+use crate::child::selectors::{is_whole, narrow};
 use crate::child::{ChildSa, Heritage, Phase};
 use crate::config::ChildConfig;
 use crate::config::proposal::{self, SelectOptions, Selected};
@@ -208,18 +208,23 @@ impl Established {
         remote: &[TrafficSelector],
     ) -> Result<Chosen, Refusal> {
         if let Some(old) = old {
-            let local_ts = few(narrow(&old.local_ts, local), &old.local_ts);
-            let remote_ts = few(narrow(&old.remote_ts, remote), &old.remote_ts);
-            let remote_ts = self.narrow_to_certified(remote_ts);
+            let within = |(ours, theirs): (&[_], &[_])| {
+                let local_ts = few(narrow(ours, local), ours);
+                let remote_ts = few(narrow(theirs, remote), theirs);
+                let remote_ts = self.narrow_to_certified(remote_ts);
+                let whole = is_whole((&local_ts, &remote_ts), (ours, theirs));
+                whole.then(|| (Arc::clone(&old.config), local_ts, remote_ts))
+            };
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9.2
             //# Thus, the new
             //# SA MUST NOT have narrower selectors than the original.
-            // What they leave out would leave without protection.
-            let whole = covers(&local_ts, &old.local_ts) && covers(&remote_ts, &old.remote_ts);
-            return match whole {
-                true => Ok((Arc::clone(&old.config), local_ts, remote_ts)),
-                false => Err(NotifyType::TS_UNACCEPTABLE.into()),
-            };
+            // What they leave out would leave without protection. If a host has moved, what the configuration calls
+            // `dynamic` has another address now.
+            let ours = self.resolve(core, &old.config, true);
+            let theirs = self.resolve(core, &old.config, false);
+            let chosen =
+                within((&old.local_ts, &old.remote_ts)).or_else(|| within((&ours, &theirs)));
+            return chosen.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into());
         }
         let mut second_best = None;
         for config in &core.connection.children {
