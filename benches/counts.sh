@@ -11,7 +11,7 @@ target=${CARGO_TARGET_DIR:-target}
 out=$target/counts
 mkdir -p "$out"
 command -v valgrind >/dev/null || { echo "counts.sh: valgrind is not installed" >&2; exit 2; }
-cargo build --release --locked --quiet -p ike-tests --example counts
+cargo build --release --locked --quiet -p ike-test-lives --example counts
 program=$target/release/examples/counts
 
 new=$out/counts.txt

@@ -27,6 +27,7 @@ const CRATES: &[&str] = &[
     "crates/xfrm",
     "tests",
     "tests/layout",
+    "tests/lives",
     "tests/namespace",
 ];
 

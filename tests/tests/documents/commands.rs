@@ -39,7 +39,8 @@ fn words(command: &str) -> Vec<String> {
 fn package(name: &str) -> Option<PathBuf> {
     let crates = fs::read_dir(root().join("crates")).expect("crates");
     let crates = crates.map(|entry| entry.expect("an entry").path());
-    let others = ["tests", "tests/namespace", "benches", "fuzz"].map(|folder| root().join(folder));
+    let others = ["tests", "tests/lives", "tests/namespace", "benches", "fuzz"];
+    let others = others.map(|folder| root().join(folder));
     let line = format!("name = \"{name}\"");
     crates.chain(others).find(|folder| {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Simulated lives by the thousand.
 //!
-//! `cargo test --release -p ike-tests --test lives` runs 10,000 of either kind, an unoptimised build 500 and 300.
+//! `cargo test --release -p ike-test-lives --test lives` runs 10,000 of either kind, an unoptimised build 500 and 300.
 //! `IKE_LIVES` is another number; `IKE_LIFE` is the seed of a single one of either kind, told in full if it fails.
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! longest call of `Endpoint::handle`, now that slow key exchanges are asked for, and as long as they were
 //! part of it.
 //!
-//! `cargo run --release -p ike-tests --example stall -- [HANDSHAKES]`, by default 200 by each method. The
+//! `cargo run --release -p ike-test-lives --example stall -- [HANDSHAKES]`, by default 200 by each method. The
 //! median of the handshakes counts, since machines are noisy.
 
 use std::time::{Duration, Instant};

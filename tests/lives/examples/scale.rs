@@ -1,7 +1,7 @@
 //! What one more IKE SA costs where there are many: as much as where there are few, as the figures it
 //! prints should show.
 //!
-//! `cargo run --release -p ike-tests --example scale -- [IKE SAS]`, by default 100,000.
+//! `cargo run --release -p ike-test-lives --example scale -- [IKE SAS]`, by default 100,000.
 
 use std::time::Instant;
 
