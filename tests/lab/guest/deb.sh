@@ -15,6 +15,8 @@ for file in /usr/share/man/man8/ike-daemon.8.gz /usr/share/man/man5/ike-daemon.t
     /usr/share/bash-completion/completions/ike-daemon; do
     [ -s "$file" ] || fail "no $file"
 done
+[ -z "$(dpkg --verify ike-daemon)" ] || fail "dpkg --verify: $(dpkg --verify ike-daemon)"
+[ "$(stat -c %U:%a /usr/sbin/ike-daemon)" = root:755 ] || fail "owner or mode of the program"
 [ "$(stat -c %a /etc/ike/ike-daemon.toml)" = 600 ] || fail "others read the configuration"
 [ "$(stat -c %a /etc/ike/private)" = 700 ] || fail "others read private keys"
 systemd-analyze verify --man=no ike-daemon.service ike-daemon.socket || fail "systemd-analyze verify"
