@@ -1,5 +1,8 @@
 //! Metrics as Prometheus gets them, and the dashboard that shows them.
 
+mod query;
+mod text;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -7,11 +10,11 @@ use ike_control::exporter::MetricsSocket;
 use ike_daemon::config::MetricsListen;
 use ike_daemon::daemon::Daemon;
 use ike_tokio::Target;
-use prometheus_parse::{Scrape, Value};
-use promql_parser::label::MatchOp;
-use promql_parser::parser::{Expr, VectorSelector};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use query::Query;
+use text::Scrape;
 
 use crate::common::{Carrier, Pair, packet, until};
 
@@ -43,22 +46,20 @@ async fn scrape(address: std::net::SocketAddr) -> Scrape {
     let (header, body) = http(address, "GET /metrics").await;
     assert!(header.starts_with("HTTP/1.1 200"), "{header}");
     assert!(header.contains("text/plain; version=0.0.4"), "{header}");
-    Scrape::parse(body.lines().map(|line| Ok(line.to_owned()))).expect("Prometheus' text format")
+    Scrape::parse(&body).expect("Prometheus' text format")
 }
 
 /// The value of a sample with these labels.
 fn value(scrape: &Scrape, name: &str, labels: &[(&str, &str)]) -> f64 {
-    let fits = |sample: &&prometheus_parse::Sample| {
-        sample.metric == name
-            && labels.iter().all(|(key, value)| sample.labels.get(key) == Some(value))
+    let has = |sample: &&text::Sample| {
+        sample.name == name
+            && labels
+                .iter()
+                .all(|(key, value)| sample.labels.get(*key).is_some_and(|has| has == value))
     };
-    let found: Vec<_> = scrape.samples.iter().filter(fits).collect();
+    let found: Vec<_> = scrape.samples.iter().filter(has).collect();
     let [sample] = found.as_slice() else { panic!("{name} {labels:?}: {found:#?}") };
-    match &sample.value {
-        Value::Counter(value) | Value::Gauge(value) | Value::Untyped(value) => *value,
-        Value::Histogram(counts) => counts.last().expect("buckets").count,
-        other => panic!("{name}: {other:?}"),
-    }
+    sample.value
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,7 +86,7 @@ async fn a_scrape_tells_what_has_happened_and_the_dashboard_asks_for_nothing_els
     assert_eq!(value(&up, "ike_sas", &established), 1.0);
     assert_eq!(value(&up, "ike_child_sas", &[site, ("state", "installed")]), 1.0);
     assert_eq!(value(&up, "ike_handshakes_total", &[("role", "initiator")]), 1.0);
-    assert_eq!(value(&up, "ike_handshake_seconds", &[("role", "initiator")]), 1.0);
+    assert_eq!(value(&up, "ike_handshake_seconds_count", &[("role", "initiator")]), 1.0);
     assert_eq!(value(&up, "ike_datagrams_sent_total", &[]), 2.0);
     assert_eq!(value(&up, "ike_datagrams_received_total", &[]), 2.0);
     assert_eq!(value(&up, "ike_esp_packets_total", &[site, ("direction", "out")]), 5.0);
@@ -95,7 +96,7 @@ async fn a_scrape_tells_what_has_happened_and_the_dashboard_asks_for_nothing_els
     pair.left.operator().down(&Target::named("net")).await.expect("down");
     let down = scrape(address).await;
     assert_eq!(value(&down, "ike_rekeys_total", &[("kind", "child")]), 1.0);
-    assert_eq!(value(&down, "ike_rekey_seconds", &[("kind", "child")]), 1.0);
+    assert_eq!(value(&down, "ike_rekey_seconds_count", &[("kind", "child")]), 1.0);
     assert_eq!(value(&down, "ike_esp_packets_total", &[site, ("direction", "out")]), 5.0);
     assert_eq!(value(&down, "ike_child_sas", &[site, ("state", "installed")]), 0.0);
     // IKE_SA_INIT, IKE_AUTH, the rekey, its delete, the last delete.
@@ -123,73 +124,46 @@ const OCCASIONAL: [(&str, &[&str]); 6] = [
     ("ike_questions_total", &["kind"]),
 ];
 
-/// Every query of the dashboard is PromQL, and about metrics and labels that there are.
+/// Every query of the dashboard is about metrics and labels that there are.
+///
+/// Fault: in `dist/grafana/ike-daemon.json`, misspell `ike_half_open`, or `by (role)`.
 fn dashboard(scrape: &Scrape) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/dist/grafana/ike-daemon.json");
     let text = std::fs::read_to_string(path).expect("the dashboard");
     let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    let mut known: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for sample in &scrape.samples {
-        let mut names = vec![sample.metric.clone()];
-        if let Value::Histogram(_) = &sample.value {
-            names =
-                ["_bucket", "_sum", "_count"].map(|end| format!("{}{end}", sample.metric)).into();
-        }
-        for name in names {
-            let labels = known.entry(name).or_default();
-            labels.extend(sample.labels.keys().cloned());
-            labels.extend(["job", "instance", "le"].map(str::to_owned));
-        }
+        let labels = known.entry(&sample.name).or_default();
+        labels.extend(sample.labels.keys().map(String::as_str));
     }
     for (name, labels) in OCCASIONAL {
-        let all = labels.iter().chain(&["job", "instance"]).map(|label| (*label).to_owned());
-        known.entry(name.to_owned()).or_default().extend(all);
+        known.entry(name).or_default().extend(labels);
     }
+    // Prometheus adds these.
+    known.values_mut().for_each(|labels| labels.extend(["job", "instance"]));
     let mut queries = Vec::new();
     for panel in dashboard["panels"].as_array().expect("panels") {
         for target in panel["targets"].as_array().into_iter().flatten() {
-            queries.push(target["expr"].as_str().expect("a query").to_owned());
+            queries.push(target["expr"].as_str().expect("a query"));
         }
     }
     assert!(queries.len() >= 20, "{}", queries.len());
-    for query in queries {
-        let filled = query
-            .replace("$__rate_interval", "1m")
-            .replace("$job", "ike")
-            .replace("$instance", ".*")
-            .replace("$connection", ".*");
-        let parsed = promql_parser::parser::parse(&filled)
-            .unwrap_or_else(|error| panic!("{query}: {error}"));
-        let mut selectors = Vec::new();
-        collect(&parsed, &mut selectors);
-        assert!(!selectors.is_empty(), "{query}");
-        for VectorSelector { name, matchers, .. } in selectors {
-            let name = name.as_deref().expect("a metric");
-            let labels = known.get(name).unwrap_or_else(|| panic!("{query}: no metric {name}"));
-            for matcher in &matchers.matchers {
-                assert!(labels.contains(&matcher.name), "{query}: {name} has no {}", matcher.name);
-                if matcher.op == MatchOp::Equal {
-                    assert!(!matcher.value.is_empty(), "{query}");
-                }
+    for text in queries {
+        let query = Query::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert!(!query.selectors.is_empty(), "{text}");
+        let mut any: BTreeSet<&str> = BTreeSet::new();
+        for selector in &query.selectors {
+            let name = selector.name;
+            let labels = known.get(name).unwrap_or_else(|| panic!("{text}: no metric {name}"));
+            for (label, operator, value) in &selector.conditions {
+                assert!(labels.contains(label.as_str()), "{text}: {name} has no {label}");
+                assert!(*operator != "=" || !value.is_empty(), "{text}");
             }
+            any.extend(labels);
         }
-    }
-}
-
-fn collect<'a>(expr: &'a Expr, found: &mut Vec<&'a VectorSelector>) {
-    match expr {
-        Expr::VectorSelector(selector) => found.push(selector),
-        Expr::MatrixSelector(matrix) => found.push(&matrix.vs),
-        Expr::Aggregate(aggregate) => collect(&aggregate.expr, found),
-        Expr::Unary(unary) => collect(&unary.expr, found),
-        Expr::Paren(paren) => collect(&paren.expr, found),
-        Expr::Subquery(subquery) => collect(&subquery.expr, found),
-        Expr::Binary(binary) => {
-            collect(&binary.lhs, found);
-            collect(&binary.rhs, found);
+        for label in query.by {
+            assert!(any.contains(label), "{text}: no metric of it has the label {label}");
         }
-        Expr::Call(call) => call.args.args.iter().for_each(|expr| collect(expr, found)),
-        Expr::NumberLiteral(_) | Expr::StringLiteral(_) | Expr::Extension(_) => {}
     }
 }
 
