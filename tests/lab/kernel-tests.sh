@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs the tests of crates/xfrm that need a kernel with ESP (tests/guest_*.rs)
+# Runs the tests of crates/xfrm that need a kernel with ESP (tests/guest)
 # on the lab's kernels, each test in a network namespace of its own.
 set -eu
 . "$(dirname "$0")/common.sh"
@@ -12,7 +12,7 @@ usage: kernel-tests.sh [-k KERNEL]… [-a KERNEL_ARGUMENT]… [-t SECONDS] [TEST
   -k KERNEL   of: $LAB_KERNELS (all)
   -a ARG      one more argument on the kernel's command line (ncpus=2 on netdevsim)
   -t SECONDS  for all tests on one kernel (400)
-  TEST        a pattern over FILE::TEST, e.g. 'guest_states::*' (all)
+  TEST        a pattern over guest_FILE::TEST, e.g. 'guest_states::*' (all)
 Tests find IKE_KERNEL_TESTS=must, IKE_KERNEL_TESTS_ESP=must and the kernel's name
 in IKE_LAB_KERNEL. IKE_LAB_OUT names the folder for logs (target/lab).
 USAGE
@@ -41,13 +41,13 @@ build() {
     rm -rf "$OUT"
     mkdir -p "$OUT/bin"
     # As CI has built them already: of one package alone, features and so dependencies would differ.
-    (cd "$LAB_TOP" && cargo test --workspace --test 'guest_*' --locked --no-run --message-format=json) >"$OUT/build.json" ||
+    (cd "$LAB_TOP" && cargo test --workspace --test guest --locked --no-run --message-format=json) >"$OUT/build.json" ||
         die "the tests do not compile"
     while read -r name path; do
         ln "$path" "$OUT/bin/$name" 2>/dev/null || cp "$path" "$OUT/bin/$name"
     done < <(jq -r 'select(.profile.test == true and .executable != null and .target.kind == ["test"])
-        | .target.name + " " + .executable' "$OUT/build.json" | grep '^guest_')
-    [ -n "$(ls "$OUT/bin")" ] || die "crates/xfrm has no tests/guest_*.rs"
+        | .target.name + " " + .executable' "$OUT/build.json" | grep '^guest ')
+    [ -n "$(ls "$OUT/bin")" ] || die "crates/xfrm has no tests/guest"
 }
 
 # run_on KERNEL: status 0 if all passed.

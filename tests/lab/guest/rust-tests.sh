@@ -29,7 +29,8 @@ for file in /mnt/*; do
     }
     mapfile -t tests <<<"$(sed -n 's/: test$//p' <<<"$tests")"
     for test in "${tests[@]}"; do
-        name=${file##*/}::$test
+        # guest_plane::TEST for the test plane::TEST of the program guest.
+        name=${file##*/}_$test
         wanted "$name" || continue
         rc=0
         in_namespace "$file" --exact "$test" --nocapture >/tmp/output 2>&1 || rc=$?

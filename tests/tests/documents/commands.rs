@@ -91,15 +91,18 @@ fn cargo(words: &[String]) -> Option<String> {
     };
     let at = words.iter().position(|word| *word == test)?;
     let filter = words.get(at + 1).filter(|word| !word.starts_with('-'))?;
-    let is_named = text.lines().any(|line| {
-        let line = line.trim_start();
-        let item = line.strip_prefix("mod ").or_else(|| line.split("fn ").nth(1));
-        item.is_some_and(|item| {
-            let end = item.find(|c: char| !c.is_alphanumeric() && c != '_');
-            item[..end.unwrap_or(item.len())].contains(filter.as_str())
+    let is_named = |part: &str| {
+        text.lines().any(|line| {
+            let line = line.trim_start();
+            let item = line.strip_prefix("mod ").or_else(|| line.split("fn ").nth(1));
+            item.is_some_and(|item| {
+                let end = item.find(|c: char| !c.is_alphanumeric() && c != '_');
+                item[..end.unwrap_or(item.len())].contains(part)
+            })
         })
-    });
-    (!is_named).then(|| format!("{name}, {test}: no test is called {filter}"))
+    };
+    let unknown = filter.split("::").find(|part| !is_named(part))?;
+    Some(format!("{name}, {test}: no test is called {unknown}"))
 }
 
 /// What is wrong with a run of the lab.
@@ -180,7 +183,8 @@ fn commands_that_cannot_work_are_found() {
         ("cargo run -p ike-protocol --example handshake", "there is no package ike-protocol"),
         ("cargo run -p ike-proto --example hand", "ike-proto has no example hand"),
         ("cargo test -p ike-tests --test none", "ike-tests has no test none"),
-        ("cargo test -p ike-tests --test auth zebra", "ike-tests, auth: no test is called zebra"),
+        ("cargo test -p ike-tests --test it zebra", "ike-tests, it: no test is called zebra"),
+        ("cargo test -p ike-tests --test it auth::zebra", "ike-tests, it: no test is called zebra"),
         ("IKE_X=1 tests/lab/nothing.sh", "there is no tests/lab/nothing.sh"),
         ("tests/lab/run.sh nat 'absent*'", "the lab has no scenario absent*"),
         ("tests/lab/run.sh -j 3 eap@nobody", "eap has no case nobody"),

@@ -1,5 +1,5 @@
 //! Two planes back to back, and the packets that go through them.
-#![expect(dead_code, reason = "each test file uses its part of this")]
+#![allow(dead_code, reason = "each program uses its part of this")]
 #![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::net::{IpAddr, SocketAddr};

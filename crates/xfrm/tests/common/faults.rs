@@ -14,7 +14,7 @@ use xfrm::plane::Source;
 use xfrm::policy::PolicyInfo;
 use xfrm::{Packet, Verdict, XfrmNetlink, judge};
 
-use super::common::{Child, LEFT, apply, capabilities, out};
+use crate::common::{Child, LEFT, apply, capabilities, out};
 
 /// A kernel to try it on.
 pub trait Rig {

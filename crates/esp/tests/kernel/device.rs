@@ -1,0 +1,523 @@
+//! The device, the routes and nf_tables of a real kernel, in a network namespace of the test's own:
+//! each test runs itself again there, by `unshare`, as root of a user namespace. A machine that has
+//! neither user namespaces nor a TUN device cannot show any of it, and says so; with
+//! `IKE_KERNEL_TESTS=must`, as in CI, that is a failure.
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use esp::io::RouteOptions;
+use esp::io::{Config, Device, GuardOptions, TcpPorts, TunOptions, UserspacePlane};
+use ike_test_namespace::{TUN, in_namespace, ip};
+use ipsec_types::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
+use tokio::net::UdpSocket;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tun_rs::{AsyncDevice, DeviceBuilder};
+
+use crate::common::{CIPHERS, Counting, addr, fragments, tcp, ts, udp};
+
+const LONG: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_millis(200);
+
+fn inside(test: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+}
+
+/// A host with an outer interface that the test is the far side of.
+struct Host {
+    plane: UserspacePlane,
+    outside: AsyncDevice,
+}
+
+impl Host {
+    /// 192.0.2.1 outside, 10.1.0.1 and fd01::1 inside.
+    fn new() -> Self {
+        ip("link set lo up");
+        ip("addr add 10.1.0.1/32 dev lo");
+        ip("addr add fd01::1/128 dev lo");
+        let outside = DeviceBuilder::new().name("out0").ipv4("192.0.2.1", 24, None);
+        let outside = outside.build_async().unwrap();
+        ip("-6 addr add 2001:db8::1/64 dev out0 nodad");
+        ip("route add default dev out0");
+        ip("-6 route add default dev out0");
+        let config = Config {
+            ciphers: &CIPHERS,
+            rng: || Box::new(Counting(3)),
+            encap: Vec::new(),
+            ike: mpsc::channel(1).0,
+            plain: Vec::new(),
+            streams: None,
+            clear: None,
+            routes: Some(RouteOptions::default()),
+            guard: Some(GuardOptions {
+                ports: vec![500, 4500],
+                tcp: TcpPorts { local: vec![4500], remote: vec![443] },
+            }),
+        };
+        let options = TunOptions { name: "ike0".into(), ..TunOptions::default() };
+        let plane = UserspacePlane::start(config, Device::tun(&options).unwrap()).unwrap();
+        Self { plane, outside }
+    }
+
+    fn install(&mut self, id: u64, local: &str, remote: &str, action: PolicyAction) {
+        let spec = PolicySpec {
+            id: PolicyId(id),
+            child: "net".into(),
+            owner: "site".into(),
+            local_ts: vec![ts(local)],
+            remote_ts: vec![ts(remote)],
+            action,
+            priority: 0,
+            processing: Arc::default(),
+            outer: None,
+            standby: false,
+        };
+        self.plane.apply(Command::InstallPolicy(Box::new(spec))).unwrap();
+    }
+
+    fn remove(&mut self, id: u64) {
+        self.plane.apply(Command::RemovePolicy(PolicyId(id))).unwrap();
+    }
+
+    /// True if a UDP packet that comes from outside is heard by who listens at `to`.
+    async fn hears(&self, from: &str, to: &UdpSocket) -> bool {
+        let at = to.local_addr().unwrap();
+        let packet = with_checksum(udp(addr(from), at.ip(), 9, at.port(), 20));
+        self.outside.send(&packet).await.unwrap();
+        timeout(SHORT, to.recv_from(&mut [0; 100])).await.is_ok()
+    }
+
+    /// The same in fragments.
+    async fn hears_fragments(&self, from: &str, to: &UdpSocket) -> bool {
+        let at = to.local_addr().unwrap();
+        let packet = with_checksum(udp(addr(from), at.ip(), 9, at.port(), 2000));
+        for piece in fragments(&packet, 1280) {
+            self.outside.send(&piece).await.unwrap();
+        }
+        timeout(SHORT, to.recv_from(&mut [0; 100])).await.is_ok()
+    }
+}
+
+/// What hears ESP over IP.
+fn raw_esp() -> UdpSocket {
+    raw(socket2::Domain::IPV4, 50)
+}
+
+/// A raw socket; what is done with it here it does as UDP sockets do.
+fn raw(family: socket2::Domain, protocol: i32) -> UdpSocket {
+    let raw = socket2::Socket::new(family, socket2::Type::RAW, Some(protocol.into())).unwrap();
+    raw.set_nonblocking(true).unwrap();
+    UdpSocket::from_std(std::os::fd::OwnedFd::from(raw).into()).unwrap()
+}
+
+/// An IPv4 packet of any protocol, with zeros inside.
+fn ip_packet(from: &str, to: &str, protocol: u8, payload: usize) -> Vec<u8> {
+    let (header, len) = esp::ip::header(addr(from), addr(to), 0, protocol, payload).unwrap();
+    let mut packet = header[..len].to_vec();
+    packet.resize(len + payload, 0);
+    packet
+}
+
+/// Sets the UDP checksum, which IPv6 wants.
+fn with_checksum(packet: Vec<u8>) -> Vec<u8> {
+    checksummed(packet, 17, 6)
+}
+
+/// Sets the checksum of a transport protocol, which is at this offset of it.
+fn checksummed(mut packet: Vec<u8>, protocol: u32, at: usize) -> Vec<u8> {
+    let (start, addresses) = if packet[0] >> 4 == 4 { (20, 12..20) } else { (40, 8..40) };
+    let len = packet.len() - start;
+    let mut sum = protocol + len as u32;
+    packet[start + at..start + at + 2].fill(0);
+    let mut words = packet[addresses].to_vec();
+    words.extend_from_slice(&packet[start..]);
+    words.resize(words.len().next_multiple_of(2), 0);
+    for word in words.chunks(2) {
+        sum += u32::from(word[0]) << 8 | u32::from(word[1]);
+    }
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    packet[start + at..start + at + 2].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    packet
+}
+
+async fn socket(at: &str) -> UdpSocket {
+    UdpSocket::bind(at.parse::<SocketAddr>().unwrap()).await.unwrap()
+}
+
+async fn send(from: &UdpSocket, to: &str) -> Result<(), io::ErrorKind> {
+    from.send_to(b"hello", (addr(to), 7)).await.map(|_| ()).map_err(|error| error.kind())
+}
+
+#[test]
+fn packets_in_clear() {
+    in_namespace("device::packets_in_clear", TUN, || inside(packets_in_clear_inside()));
+}
+
+async fn packets_in_clear_inside() {
+    let mut host = Host::new();
+    let (four, six) = (socket("10.1.0.1:4000").await, socket("[fd01::1]:4000").await);
+    let (ike, other) = (socket("10.1.0.1:500").await, socket("10.1.0.1:80").await);
+    assert!(host.hears("10.2.0.1", &four).await, "without a policy nothing is dropped");
+    assert!(host.hears("fd02::1", &six).await);
+    assert!(host.hears_fragments("10.2.0.1", &four).await);
+    assert!(host.hears_fragments("fd02::1", &six).await);
+
+    host.install(1, "10.1.0.0/16", "10.2.0.0/16", PolicyAction::Trap);
+    host.install(2, "fd01::/64", "fd02::/64", PolicyAction::Trap);
+    assert!(!host.hears("10.2.0.1", &four).await, "a policy wants it protected");
+    assert!(!host.hears("fd02::1", &six).await);
+    assert!(!host.hears("10.2.255.255", &four).await, "to the last address");
+    assert!(host.hears("10.3.0.0", &four).await, "and no further");
+    assert!(host.hears("fd02:0:0:1::", &six).await);
+    assert!(host.hears("10.2.0.1", &ike).await, "IKE is not ESP's business");
+    assert!(!host.hears("10.2.0.1", &other).await);
+
+    // Nor are its fragments, of which the later ones have no port; those of others are.
+    let ike_six = socket("[fd01::1]:4500").await;
+    assert!(host.hears("fd02::1", &ike_six).await);
+    for (from, exempt, other) in [("10.2.0.1", &ike, &four), ("fd02::1", &ike_six, &six)] {
+        assert!(host.hears_fragments(from, exempt).await, "IKE from {from} in fragments");
+        assert!(!host.hears_fragments(from, other).await, "fragments from {from}");
+    }
+    let esp = raw_esp();
+    let packet = ip_packet("10.2.0.1", "10.1.0.1", 50, 40);
+    host.outside.send(&packet).await.unwrap();
+    assert!(timeout(LONG, esp.recv(&mut [0; 100])).await.is_ok(), "ESP has its own way");
+
+    let icmp = raw(socket2::Domain::IPV6, 58);
+    let types = async |kind: u8, hop_limit: u8| {
+        let mut packet = udp(addr("fd02::1"), addr("fd01::1"), u16::from(kind) << 8, 0, 16);
+        (packet[6], packet[7]) = (58, hop_limit);
+        host.outside.send(&checksummed(packet, 58, 2)).await.unwrap();
+        let mut buffer = [0; 100];
+        loop {
+            match timeout(SHORT, icmp.recv(&mut buffer)).await {
+                Ok(Ok(_)) if buffer[0] == kind => break true,
+                Ok(_) => {}
+                Err(_) => break false,
+            }
+        }
+    };
+    assert!(types(136, 255).await, "neighbor discovery is the link's own business");
+    assert!(!types(136, 64).await, "but comes from no further");
+    assert!(!types(128, 255).await);
+
+    let segments = raw(socket2::Domain::IPV4, 6);
+    let segment = async |sport: u16, dport: u16, flags: u8| {
+        let mut packet = tcp(addr("10.2.0.1"), addr("10.1.0.1"), sport, dport);
+        packet[33] = flags;
+        host.outside.send(&with_checksum(packet)).await.unwrap();
+        timeout(SHORT, segments.recv(&mut [0; 100])).await.is_ok()
+    };
+    const SYN: u8 = 0x02;
+    const ACK: u8 = 0x10;
+    assert!(segment(1000, 4500, SYN).await, "a peer opens a connection");
+    assert!(segment(443, 1000, SYN | ACK).await, "a peer answers");
+    assert!(segment(443, 1000, ACK | 0xc8).await, "whatever else is set");
+    assert!(!segment(443, 1000, SYN).await, "from there nothing is opened");
+    assert!(!segment(443, 1000, 0x04).await);
+    assert!(!segment(1000, 443, ACK).await);
+    assert!(!segment(4500, 1000, ACK).await);
+    assert!(!segment(1000, 500, SYN).await, "ports of UDP are not those of TCP");
+
+    // A gap for a narrower exemption; a selector with a port leaves other ports alone.
+    host.install(3, "10.1.0.1/32", "10.2.9.0/24", PolicyAction::Pass);
+    assert!(host.hears("10.2.9.1", &four).await);
+    host.install(4, "10.1.0.0/16[udp/80]", "10.5.0.0/16[udp]", PolicyAction::Drop);
+    assert!(host.hears("10.5.0.1", &four).await);
+    assert!(!host.hears("10.5.0.1", &other).await);
+
+    host.remove(1);
+    assert!(host.hears("10.2.0.1", &four).await);
+    assert!(!host.hears("fd02::1", &six).await, "the other stays");
+    host.plane.apply(Command::Flush).unwrap();
+    assert!(host.hears("fd02::1", &six).await);
+
+    let silent = PolicyAction::Shunt { silent: true };
+    host.install(5, "10.1.0.0/16", "10.2.0.0/16", silent);
+    assert!(!host.hears("10.2.0.1", &four).await, "a child that is not up protects as well");
+    // From elsewhere to the host itself: what no local selector covers is no business of ours.
+    let outer = socket("192.0.2.1:4000").await;
+    assert!(host.hears("10.2.0.1", &outer).await);
+}
+
+#[test]
+fn packets_in_clear_that_are_forwarded() {
+    in_namespace("device::packets_in_clear_that_are_forwarded", TUN, || {
+        inside(packets_in_clear_that_are_forwarded_inside())
+    });
+}
+
+async fn packets_in_clear_that_are_forwarded_inside() {
+    let mut host = Host::new();
+    let inside = DeviceBuilder::new().name("in0").ipv4("10.1.0.2", 24, None).build_async().unwrap();
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    let forwarded = async |host: &Host, packet: Vec<u8>| {
+        host.outside.send(&with_checksum(packet)).await.unwrap();
+        let mut buffer = [0; 200];
+        loop {
+            match timeout(SHORT, inside.recv(&mut buffer)).await {
+                Ok(Ok(_)) if buffer[0] >> 4 != 4 || buffer[19] != 9 => {}
+                Ok(received) => break received.is_ok(),
+                Err(_) => break false,
+            }
+        }
+    };
+    let (from, to) = (addr("10.2.0.1"), addr("10.1.0.9"));
+    assert!(forwarded(&host, udp(from, to, 1, 2, 30)).await);
+    host.install(1, "10.1.0.0/16", "10.2.0.0/16", PolicyAction::Trap);
+    assert!(!forwarded(&host, udp(from, to, 1, 2, 30)).await);
+    assert!(!forwarded(&host, udp(from, to, 1, 500, 30)).await, "IKE ends here, not behind us");
+    assert!(!forwarded(&host, tcp(from, to, 1, 2)).await);
+    assert!(forwarded(&host, udp(addr("10.3.0.1"), to, 1, 2, 30)).await);
+}
+
+#[test]
+fn a_full_tunnel_and_the_networks_beside_it() {
+    in_namespace("device::a_full_tunnel_and_the_networks_beside_it", TUN, || {
+        inside(a_full_tunnel_and_the_networks_beside_it_inside())
+    });
+}
+
+/// A gateway whose child takes in all addresses, its own networks too, but for those that pass.
+///
+/// Fault: in `UserspacePlane::route`, give `PolicyAction::Pass` no route.
+async fn a_full_tunnel_and_the_networks_beside_it_inside() {
+    let mut host = Host::new();
+    let lan = async |name: &str, address: &str| {
+        DeviceBuilder::new().name(name).ipv4(address, 24, None).build_async().unwrap()
+    };
+    let (in0, in1) = (lan("in0", "10.1.2.1").await, lan("in1", "10.1.3.1").await);
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    let gateway = socket("10.1.2.1:4000").await;
+    // True if a packet for 10.1.x.9 comes out of a device.
+    let arrives = async |at: &AsyncDevice| {
+        let mut buffer = [0; 200];
+        loop {
+            match timeout(SHORT, at.recv(&mut buffer)).await {
+                Ok(Ok(_)) if buffer[0] >> 4 != 4 || buffer[19] != 9 => {}
+                Ok(received) => break received.is_ok(),
+                Err(_) => break false,
+            }
+        }
+    };
+    let to_gateway = async || {
+        let packet = with_checksum(udp(addr("10.1.2.9"), addr("10.1.2.1"), 9, 4000, 20));
+        in0.send(&packet).await.unwrap();
+        timeout(SHORT, gateway.recv_from(&mut [0; 100])).await.is_ok()
+    };
+    let to_lan = async || {
+        _ = send(&gateway, "10.1.2.9").await;
+        arrives(&in0).await
+    };
+    let across = async || {
+        let packet = with_checksum(udp(addr("10.1.3.9"), addr("10.1.2.9"), 1, 2, 20));
+        in1.send(&packet).await.unwrap();
+        arrives(&in0).await
+    };
+    assert!(to_gateway().await && to_lan().await && across().await);
+    host.install(1, "10.1.0.0/16", "0.0.0.0/0", PolicyAction::Trap);
+    assert!(!to_gateway().await && !to_lan().await && !across().await, "all is the tunnel's");
+    host.install(2, "10.1.0.0/16", "10.1.2.0/24", PolicyAction::Pass);
+    host.install(3, "10.1.0.0/16", "10.1.3.0/24", PolicyAction::Pass);
+    assert!(to_gateway().await, "from the LAN to the gateway");
+    assert!(to_lan().await, "from the gateway to the LAN");
+    assert!(across().await, "from one LAN to the other");
+    // The rest is protected as before.
+    assert!(!host.hears("10.2.0.1", &gateway).await);
+    _ = send(&gateway, "10.2.0.9").await;
+    assert!(!arrives(&host.outside).await, "in clear");
+    // A network that is gone is not looked for outside, not even before its exemption has gone as well.
+    ip("link set in0 down");
+    _ = send(&gateway, "10.1.2.9").await;
+    assert!(!arrives(&host.outside).await, "in clear");
+    ip("link set in0 up");
+    assert!(to_lan().await);
+    host.remove(2);
+    assert!(!to_gateway().await && !to_lan().await && !across().await);
+    host.remove(3);
+    host.remove(1);
+    assert!(to_gateway().await && to_lan().await && across().await);
+}
+
+#[test]
+fn traffic_of_a_child_that_is_not_up() {
+    in_namespace("device::traffic_of_a_child_that_is_not_up", TUN, || {
+        inside(traffic_of_a_child_that_is_not_up_inside())
+    });
+}
+
+async fn traffic_of_a_child_that_is_not_up_inside() {
+    // What a daemon that crashed has left goes, what others have put there stays.
+    ip("link set lo up");
+    ip("route add unreachable 10.8.0.0/16 metric 2147483426 table 220");
+    ip("route add unreachable 10.9.0.0/16 metric 9 table 220");
+    let mut host = Host::new();
+    let left = ip("route show table 220");
+    assert!(!left.contains("10.8.0.0/16") && left.contains("10.9.0.0/16"), "{left}");
+
+    let (four, six) = (socket("10.1.0.1:4000").await, socket("[fd01::1]:4000").await);
+    assert_eq!(send(&four, "10.2.0.1").await, Ok(()), "in clear, by the default route");
+    let shunt = |silent| PolicyAction::Shunt { silent };
+    host.install(1, "10.1.0.0/16", "10.2.0.0/16", shunt(false));
+    host.install(2, "fd01::/64", "fd02::/64", shunt(false));
+    host.install(3, "10.1.0.0/16", "10.6.0.0/16", shunt(true));
+    assert_eq!(send(&four, "10.2.0.1").await, Err(io::ErrorKind::HostUnreachable));
+    assert_eq!(send(&six, "fd02::1").await, Err(io::ErrorKind::HostUnreachable));
+    assert_eq!(send(&four, "10.6.0.1").await, Err(io::ErrorKind::InvalidInput), "black hole");
+    assert_eq!(send(&four, "10.3.0.1").await, Ok(()));
+
+    // With the child's own policy, be it installed later, traffic comes to the device.
+    host.install(4, "10.1.0.0/16", "10.2.0.0/16", PolicyAction::Trap);
+    assert_eq!(send(&four, "10.2.0.1").await, Ok(()));
+    let ready = host.plane.event_ready();
+    let event = loop {
+        match host.plane.poll_event() {
+            Some(event) => break event,
+            None => timeout(LONG, ready.notified()).await.expect("the trap is met"),
+        }
+    };
+    assert!(matches!(event, Event::Acquire { policy: PolicyId(4), .. }), "{event:?}");
+    host.remove(4);
+    assert_eq!(send(&four, "10.2.0.1").await, Err(io::ErrorKind::HostUnreachable));
+    host.remove(1);
+    assert_eq!(send(&four, "10.2.0.1").await, Ok(()));
+
+    host.plane.shutdown().await;
+    assert_eq!(send(&six, "fd02::1").await, Ok(()), "an orderly end leaves nothing");
+    assert!(!ip("rule").contains("220") && !ip("-6 rule").contains("220"));
+}
+
+#[test]
+fn addresses_that_come_and_go() {
+    in_namespace("device::addresses_that_come_and_go", TUN, || {
+        inside(addresses_that_come_and_go_inside())
+    });
+}
+
+async fn addresses_that_come_and_go_inside() {
+    let mut host = Host::new();
+    ip("addr add 10.4.0.1/32 dev lo");
+    host.install(1, "10.4.0.0/16", "10.2.0.0/16", PolicyAction::Trap);
+    let until = async |wanted: &str, hint: bool| {
+        let mut routes = String::new();
+        for _ in 0..100 {
+            routes = ip("route show table 220");
+            if routes.contains("10.2.0.0/16") && routes.contains(wanted) == hint {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("never {wanted:?}: {routes}");
+    };
+    until("src 10.4.0.1", true).await;
+    // The kernel drops a route with the address it prefers; it comes back without.
+    ip("addr del 10.4.0.1/32 dev lo");
+    until("src", false).await;
+    ip("addr add 10.4.0.7/32 dev lo");
+    until("src 10.4.0.7", true).await;
+    let from: IpAddr = addr("10.4.0.7");
+    let socket = UdpSocket::bind("0.0.0.0:0").await.unwrap();
+    socket.connect((addr("10.2.0.1"), 7)).await.unwrap();
+    assert_eq!(socket.local_addr().unwrap().ip(), from);
+}
+
+#[test]
+fn many_policies() {
+    in_namespace("device::many_policies", TUN, || inside(many_policies_inside()));
+}
+
+async fn many_policies_inside() {
+    let mut host = Host::new();
+    let four = socket("10.1.0.1:4000").await;
+    let net = |n: u32| format!("10.{}.{}.0/24", 64 + n / 256, n % 256);
+    for n in 0..1500 {
+        host.install(u64::from(n) + 10, "10.1.0.0/16", &net(n), PolicyAction::Trap);
+    }
+    // All of it, and of the middle, before and after other changes.
+    host.install(1, "10.1.0.0/16", "10.64.0.0/10", PolicyAction::Trap);
+    let hears = async |host: &Host, n: u32| {
+        host.hears(&format!("10.{}.{}.9", 64 + n / 256, n % 256), &four).await
+    };
+    assert!(!hears(&host, 0).await && !hears(&host, 700).await && !hears(&host, 1499).await);
+    host.remove(1);
+    for n in (0..1500_u64).step_by(2) {
+        host.remove(n + 10);
+    }
+    assert!(hears(&host, 0).await && hears(&host, 700).await && hears(&host, 1498).await);
+    assert!(!hears(&host, 1).await && !hears(&host, 701).await && !hears(&host, 1499).await);
+    // An exemption between: narrower than some, and wider than others.
+    host.install(2, "10.1.0.0/16", "10.64.0.0/16", PolicyAction::Pass);
+    host.install(3, "10.1.0.0/24", "10.64.0.0/10", PolicyAction::Pass);
+    assert!(!hears(&host, 1).await, "the policy of the /24 is narrower than that of the /16");
+    host.remove(11);
+    assert!(hears(&host, 1).await);
+    // A policy that protects many pairs: more than go into one transaction.
+    let pieces: Vec<_> =
+        (0..600_u32).map(|n| ts(&format!("10.{}.{}.0/25", 200 + n / 256, n % 256))).collect();
+    let many = PolicySpec {
+        id: PolicyId(5000),
+        child: "many".into(),
+        owner: "site".into(),
+        local_ts: vec![ts("10.1.0.0/16")],
+        remote_ts: pieces,
+        action: PolicyAction::Trap,
+        priority: 0,
+        processing: Arc::default(),
+        outer: None,
+        standby: false,
+    };
+    host.plane.apply(Command::InstallPolicy(Box::new(many))).unwrap();
+    assert!(!host.hears("10.200.0.1", &four).await && !host.hears("10.202.80.127", &four).await);
+    assert!(host.hears("10.202.80.128", &four).await);
+    host.remove(5000);
+    assert!(host.hears("10.200.0.1", &four).await);
+    assert!(!hears(&host, 701).await);
+    host.plane.apply(Command::Flush).unwrap();
+    assert!(hears(&host, 701).await);
+}
+
+#[test]
+fn a_device_that_somebody_deletes() {
+    in_namespace("device::a_device_that_somebody_deletes", TUN, || {
+        inside(a_device_that_somebody_deletes_inside())
+    });
+}
+
+async fn a_device_that_somebody_deletes_inside() {
+    let mut host = Host::new();
+    let four = socket("10.1.0.1:4000").await;
+    host.install(1, "10.1.0.0/16", "10.2.0.0/16", PolicyAction::Shunt { silent: false });
+    host.install(2, "10.1.0.0/16", "10.2.0.0/16", PolicyAction::Trap);
+    assert_eq!(send(&four, "10.2.0.1").await, Ok(()));
+    let lost = host.plane.lost();
+    ip("link del ike0");
+    timeout(LONG, lost.notified()).await.expect("it is noticed");
+    assert_eq!(send(&four, "10.2.0.1").await, Err(io::ErrorKind::HostUnreachable));
+    assert!(!host.hears("10.2.0.1", &four).await, "what the kernel guards it goes on guarding");
+    // What needs the device is refused, what takes things back is not.
+    let trap = PolicySpec {
+        id: PolicyId(3),
+        child: "net".into(),
+        owner: "site".into(),
+        local_ts: vec![ts("10.1.0.0/16")],
+        remote_ts: vec![ts("10.5.0.0/16")],
+        action: PolicyAction::Trap,
+        priority: 0,
+        processing: Arc::default(),
+        outer: None,
+        standby: false,
+    };
+    assert!(host.plane.apply(Command::InstallPolicy(Box::new(trap))).is_err());
+    host.remove(3);
+    host.remove(2);
+    host.plane.apply(Command::Flush).unwrap();
+    assert_eq!(send(&four, "10.2.0.1").await, Ok(()));
+    host.plane.shutdown().await;
+}
