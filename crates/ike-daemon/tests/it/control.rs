@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::common::{Carrier, Pair};
+use crate::common::{Carrier, Pair, until};
 use ike_control::control::ControlSocket;
 use ike_control::control::protocol::LONGEST_REQUEST;
 use serde_json::{Value, json};
@@ -123,16 +123,23 @@ async fn failures_have_their_reason() {
     assert!(error.starts_with("the peer does not answer; the daemon tries again"), "{error}");
 }
 
+/// One client waits for a peer that is not there, for a minute, and has begun with its next request. Another one has
+/// its answer before.
+///
+/// Fault: in `LocalSocket::serve` (ike-control, local/mod.rs), await the client instead of spawning a task for it.
 #[tokio::test]
 async fn a_slow_client_does_not_hold_up_another() {
-    let (pair, path) = serve("two").await;
+    let (pair, path) = serve_with("two", "retransmit_base = 10.0", Duration::from_secs(300)).await;
     drop(pair.right);
     let mut slow = Client::connect(&path).await;
     slow.send(b"{\"command\":\"up\",\"name\":\"net\"}\n{\"comm").await;
+    until(&pair.left, "begun", |sas| !sas.is_empty()).await;
     let mut fast = Client::connect(&path).await;
-    let answer =
-        tokio::time::timeout(Duration::from_secs(20), fast.ask(json!({"command": "list"})));
-    assert_eq!(answer.await.unwrap()["ok"], true);
+    tokio::select! {
+        biased;
+        answer = slow.receive() => panic!("the slow client first: {answer}"),
+        answer = fast.ask(json!({"command": "list"})) => assert_eq!(answer["ok"], true),
+    }
 }
 
 #[tokio::test]

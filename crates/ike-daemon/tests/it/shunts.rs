@@ -63,7 +63,7 @@ async fn until(plane: &Watched, expected: &[(&str, PolicyAction)]) {
 
 #[tokio::test]
 async fn they_follow_the_configuration_and_nothing_else() {
-    let (pair, plane) = watched("", Duration::ZERO).await;
+    let (pair, plane) = watched("").await;
     let port = pair.right.ports().nat_t;
     let operator = pair.left.operator();
     pair.left.reload(config(port, &[("lan", false), ("none", true)])).await.unwrap();
@@ -83,7 +83,7 @@ async fn they_follow_the_configuration_and_nothing_else() {
 /// Nobody is there to confirm the deletes: the data plane is emptied all the same.
 #[tokio::test]
 async fn an_end_without_an_answer_leaves_nothing() {
-    let (pair, plane) = watched("", Duration::ZERO).await;
+    let (pair, plane) = watched("").await;
     let port = pair.right.ports().nat_t;
     let operator = pair.left.operator();
     pair.left.reload(config(port, &[("lan", false), ("none", true)])).await.unwrap();
@@ -96,7 +96,7 @@ async fn an_end_without_an_answer_leaves_nothing() {
 
 #[tokio::test]
 async fn a_reload_that_asks_for_too_much_changes_nothing() {
-    let (pair, plane) = watched("", Duration::ZERO).await;
+    let (pair, plane) = watched("").await;
     let port = pair.right.ports().nat_t;
     let operator = pair.left.operator();
     let mut asking = config(port, &[("lan", false)]);
@@ -114,7 +114,7 @@ async fn a_reload_that_asks_for_too_much_changes_nothing() {
 
 #[tokio::test]
 async fn the_list_shows_marks_and_interfaces() {
-    let (pair, _plane) = watched("", Duration::ZERO).await;
+    let (pair, _plane) = watched("").await;
     let port = pair.right.ports().nat_t;
     let ids = ["left.example.org", "right.example.org"];
     let options = "mark_in = '%unique/0xff'\nmark_out = 42\nif_id_out = '0x2a'\nreqid = 77";
