@@ -2,9 +2,14 @@
 //!
 //! The process reads all of its own memory by /proc/self/mem. The stack of the thread that runs the test is left out:
 //! there the test itself may have left octets behind.
+//!
+//! What is read lies in a buffer meanwhile, which is memory of the process as well. A search knows its own buffer, and
+//! not that of a search on another thread: two at a time find each other's copies of what they read. So there is one
+//! at a time.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 
 use ike_proto::crypto::{Secret, SecureRandom};
 use ike_proto::wire::payload::{Delete, Payload};
@@ -18,6 +23,9 @@ const LENGTH: usize = 24;
 /// Octets that are read at a time.
 const CHUNK: usize = 1 << 16;
 
+/// Held while memory is searched.
+static SEARCH: Mutex<()> = Mutex::new(());
+
 /// A piece of a secret, every bit of it inverted, so that the search does not find itself.
 struct Piece(Vec<u8>);
 
@@ -29,6 +37,7 @@ impl Piece {
 
     /// Where this process has it in memory.
     fn found(&self) -> Vec<u64> {
+        let _alone = SEARCH.lock().unwrap_or_else(PoisonError::into_inner);
         let maps = std::fs::read_to_string("/proc/self/maps").expect("/proc is mounted");
         let memory = File::open("/proc/self/mem").expect("a process may read itself");
         let mut buffer = vec![0; CHUNK + LENGTH];
