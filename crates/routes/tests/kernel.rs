@@ -1,16 +1,24 @@
-//! Routes of a real kernel, in a network namespace of the test's own: the test runs itself again there, by
-//! `unshare`. A machine without namespaces cannot show it, and says so; with `IKE_KERNEL_TESTS=must`, as
-//! in CI, that is a failure.
+//! Routes of a real kernel, each test in a network namespace of its own.
 #![expect(clippy::unwrap_used, reason = "test code")]
-#![cfg(target_os = "linux")]
 
 use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::Duration;
 
-use ike_test_namespace::{VETH, in_namespace, ip};
+use ike_test_namespace::{VETH, ip};
 use ipsec_types::dataplane::{PolicyId, TrafficSelector};
 use routes::{HostWatch, Leftovers, Near, NearWatch, RouteOptions, Routes, Via};
+
+ike_test_namespace::harness! {
+    VETH => [
+        routes_lead_the_way_the_peer_is_reached,
+        two_peers_with_one_network,
+        what_is_for_the_own_side_of_a_full_tunnel_does_not_leave,
+        networks_with_routes_are_watched,
+        an_earlier_run_and_others,
+        the_addresses_of_the_host_are_watched,
+    ],
+}
 
 /// 192.0.2.1 outside, with a default route, and 10.1.0.1 and fd01::1 inside.
 fn host() {
@@ -57,60 +65,54 @@ fn becomes(prefix: &str, wanted: &str) {
     panic!("no route to {prefix} with {wanted}: {last:?}");
 }
 
-#[test]
 fn routes_lead_the_way_the_peer_is_reached() {
-    in_namespace("routes_lead_the_way_the_peer_is_reached", VETH, || {
-        host();
-        let routes = start(Leftovers::Remove);
-        let far = peer("192.0.2.1", "198.51.100.9");
-        routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
-        becomes("10.2.0.0/16", "via 192.0.2.254 dev out0 proto 122 src 10.1.0.1");
-        let near = peer("192.0.2.1", "192.0.2.2");
-        routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.3.0.0/16"), near).unwrap();
-        becomes("10.3.0.0/16", "dev out0 proto 122");
-        assert!(!shown().iter().any(|line| line.contains("10.3.0.0/16 via")));
-        let six = peer("2001:db8::1", "2001:db8:9::9");
-        routes.install(PolicyId(3), &ts("fd01::/64"), &ts("fd02::/64"), six).unwrap();
-        becomes("fd02::/64", "via 2001:db8::fe dev out0 proto 122 src fd01::1");
-        routes.install(PolicyId(4), &ts("::/0"), &ts("10.4.0.0/16"), Via::Elsewhere).unwrap();
-        becomes("10.4.0.0/16", "throw");
-        let itself = peer("192.0.2.1", "192.0.2.1");
-        routes.install(PolicyId(5), &ts("10.1.0.0/16"), &ts("10.5.0.0/16"), itself).unwrap();
-        assert!(!shown().iter().any(|line| line.contains("10.5.0.0")), "the peer is this host");
-        // A route of ours to everything is not the way to the peer itself.
-        routes.install(PolicyId(6), &ts("10.1.0.0/16"), &ts("0.0.0.0/0"), far).unwrap();
-        becomes("default", "via 192.0.2.254");
-        ip("route replace default via 192.0.2.253");
-        becomes("10.2.0.0/16", "via 192.0.2.253 dev out0");
-        becomes("default", "via 192.0.2.253 dev out0");
-        ip("addr add 10.1.0.2/32 dev out0");
-        ip("addr del 10.1.0.1/32 dev lo");
-        becomes("10.2.0.0/16", "src 10.1.0.2");
-        assert!(ip("rule").contains("not from all fwmark 0xdc lookup 220"), "{}", ip("rule"));
-        for id in 1..=6 {
-            routes.remove(PolicyId(id)).unwrap();
-        }
-        assert_eq!(shown(), [""; 0]);
-        drop(routes);
-        assert!(!(ip("rule") + &ip("-6 rule")).contains("220"));
-    });
+    host();
+    let routes = start(Leftovers::Remove);
+    let far = peer("192.0.2.1", "198.51.100.9");
+    routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
+    becomes("10.2.0.0/16", "via 192.0.2.254 dev out0 proto 122 src 10.1.0.1");
+    let near = peer("192.0.2.1", "192.0.2.2");
+    routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.3.0.0/16"), near).unwrap();
+    becomes("10.3.0.0/16", "dev out0 proto 122");
+    assert!(!shown().iter().any(|line| line.contains("10.3.0.0/16 via")));
+    let six = peer("2001:db8::1", "2001:db8:9::9");
+    routes.install(PolicyId(3), &ts("fd01::/64"), &ts("fd02::/64"), six).unwrap();
+    becomes("fd02::/64", "via 2001:db8::fe dev out0 proto 122 src fd01::1");
+    routes.install(PolicyId(4), &ts("::/0"), &ts("10.4.0.0/16"), Via::Elsewhere).unwrap();
+    becomes("10.4.0.0/16", "throw");
+    let itself = peer("192.0.2.1", "192.0.2.1");
+    routes.install(PolicyId(5), &ts("10.1.0.0/16"), &ts("10.5.0.0/16"), itself).unwrap();
+    assert!(!shown().iter().any(|line| line.contains("10.5.0.0")), "the peer is this host");
+    // A route of ours to everything is not the way to the peer itself.
+    routes.install(PolicyId(6), &ts("10.1.0.0/16"), &ts("0.0.0.0/0"), far).unwrap();
+    becomes("default", "via 192.0.2.254");
+    ip("route replace default via 192.0.2.253");
+    becomes("10.2.0.0/16", "via 192.0.2.253 dev out0");
+    becomes("default", "via 192.0.2.253 dev out0");
+    ip("addr add 10.1.0.2/32 dev out0");
+    ip("addr del 10.1.0.1/32 dev lo");
+    becomes("10.2.0.0/16", "src 10.1.0.2");
+    assert!(ip("rule").contains("not from all fwmark 0xdc lookup 220"), "{}", ip("rule"));
+    for id in 1..=6 {
+        routes.remove(PolicyId(id)).unwrap();
+    }
+    assert_eq!(shown(), [""; 0]);
+    drop(routes);
+    assert!(!(ip("rule") + &ip("-6 rule")).contains("220"));
 }
 
-#[test]
 fn two_peers_with_one_network() {
-    in_namespace("two_peers_with_one_network", VETH, || {
-        host();
-        ip("route add 203.0.113.0/24 via 192.0.2.77");
-        let routes = start(Leftovers::Remove);
-        let (one, two) = (peer("192.0.2.1", "198.51.100.9"), peer("192.0.2.1", "203.0.113.9"));
-        routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), one).unwrap();
-        routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), two).unwrap();
-        becomes("10.2.0.0/16", "via 192.0.2.77");
-        routes.remove(PolicyId(2)).unwrap();
-        becomes("10.2.0.0/16", "via 192.0.2.254");
-        routes.remove(PolicyId(1)).unwrap();
-        assert_eq!(shown(), [""; 0]);
-    });
+    host();
+    ip("route add 203.0.113.0/24 via 192.0.2.77");
+    let routes = start(Leftovers::Remove);
+    let (one, two) = (peer("192.0.2.1", "198.51.100.9"), peer("192.0.2.1", "203.0.113.9"));
+    routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), one).unwrap();
+    routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), two).unwrap();
+    becomes("10.2.0.0/16", "via 192.0.2.77");
+    routes.remove(PolicyId(2)).unwrap();
+    becomes("10.2.0.0/16", "via 192.0.2.254");
+    routes.remove(PolicyId(1)).unwrap();
+    assert_eq!(shown(), [""; 0]);
 }
 
 /// Where a packet goes that is for `to`; with `from`, one that this host passes on.
@@ -132,172 +134,152 @@ fn is_nowhere(way: &str) -> bool {
 /// not the default route either, whatever comes and goes.
 ///
 /// Fault: in `Table::set_walls`, make no rules: the packet leaves by out0 once lan0 is down.
-#[test]
 fn what_is_for_the_own_side_of_a_full_tunnel_does_not_leave() {
-    in_namespace("what_is_for_the_own_side_of_a_full_tunnel_does_not_leave", VETH, || {
-        host();
-        ip("link add lan0 type veth peer name lanfar");
-        ip("link set lanfar up");
-        ip("link set lan0 up");
-        ip("addr add 10.1.2.1/24 dev lan0");
-        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
-        std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "0").unwrap();
-        std::fs::write("/proc/sys/net/ipv4/conf/out0/rp_filter", "0").unwrap();
-        let routes = start(Leftovers::Remove);
-        let far = peer("192.0.2.1", "198.51.100.9");
-        // Decrypted, as a kernel's ESP has it: it comes by the interface that ESP came by.
-        const DECRYPTED: &str = "10.1.2.9 from 10.2.0.9 iif out0";
-        assert!(way(DECRYPTED).contains("dev lan0"), "{}", way(DECRYPTED));
-        routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("0.0.0.0/0"), far).unwrap();
-        for to in [DECRYPTED, "10.1.2.9", "10.1.77.9"] {
-            assert!(is_nowhere(&way(to)), "{to}: {}", way(to));
-        }
-        assert!(way("10.2.0.9").contains("via 192.0.2.254 dev out0 table 220"));
-        assert!(way("10.1.2.1").contains("dev lo"), "an address of this host is here");
-        routes
-            .install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.1.2.0/24"), Via::Elsewhere)
-            .unwrap();
-        for to in [DECRYPTED, "10.1.2.9"] {
-            assert!(way(to).contains("dev lan0"), "{to}: {}", way(to));
-        }
-        ip("link set lan0 down");
-        for to in [DECRYPTED, "10.1.2.9"] {
-            assert!(is_nowhere(&way(to)), "{to}: {}", way(to));
-        }
-        // IKE and ESP go their way, and so does what is for elsewhere.
-        assert!(way("10.1.77.9 mark 220").contains("via 192.0.2.254"));
-        assert!(way("10.2.0.9").contains("table 220"));
-        routes.remove(PolicyId(2)).unwrap();
-        routes.remove(PolicyId(1)).unwrap();
-        assert_eq!(shown(), [""; 0]);
-        assert!(!ip("rule").contains("10.1.0.0/16"), "{}", ip("rule"));
-        // Between two networks there is nothing to keep in.
-        routes.install(PolicyId(3), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
-        assert_eq!(shown().len(), 1);
-        assert!(!ip("rule").contains("10.1.0.0/16"), "{}", ip("rule"));
-        routes
-            .install(
-                PolicyId(4),
-                &ts("fd01::/64"),
-                &ts("::/0"),
-                peer("2001:db8::1", "2001:db8:9::9"),
-            )
-            .unwrap();
-        assert!(ip("-6 rule").contains("fd01::/64"), "{}", ip("-6 rule"));
-        drop(routes);
-        assert!(!(ip("rule") + &ip("-6 rule")).contains("proto 122"));
-        assert!(!(ip("rule") + &ip("-6 rule")).contains("fd01"), "{}", ip("-6 rule"));
-    });
+    host();
+    ip("link add lan0 type veth peer name lanfar");
+    ip("link set lanfar up");
+    ip("link set lan0 up");
+    ip("addr add 10.1.2.1/24 dev lan0");
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+    std::fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "0").unwrap();
+    std::fs::write("/proc/sys/net/ipv4/conf/out0/rp_filter", "0").unwrap();
+    let routes = start(Leftovers::Remove);
+    let far = peer("192.0.2.1", "198.51.100.9");
+    // Decrypted, as a kernel's ESP has it: it comes by the interface that ESP came by.
+    const DECRYPTED: &str = "10.1.2.9 from 10.2.0.9 iif out0";
+    assert!(way(DECRYPTED).contains("dev lan0"), "{}", way(DECRYPTED));
+    routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("0.0.0.0/0"), far).unwrap();
+    for to in [DECRYPTED, "10.1.2.9", "10.1.77.9"] {
+        assert!(is_nowhere(&way(to)), "{to}: {}", way(to));
+    }
+    assert!(way("10.2.0.9").contains("via 192.0.2.254 dev out0 table 220"));
+    assert!(way("10.1.2.1").contains("dev lo"), "an address of this host is here");
+    routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.1.2.0/24"), Via::Elsewhere).unwrap();
+    for to in [DECRYPTED, "10.1.2.9"] {
+        assert!(way(to).contains("dev lan0"), "{to}: {}", way(to));
+    }
+    ip("link set lan0 down");
+    for to in [DECRYPTED, "10.1.2.9"] {
+        assert!(is_nowhere(&way(to)), "{to}: {}", way(to));
+    }
+    // IKE and ESP go their way, and so does what is for elsewhere.
+    assert!(way("10.1.77.9 mark 220").contains("via 192.0.2.254"));
+    assert!(way("10.2.0.9").contains("table 220"));
+    routes.remove(PolicyId(2)).unwrap();
+    routes.remove(PolicyId(1)).unwrap();
+    assert_eq!(shown(), [""; 0]);
+    assert!(!ip("rule").contains("10.1.0.0/16"), "{}", ip("rule"));
+    // Between two networks there is nothing to keep in.
+    routes.install(PolicyId(3), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
+    assert_eq!(shown().len(), 1);
+    assert!(!ip("rule").contains("10.1.0.0/16"), "{}", ip("rule"));
+    routes
+        .install(PolicyId(4), &ts("fd01::/64"), &ts("::/0"), peer("2001:db8::1", "2001:db8:9::9"))
+        .unwrap();
+    assert!(ip("-6 rule").contains("fd01::/64"), "{}", ip("-6 rule"));
+    drop(routes);
+    assert!(!(ip("rule") + &ip("-6 rule")).contains("proto 122"));
+    assert!(!(ip("rule") + &ip("-6 rule")).contains("fd01"), "{}", ip("-6 rule"));
 }
 
 /// The networks that have routes are known, and known again when they change.
-#[test]
 fn networks_with_routes_are_watched() {
-    in_namespace("networks_with_routes_are_watched", VETH, || {
-        host();
-        let (bell, rung) = std::sync::mpsc::channel();
-        let watch = NearWatch::start(220, move || _ = bell.send(())).unwrap();
-        let becomes = |wanted: &[(&str, bool)]| {
-            let mut found = Vec::new();
-            for _ in 0..20 {
-                _ = rung.recv_timeout(Duration::from_secs(1));
-                let Some(now) = watch.take() else { continue };
-                let text = |near: &Near| (format!("{}/{}", near.address, near.len), near.attached);
-                found = now.iter().map(text).filter(|(net, _)| !net.starts_with("fe80")).collect();
-                if found.iter().map(|(net, near)| (net.as_str(), *near)).eq(wanted.iter().copied())
-                {
-                    return;
-                }
+    host();
+    let (bell, rung) = std::sync::mpsc::channel();
+    let watch = NearWatch::start(220, move || _ = bell.send(())).unwrap();
+    let becomes = |wanted: &[(&str, bool)]| {
+        let mut found = Vec::new();
+        for _ in 0..20 {
+            _ = rung.recv_timeout(Duration::from_secs(1));
+            let Some(now) = watch.take() else { continue };
+            let text = |near: &Near| (format!("{}/{}", near.address, near.len), near.attached);
+            found = now.iter().map(text).filter(|(net, _)| !net.starts_with("fe80")).collect();
+            if found.iter().map(|(net, near)| (net.as_str(), *near)).eq(wanted.iter().copied()) {
+                return;
             }
-            panic!("{found:?}, not {wanted:?}");
-        };
-        sleep(Duration::from_millis(300));
-        assert!(watch.take().is_none(), "nobody wants to know");
-        watch.want(true);
-        becomes(&[("192.0.2.0/24", true), ("2001:db8::/64", true), ("fd01::1/128", true)]);
-        ip("route add 10.9.0.0/16 via 192.0.2.9");
-        ip("route add 10.7.0.0/16 via 192.0.2.9 table 220");
-        becomes(&[
-            ("10.9.0.0/16", false),
-            ("192.0.2.0/24", true),
-            ("2001:db8::/64", true),
-            ("fd01::1/128", true),
-        ]);
-        ip("link set out0 down");
-        becomes(&[("fd01::1/128", true)]);
-    });
+        }
+        panic!("{found:?}, not {wanted:?}");
+    };
+    sleep(Duration::from_millis(300));
+    assert!(watch.take().is_none(), "nobody wants to know");
+    watch.want(true);
+    becomes(&[("192.0.2.0/24", true), ("2001:db8::/64", true), ("fd01::1/128", true)]);
+    ip("route add 10.9.0.0/16 via 192.0.2.9");
+    ip("route add 10.7.0.0/16 via 192.0.2.9 table 220");
+    becomes(&[
+        ("10.9.0.0/16", false),
+        ("192.0.2.0/24", true),
+        ("2001:db8::/64", true),
+        ("fd01::1/128", true),
+    ]);
+    ip("link set out0 down");
+    becomes(&[("fd01::1/128", true)]);
 }
 
-#[test]
 fn an_earlier_run_and_others() {
-    in_namespace("an_earlier_run_and_others", VETH, || {
-        host();
-        ip("route add 10.9.0.0/16 via 192.0.2.9 table 220");
-        let far = peer("192.0.2.1", "198.51.100.9");
-        let routes = start(Leftovers::Keep);
-        routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
-        routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.3.0.0/16"), far).unwrap();
-        drop(routes);
-        becomes("10.2.0.0/16", "via 192.0.2.254");
-        becomes("10.3.0.0/16", "via 192.0.2.254");
-        let rules = ip("rule");
-        assert!(rules.contains("lookup 220"), "{rules}");
+    host();
+    ip("route add 10.9.0.0/16 via 192.0.2.9 table 220");
+    let far = peer("192.0.2.1", "198.51.100.9");
+    let routes = start(Leftovers::Keep);
+    routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
+    routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.3.0.0/16"), far).unwrap();
+    drop(routes);
+    becomes("10.2.0.0/16", "via 192.0.2.254");
+    becomes("10.3.0.0/16", "via 192.0.2.254");
+    let rules = ip("rule");
+    assert!(rules.contains("lookup 220"), "{rules}");
 
-        let routes = start(Leftovers::Keep);
-        assert_eq!(ip("rule"), rules, "neither twice nor gone");
-        routes.install(PolicyId(7), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
-        becomes("10.3.0.0/16", "via 192.0.2.254");
-        routes.forget_leftovers().unwrap();
-        becomes("10.2.0.0/16", "via 192.0.2.254");
-        assert!(!shown().iter().any(|line| line.contains("10.3.0.0/16")), "{:?}", shown());
-        drop(routes);
+    let routes = start(Leftovers::Keep);
+    assert_eq!(ip("rule"), rules, "neither twice nor gone");
+    routes.install(PolicyId(7), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
+    becomes("10.3.0.0/16", "via 192.0.2.254");
+    routes.forget_leftovers().unwrap();
+    becomes("10.2.0.0/16", "via 192.0.2.254");
+    assert!(!shown().iter().any(|line| line.contains("10.3.0.0/16")), "{:?}", shown());
+    drop(routes);
 
-        drop(start(Leftovers::Remove));
-        assert_eq!(shown().len(), 1, "somebody else's stays: {:?}", shown());
-        becomes("10.9.0.0/16", "via 192.0.2.9");
-        assert!(!ip("rule").contains("220"));
-        // Another table now: the rule of before goes.
-        let routes = start(Leftovers::Keep);
-        drop(routes);
-        let options = RouteOptions { table: 300, priority: 300, mark: 9 };
-        drop(Routes::start(options, Leftovers::Keep).unwrap());
-        let rules = ip("rule");
-        assert!(!rules.contains("lookup 220") && rules.contains("lookup 300"), "{rules}");
-    });
+    drop(start(Leftovers::Remove));
+    assert_eq!(shown().len(), 1, "somebody else's stays: {:?}", shown());
+    becomes("10.9.0.0/16", "via 192.0.2.9");
+    assert!(!ip("rule").contains("220"));
+    // Another table now: the rule of before goes.
+    let routes = start(Leftovers::Keep);
+    drop(routes);
+    let options = RouteOptions { table: 300, priority: 300, mark: 9 };
+    drop(Routes::start(options, Leftovers::Keep).unwrap());
+    let rules = ip("rule");
+    assert!(!rules.contains("lookup 220") && rules.contains("lookup 300"), "{rules}");
 }
 
 /// Addresses as they come and go, and with the links that they are on.
-#[test]
 fn the_addresses_of_the_host_are_watched() {
-    in_namespace("the_addresses_of_the_host_are_watched", VETH, || {
-        host();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let mut watch = HostWatch::open(220).unwrap();
-            let parse = |list: &[&str]| -> Vec<IpAddr> {
-                list.iter().map(|text| text.parse().unwrap()).collect()
-            };
-            let becomes = async |watch: &mut HostWatch, wanted: &[&str]| {
-                let mut now = Vec::new();
-                for _ in 0..20 {
-                    now = watch.addresses().await.unwrap();
-                    if now == parse(wanted) {
-                        return;
-                    }
-                    let changed = tokio::time::timeout(Duration::from_secs(5), watch.changed());
-                    assert!(changed.await.unwrap(), "{now:?}, not {wanted:?}");
+    host();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut watch = HostWatch::open(220).unwrap();
+        let parse = |list: &[&str]| -> Vec<IpAddr> {
+            list.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let becomes = async |watch: &mut HostWatch, wanted: &[&str]| {
+            let mut now = Vec::new();
+            for _ in 0..20 {
+                now = watch.addresses().await.unwrap();
+                if now == parse(wanted) {
+                    return;
                 }
-                panic!("{now:?}, not {wanted:?}");
-            };
-            // Neither those of the loopback nor link-local ones.
-            becomes(&mut watch, &["192.0.2.1", "2001:db8::1"]).await;
-            ip("addr add 198.51.100.1/24 dev out0");
-            becomes(&mut watch, &["192.0.2.1", "198.51.100.1", "2001:db8::1"]).await;
-            ip("addr del 192.0.2.1/24 dev out0");
-            becomes(&mut watch, &["198.51.100.1", "2001:db8::1"]).await;
-            // The far end of the link goes down: there is no carrier.
-            ip("link set far0 down");
-            becomes(&mut watch, &[]).await;
-        });
+                let changed = tokio::time::timeout(Duration::from_secs(5), watch.changed());
+                assert!(changed.await.unwrap(), "{now:?}, not {wanted:?}");
+            }
+            panic!("{now:?}, not {wanted:?}");
+        };
+        // Neither those of the loopback nor link-local ones.
+        becomes(&mut watch, &["192.0.2.1", "2001:db8::1"]).await;
+        ip("addr add 198.51.100.1/24 dev out0");
+        becomes(&mut watch, &["192.0.2.1", "198.51.100.1", "2001:db8::1"]).await;
+        ip("addr del 192.0.2.1/24 dev out0");
+        becomes(&mut watch, &["198.51.100.1", "2001:db8::1"]).await;
+        // The far end of the link goes down: there is no carrier.
+        ip("link set far0 down");
+        becomes(&mut watch, &[]).await;
     });
 }

@@ -1,7 +1,4 @@
-//! The device, the routes and nf_tables of a real kernel, in a network namespace of the test's own:
-//! each test runs itself again there, by `unshare`, as root of a user namespace. A machine that has
-//! neither user namespaces nor a TUN device cannot show any of it, and says so; with
-//! `IKE_KERNEL_TESTS=must`, as in CI, that is a failure.
+//! The device, the routes and nf_tables.
 #![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::io;
@@ -11,7 +8,7 @@ use std::time::Duration;
 
 use esp::io::RouteOptions;
 use esp::io::{Config, Device, GuardOptions, TcpPorts, TunOptions, UserspacePlane};
-use ike_test_namespace::{TUN, in_namespace, ip};
+use ike_test_namespace::ip;
 use ipsec_types::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -154,9 +151,8 @@ async fn send(from: &UdpSocket, to: &str) -> Result<(), io::ErrorKind> {
     from.send_to(b"hello", (addr(to), 7)).await.map(|_| ()).map_err(|error| error.kind())
 }
 
-#[test]
-fn packets_in_clear() {
-    in_namespace("device::packets_in_clear", TUN, || inside(packets_in_clear_inside()));
+pub(crate) fn packets_in_clear() {
+    inside(packets_in_clear_inside());
 }
 
 async fn packets_in_clear_inside() {
@@ -247,11 +243,8 @@ async fn packets_in_clear_inside() {
     assert!(host.hears("10.2.0.1", &outer).await);
 }
 
-#[test]
-fn packets_in_clear_that_are_forwarded() {
-    in_namespace("device::packets_in_clear_that_are_forwarded", TUN, || {
-        inside(packets_in_clear_that_are_forwarded_inside())
-    });
+pub(crate) fn packets_in_clear_that_are_forwarded() {
+    inside(packets_in_clear_that_are_forwarded_inside());
 }
 
 async fn packets_in_clear_that_are_forwarded_inside() {
@@ -278,16 +271,13 @@ async fn packets_in_clear_that_are_forwarded_inside() {
     assert!(forwarded(&host, udp(addr("10.3.0.1"), to, 1, 2, 30)).await);
 }
 
-#[test]
-fn a_full_tunnel_and_the_networks_beside_it() {
-    in_namespace("device::a_full_tunnel_and_the_networks_beside_it", TUN, || {
-        inside(a_full_tunnel_and_the_networks_beside_it_inside())
-    });
-}
-
 /// A gateway whose child takes in all addresses, its own networks too, but for those that pass.
 ///
 /// Fault: in `UserspacePlane::route`, give `PolicyAction::Pass` no route.
+pub(crate) fn a_full_tunnel_and_the_networks_beside_it() {
+    inside(a_full_tunnel_and_the_networks_beside_it_inside());
+}
+
 async fn a_full_tunnel_and_the_networks_beside_it_inside() {
     let mut host = Host::new();
     let lan = async |name: &str, address: &str| {
@@ -346,11 +336,8 @@ async fn a_full_tunnel_and_the_networks_beside_it_inside() {
     assert!(to_gateway().await && to_lan().await && across().await);
 }
 
-#[test]
-fn traffic_of_a_child_that_is_not_up() {
-    in_namespace("device::traffic_of_a_child_that_is_not_up", TUN, || {
-        inside(traffic_of_a_child_that_is_not_up_inside())
-    });
+pub(crate) fn traffic_of_a_child_that_is_not_up() {
+    inside(traffic_of_a_child_that_is_not_up_inside());
 }
 
 async fn traffic_of_a_child_that_is_not_up_inside() {
@@ -394,11 +381,8 @@ async fn traffic_of_a_child_that_is_not_up_inside() {
     assert!(!ip("rule").contains("220") && !ip("-6 rule").contains("220"));
 }
 
-#[test]
-fn addresses_that_come_and_go() {
-    in_namespace("device::addresses_that_come_and_go", TUN, || {
-        inside(addresses_that_come_and_go_inside())
-    });
+pub(crate) fn addresses_that_come_and_go() {
+    inside(addresses_that_come_and_go_inside());
 }
 
 async fn addresses_that_come_and_go_inside() {
@@ -428,9 +412,8 @@ async fn addresses_that_come_and_go_inside() {
     assert_eq!(socket.local_addr().unwrap().ip(), from);
 }
 
-#[test]
-fn many_policies() {
-    in_namespace("device::many_policies", TUN, || inside(many_policies_inside()));
+pub(crate) fn many_policies() {
+    inside(many_policies_inside());
 }
 
 async fn many_policies_inside() {
@@ -483,11 +466,8 @@ async fn many_policies_inside() {
     assert!(hears(&host, 701).await);
 }
 
-#[test]
-fn a_device_that_somebody_deletes() {
-    in_namespace("device::a_device_that_somebody_deletes", TUN, || {
-        inside(a_device_that_somebody_deletes_inside())
-    });
+pub(crate) fn a_device_that_somebody_deletes() {
+    inside(a_device_that_somebody_deletes_inside());
 }
 
 async fn a_device_that_somebody_deletes_inside() {

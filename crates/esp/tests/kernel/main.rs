@@ -1,5 +1,5 @@
-//! ESP in user space with the devices, routes and sockets of a real kernel.
-#![cfg(all(feature = "tun", target_os = "linux"))]
+//! ESP in user space with the devices, routes and sockets of a real kernel, each test in a network namespace of its
+//! own.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -7,3 +7,17 @@ mod common;
 mod device;
 mod plain;
 mod queues;
+
+ike_test_namespace::harness! {
+    ike_test_namespace::TUN => [
+        device::packets_in_clear,
+        device::packets_in_clear_that_are_forwarded,
+        device::a_full_tunnel_and_the_networks_beside_it,
+        device::traffic_of_a_child_that_is_not_up,
+        device::addresses_that_come_and_go,
+        device::many_policies,
+        device::a_device_that_somebody_deletes,
+        plain::runs_over_raw_sockets,
+        queues::flows_over_two_queues,
+    ],
+}

@@ -1,4 +1,4 @@
-//! ESP over IP (protocol 50) through raw sockets, in a network namespace of the test's own (see `kernel.rs`).
+//! ESP over IP (protocol 50) through raw sockets.
 #![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use esp::io::{Config, Device, MemoryHost, PlainEsp, UserspacePlane};
 use esp::ip;
-use ike_test_namespace::{TUN, in_namespace, ip as run_ip};
+use ike_test_namespace::ip as run_ip;
 use ipsec_types::dataplane::{Command, DataPlane, Direction};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -32,12 +32,9 @@ fn end() -> (UserspacePlane, MemoryHost) {
     (UserspacePlane::start(config, device).unwrap(), host)
 }
 
-#[test]
-fn runs_over_raw_sockets() {
-    in_namespace("plain::runs_over_raw_sockets", TUN, || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(runs_over_raw_sockets_inside());
-    });
+pub(crate) fn runs_over_raw_sockets() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(runs_over_raw_sockets_inside());
 }
 
 async fn runs_over_raw_sockets_inside() {

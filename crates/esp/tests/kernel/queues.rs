@@ -1,4 +1,4 @@
-//! A TUN device with several queues, in a network namespace of the test's own (see `kernel.rs`): flows are
+//! A TUN device with several queues: flows are
 //! spread over them, nothing is lost, and a flow keeps its order.
 #![expect(clippy::unwrap_used, reason = "test code")]
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use esp::io::{Config, Device, EncapSocket, RouteOptions, TunOptions, UserspacePlane};
-use ike_test_namespace::{TUN, in_namespace, ip};
+use ike_test_namespace::ip;
 use ipsec_types::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, PolicyAction, SaId,
 };
@@ -74,17 +74,14 @@ fn number(packet: &[u8]) -> (u16, u16) {
     (field(20), field(28))
 }
 
-#[test]
-fn flows_over_two_queues() {
-    in_namespace("queues::flows_over_two_queues", TUN, || {
-        let mut runtime = tokio::runtime::Builder::new_multi_thread();
-        runtime
-            .worker_threads(4)
-            .enable_all()
-            .build()
-            .unwrap()
-            .block_on(flows_over_two_queues_inside());
-    });
+pub(crate) fn flows_over_two_queues() {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(flows_over_two_queues_inside());
 }
 
 async fn flows_over_two_queues_inside() {

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::common::tempdir;
-use crate::program::{Running, write_config};
+use crate::program::write_config;
+use crate::running::Running;
 
 /// The client asks after a second without a word; timers are the usual ones, which give up after 165 s.
 fn client(folder: &Path, ours: &str, theirs: &str) -> std::path::PathBuf {

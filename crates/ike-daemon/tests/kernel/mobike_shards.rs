@@ -1,6 +1,5 @@
 //! Daemons of several shards whose addresses change (RFC 4555): the SPI steers, wherever a message comes from, so that an
 //! IKE SA stays on its shard. In network namespaces, as they are needed for addresses that come and go.
-#![cfg(target_os = "linux")]
 #![expect(clippy::unwrap_used, reason = "test code")]
 
 use std::collections::BTreeMap;
@@ -9,10 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ike_test_namespace::{Host, VETH, in_namespace, run};
+use ike_test_namespace::{Host, run};
 
-use crate::common::tempdir;
-use crate::program::Running;
+use crate::running::Running;
 
 /// IKE SAs: the odds that they are all on one shard are nil.
 const PEERS: usize = 8;
@@ -76,66 +74,63 @@ fn until_at(daemon: &Running, address: &str) {
     }
 }
 
-#[test]
-fn moves_of_either_end_keep_every_sa_on_its_shard() {
-    in_namespace("mobike_shards::moves_of_either_end_keep_every_sa_on_its_shard", VETH, || {
-        let host = Host::new();
-        run("ip link set lo up");
-        run("ip link add out0 type veth peer name in0");
-        run(&format!("ip link set in0 netns {}", host.id()));
-        // The second address stays when the first one goes.
-        run("sysctl -qw net.ipv4.conf.all.promote_secondaries=1");
-        run("ip addr add 192.0.2.2/24 dev out0");
-        run("ip link set out0 up");
-        host.run("sysctl -qw net.ipv4.conf.all.promote_secondaries=1");
-        host.run("ip link set lo up");
-        host.run("ip addr add 192.0.2.1/24 dev in0");
-        host.run("ip link set in0 up");
-        let folder = tempdir("mobike-shards");
-        let exe = env!("CARGO_BIN_EXE_ike-daemon");
-        let start = |us: &str, prefix: String| {
-            let mut words = prefix.split(' ');
-            let mut command = Command::new(words.next().unwrap());
-            command.args(words).args(["run", "--data-plane", "none"]);
-            Running::start_by(command, &folder, us, &configuration(&folder, us))
-        };
-        let gateway = start("gateway", exe.to_owned());
-        let client = start("client", host.inside(exe));
-        let up = client.ask(&["up", "--all", "--timeout", "20s"]);
-        assert_eq!(up.status.code(), Some(0), "{up:?}");
-        until_at(&gateway, "192.0.2.1");
-        let spis = |daemon: &Running| {
-            let sas = sas(daemon);
-            assert!(sas.values().all(|(.., children)| *children == 1), "{sas:#?}");
-            sas.into_iter().map(|(ours, (theirs, ..))| (ours, theirs)).collect::<Vec<_>>()
-        };
-        let before = spis(&gateway);
-        let mut shards: Vec<_> = before.iter().map(|(_, spi_r)| spi_r[..2].to_owned()).collect();
-        shards.sort();
-        shards.dedup();
-        assert!(shards.len() > 1, "{before:#?}");
+pub(crate) fn moves_of_either_end_keep_every_sa_on_its_shard() {
+    let host = Host::new();
+    run("ip link set lo up");
+    run("ip link add out0 type veth peer name in0");
+    run(&format!("ip link set in0 netns {}", host.id()));
+    // The second address stays when the first one goes.
+    run("sysctl -qw net.ipv4.conf.all.promote_secondaries=1");
+    run("ip addr add 192.0.2.2/24 dev out0");
+    run("ip link set out0 up");
+    host.run("sysctl -qw net.ipv4.conf.all.promote_secondaries=1");
+    host.run("ip link set lo up");
+    host.run("ip addr add 192.0.2.1/24 dev in0");
+    host.run("ip link set in0 up");
+    let name = format!("ike-daemon-{}-mobike-shards", std::process::id());
+    let folder = std::env::temp_dir().join(name);
+    _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let start = |us: &str, prefix: String| {
+        let mut words = prefix.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).args(["run", "--data-plane", "none"]);
+        Running::start_by(command, &folder, us, &configuration(&folder, us))
+    };
+    let gateway = start("gateway", exe.to_owned());
+    let client = start("client", host.inside(exe));
+    let up = client.ask(&["up", "--all", "--timeout", "20s"]);
+    assert_eq!(up.status.code(), Some(0), "{up:?}");
+    until_at(&gateway, "192.0.2.1");
+    let spis = |daemon: &Running| {
+        let sas = sas(daemon);
+        assert!(sas.values().all(|(.., children)| *children == 1), "{sas:#?}");
+        sas.into_iter().map(|(ours, (theirs, ..))| (ours, theirs)).collect::<Vec<_>>()
+    };
+    let before = spis(&gateway);
+    let mut shards: Vec<_> = before.iter().map(|(_, spi_r)| spi_r[..2].to_owned()).collect();
+    shards.sort();
+    shards.dedup();
+    assert!(shards.len() > 1, "{before:#?}");
 
-        host.run("ip addr add 192.0.2.11/24 dev in0");
-        host.run("ip addr del 192.0.2.1/24 dev in0");
-        until_at(&gateway, "192.0.2.11");
-        assert_eq!(spis(&gateway), before);
+    host.run("ip addr add 192.0.2.11/24 dev in0");
+    host.run("ip addr del 192.0.2.1/24 dev in0");
+    until_at(&gateway, "192.0.2.11");
+    assert_eq!(spis(&gateway), before);
 
-        run("ip addr add 192.0.2.12/24 dev out0");
-        run("ip addr del 192.0.2.2/24 dev out0");
-        until_at(&client, "192.0.2.12");
-        assert_eq!(spis(&client), before);
-        // Exchanges of both ends get through, and find their SAs.
-        for daemon in [&gateway, &client] {
-            for n in 0..PEERS {
-                let child = format!("net{n}");
-                let rekeyed = daemon.ask(&["rekey", "--child", &child]);
-                assert_eq!(rekeyed.status.code(), Some(0), "{rekeyed:?}");
-            }
+    run("ip addr add 192.0.2.12/24 dev out0");
+    run("ip addr del 192.0.2.2/24 dev out0");
+    until_at(&client, "192.0.2.12");
+    assert_eq!(spis(&client), before);
+    // Exchanges of both ends get through, and find their SAs.
+    for daemon in [&gateway, &client] {
+        for n in 0..PEERS {
+            let child = format!("net{n}");
+            let rekeyed = daemon.ask(&["rekey", "--child", &child]);
+            assert_eq!(rekeyed.status.code(), Some(0), "{rekeyed:?}");
         }
-        assert_eq!(
-            sas(&gateway).keys().collect::<Vec<_>>(),
-            sas(&client).keys().collect::<Vec<_>>()
-        );
-        assert_eq!((gateway.end(), client.end()), (Some(0), Some(0)));
-    });
+    }
+    assert_eq!(sas(&gateway).keys().collect::<Vec<_>>(), sas(&client).keys().collect::<Vec<_>>());
+    assert_eq!((gateway.end(), client.end()), (Some(0), Some(0)));
 }

@@ -10,32 +10,11 @@ use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
 use xfrm::state::{Algorithm, Mode, Protection, State, StateId};
 
-/// A kernel to test with, in a network namespace of this thread alone; `None`, with a word on standard
-/// error, where there is none. `IKE_KERNEL_TESTS=must` makes that a failure.
-pub fn kernel() -> Option<Kernel<Socket>> {
-    if let Err(error) = nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET) {
-        let lack = format!("not shown, for lack of a network namespace: {error}");
-        assert!(std::env::var_os("IKE_KERNEL_TESTS").is_none_or(|must| must != "must"), "{lack}");
-        eprintln!("{lack}");
-        return None;
-    }
+/// A kernel to test with, in a network namespace of this thread alone.
+pub fn kernel() -> Kernel<Socket> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
     ip("link set lo up");
-    Some(Kernel::open().unwrap())
-}
-
-/// As [`kernel`], if it has ESP as well. `IKE_KERNEL_TESTS_ESP=must` makes the lack of it a failure.
-pub fn kernel_with_esp() -> Option<Kernel<Socket>> {
-    let mut kernel = kernel()?;
-    let state = state(0xffff_ff01, "192.0.2.1", "192.0.2.2");
-    if let Err(error) = kernel.add_state(&state) {
-        let lack = format!("not shown, for lack of ESP: {error}");
-        let must = std::env::var_os("IKE_KERNEL_TESTS_ESP").is_some_and(|must| must == "must");
-        assert!(!must, "{lack}");
-        eprintln!("{lack}");
-        return None;
-    }
-    assert!(kernel.delete_state(&state.id).unwrap());
-    Some(kernel)
+    Kernel::open().unwrap()
 }
 
 /// What `ip` prints; it must succeed.

@@ -4,7 +4,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::support::{self, addr, ip, kernel_with_esp, state};
+use crate::support::{self, addr, ip, kernel, state};
 use ipsec_types::dataplane::Mode;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use xfrm::event::{Event, Events};
@@ -30,9 +30,8 @@ fn to(dst: &str, length: u8) -> Selector {
 }
 
 /// A packet without a state asks for one, with its own addresses and ports.
-#[test]
-fn acquire() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn acquire() {
+    let mut kernel = kernel();
     ip("link add d0 type dummy");
     ip("addr add 192.0.2.1/24 dev d0");
     ip("link set d0 up");
@@ -65,9 +64,8 @@ fn acquire() {
 
 /// Packets over the limits: a soft event while the state goes on, a hard one when it is gone; and the
 /// limits in seconds.
-#[test]
-fn expire() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn expire() {
+    let mut kernel = kernel();
     ip("link add d0 type dummy");
     ip("addr add 192.0.2.1/24 dev d0");
     ip("link set d0 up");
@@ -115,9 +113,8 @@ fn expire() {
 }
 
 /// Deletions by others are heard of; a full socket says that something was lost.
-#[test]
-fn deletions_and_losses() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn deletions_and_losses() {
+    let mut kernel = kernel();
     let mut events = Events::open_all().unwrap();
     let spec = state(0x7100, "192.0.2.1", "192.0.2.2");
     kernel.add_state(&spec).unwrap();
@@ -148,9 +145,8 @@ fn deletions_and_losses() {
 }
 
 /// A peer behind a NAT whose port changes: ESP in UDP from elsewhere, authenticated, is a mapping.
-#[test]
-fn mapping() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn mapping() {
+    let mut kernel = kernel();
     ip("addr add 192.0.2.1/32 dev lo");
     ip("addr add 192.0.2.2/32 dev lo");
     let mut events = Events::open().unwrap();
@@ -187,9 +183,8 @@ fn mapping() {
 }
 
 /// The kernel's own bitmaps, of packets that came, that were missing and that came late.
-#[test]
-fn bitmaps_of_what_came() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn bitmaps_of_what_came() {
+    let mut kernel = kernel();
     ip("addr add 192.0.2.1/32 dev lo");
     ip("addr add 192.0.2.2/32 dev lo");
     let receiver = UdpSocket::bind("192.0.2.1:4500").unwrap();

@@ -1,6 +1,6 @@
 //! What a kernel has, migration, and speed, on a kernel with ESP.
 
-use crate::support::{addr, ip, ip_words, kernel, kernel_with_esp, state};
+use crate::support::{addr, ip, ip_words, kernel, state};
 use ike_wire::registry::{EncrId, IntegId};
 use ipsec_types::crypto::CipherSuite;
 use ipsec_types::dataplane::Mode;
@@ -10,9 +10,8 @@ use xfrm::selector::{Prefix, Selector};
 use xfrm::state::{Direction, EncapPorts, Encapsulation, Replay, State, StateId};
 
 /// What is known of the lab's kernels is found, and nothing is left behind.
-#[test]
-fn features() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn features() {
+    let mut kernel = kernel();
     let features = kernel.features().unwrap();
     println!("{features}");
     assert_eq!(ip("xfrm state") + &ip("xfrm policy"), "", "left behind");
@@ -59,9 +58,8 @@ fn features() {
 }
 
 /// A kernel without ESP says so as well. (Passes where there is ESP, too.)
-#[test]
-fn features_of_any_kernel() {
-    let Some(mut kernel) = kernel() else { return };
+pub(crate) fn features_of_any_kernel() {
+    let mut kernel = kernel();
     let features = kernel.features().unwrap();
     println!("{features}");
     assert!(features.allocate_spi);
@@ -70,12 +68,8 @@ fn features_of_any_kernel() {
 }
 
 /// States move with their counters and numbers, templates with them; two pairs in one call.
-#[test]
-fn migration() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
-    if !kernel.features().unwrap().migrate {
-        return println!("the kernel has no XFRM_MIGRATE");
-    }
+pub(crate) fn migration() {
+    let mut kernel = kernel();
     let nets =
         Selector::between(Prefix::new(addr("10.1.0.0"), 16), Prefix::new(addr("10.2.0.0"), 16));
     let id = PolicyId::new(nets, PolicyDirection::Out);
@@ -129,12 +123,8 @@ fn migration() {
 }
 
 /// Two templates of one policy move in one call, which takes an array in XFRMA_MIGRATE.
-#[test]
-fn migration_of_two() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
-    if !kernel.features().unwrap().migrate {
-        return println!("the kernel has no XFRM_MIGRATE");
-    }
+pub(crate) fn migration_of_two() {
+    let mut kernel = kernel();
     let hosts = Selector::between(Prefix::host(addr("10.1.0.1")), Prefix::host(addr("10.2.0.1")));
     let id = PolicyId::new(hosts, PolicyDirection::Out);
     let at = |last: u8| std::net::IpAddr::from([192, 0, 2, last]);
@@ -159,9 +149,8 @@ fn migration_of_two() {
 }
 
 /// States in batches, with one that is refused in the middle.
-#[test]
-fn batches_of_states() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn batches_of_states() {
+    let mut kernel = kernel();
     let states: Vec<_> =
         (0..500_u32).map(|n| state(0x9000 + n, "192.0.2.1", "192.0.2.2")).collect();
     let taken = state(0x9000 + 130, "192.0.2.9", "192.0.2.2");

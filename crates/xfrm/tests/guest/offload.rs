@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::nsim::{Nsim, log_of};
-use crate::support::{addr, gcm, ip, ip_words, kernel_with_esp, run, state};
+use crate::support::{addr, gcm, ip, ip_words, kernel, run, state};
 use ipsec_types::dataplane::HwOffload;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::{FaultyTransport, NetlinkFault, Socket, Transport};
@@ -53,10 +53,9 @@ fn nothing_is_left() {
     assert_eq!((ip("xfrm state"), ip("xfrm policy")), (String::new(), String::new()));
 }
 
-#[test]
-fn the_nic_is_found_by_its_address_and_its_features_are_ethtools() {
-    let Some(_kernel) = kernel_with_esp() else { return };
-    let Some(nsim) = Nsim::new(false) else { return };
+pub(crate) fn the_nic_is_found_by_its_address_and_its_features_are_ethtools() {
+    let _kernel = kernel();
+    let nsim = Nsim::new(false);
     ip(&format!("link add link {} name v7 type vlan id 7", nsim.name));
     ip("address add 192.0.2.129/25 dev v7");
     let mut devices = Devices::open().unwrap();
@@ -75,10 +74,9 @@ fn the_nic_is_found_by_its_address_and_its_features_are_ethtools() {
     assert_eq!(vlan.esp.crypto, Feature::Missing);
 }
 
-#[test]
-fn crypto_offload_reaches_the_nic() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
-    let Some(nsim) = Nsim::new(false) else { return };
+pub(crate) fn crypto_offload_reaches_the_nic() {
+    let mut kernel = kernel();
+    let nsim = Nsim::new(false);
     let mut offloader = offloader();
     let crypto = Ok(Some(OffloadMode::Crypto));
     let (out, inn) = (outbound(0xc000_0001), inbound(0xc000_0002));
@@ -99,10 +97,9 @@ fn crypto_offload_reaches_the_nic() {
     assert_eq!(ip("xfrm policy"), "", "crypto offload needs no policy of its own");
 }
 
-#[test]
-fn without_packet_offload_auto_takes_crypto_and_says_so() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
-    let Some(nsim) = Nsim::new(false) else { return };
+pub(crate) fn without_packet_offload_auto_takes_crypto_and_says_so() {
+    let mut kernel = kernel();
+    let nsim = Nsim::new(false);
     let mut offloader = offloader();
     let (mode, log) =
         log_of(|| install(&mut kernel, &mut offloader, outbound(0xc000_0001), HwOffload::Auto));
@@ -117,10 +114,9 @@ fn without_packet_offload_auto_takes_crypto_and_says_so() {
     assert!(ip_words("xfrm state").contains("mode crypto"));
 }
 
-#[test]
-fn what_no_offload_takes_auto_does_in_software_and_says_so() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
-    let Some(_nsim) = Nsim::new(false) else { return };
+pub(crate) fn what_no_offload_takes_auto_does_in_software_and_says_so() {
+    let mut kernel = kernel();
+    let _nsim = Nsim::new(false);
     let mut offloader = offloader();
     let state = State { protection: short_icv(), ..outbound(0xc000_0001) };
     let (mode, log) = log_of(|| install(&mut kernel, &mut offloader, state, HwOffload::Auto));
@@ -136,10 +132,9 @@ fn what_no_offload_takes_auto_does_in_software_and_says_so() {
     assert_eq!(ip("xfrm policy"), "");
 }
 
-#[test]
-fn a_mode_asked_for_by_name_fails_with_the_reason_and_leaves_nothing() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
-    let Some(nsim) = Nsim::new(false) else { return };
+pub(crate) fn a_mode_asked_for_by_name_fails_with_the_reason_and_leaves_nothing() {
+    let mut kernel = kernel();
+    let nsim = Nsim::new(false);
     let mut offloader = offloader();
     let mut refused = |state: State, wanted| {
         let error = install(&mut kernel, &mut offloader, state, wanted).unwrap_err();
@@ -168,9 +163,8 @@ fn a_mode_asked_for_by_name_fails_with_the_reason_and_leaves_nothing() {
 }
 
 /// The kernel takes crypto offload on any device and leaves it out in silence.
-#[test]
-fn what_the_kernel_leaves_out_in_silence_is_noticed() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn what_the_kernel_leaves_out_in_silence_is_noticed() {
+    let mut kernel = kernel();
     ip("link add v0 type veth peer name v1");
     ip(&format!("address add {LOCAL}/24 dev v0"));
     for wanted in [HwOffload::Crypto, HwOffload::Packet] {
@@ -185,10 +179,9 @@ fn what_the_kernel_leaves_out_in_silence_is_noticed() {
     assert!(ip_words("xfrm state").contains("spi 0xc0000001"));
 }
 
-#[test]
-fn packet_offload_brings_policies_that_let_ike_pass() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
-    let Some(nsim) = Nsim::new(true) else { return };
+pub(crate) fn packet_offload_brings_policies_that_let_ike_pass() {
+    let mut kernel = kernel();
+    let nsim = Nsim::new(true);
     let mut offloader = offloader();
     let packet = Ok(Some(OffloadMode::Packet));
     let (first, second) = (outbound(0xc000_0001), inbound(0xc000_0002));
@@ -225,10 +218,9 @@ fn packet_offload_brings_policies_that_let_ike_pass() {
     nothing_is_left();
 }
 
-#[test]
-fn a_device_that_goes_down_loses_its_sas_and_gets_its_policies_again() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
-    let Some(nsim) = Nsim::new(true) else { return };
+pub(crate) fn a_device_that_goes_down_loses_its_sas_and_gets_its_policies_again() {
+    let mut kernel = kernel();
+    let nsim = Nsim::new(true);
     let mut offloader = offloader();
     let mut watch = LinkWatch::open().unwrap();
     install(&mut kernel, &mut offloader, outbound(0xc000_0001), HwOffload::Packet).unwrap();
@@ -249,11 +241,10 @@ fn a_device_that_goes_down_loses_its_sas_and_gets_its_policies_again() {
 }
 
 /// Whatever request fails or loses its answer: an error leaves nothing, and what is installed is as told.
-#[test]
-fn no_failure_leaves_half_of_it() {
-    let Some(kernel) = kernel_with_esp() else { return };
+pub(crate) fn no_failure_leaves_half_of_it() {
+    let kernel = kernel();
     drop(kernel);
-    let Some(_nsim) = Nsim::new(true) else { return };
+    let _nsim = Nsim::new(true);
     for wanted in [HwOffload::Crypto, HwOffload::Packet, HwOffload::Auto] {
         for nth in 1..16 {
             for fault in [NetlinkFault::Nth(nth, libc::ENOMEM), NetlinkFault::LostAck(nth)] {
@@ -286,10 +277,9 @@ fn no_failure_leaves_half_of_it() {
     }
 }
 
-#[test]
-fn extended_sequence_numbers_are_named_as_the_reason() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
-    let Some(_nsim) = Nsim::new(false) else { return };
+pub(crate) fn extended_sequence_numbers_are_named_as_the_reason() {
+    let mut kernel = kernel();
+    let _nsim = Nsim::new(false);
     let mut state = inbound(0xc000_0001);
     state.replay.esn = true;
     let error = install(&mut kernel, &mut offloader(), state, HwOffload::Crypto).unwrap_err();

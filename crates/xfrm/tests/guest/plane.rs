@@ -35,11 +35,8 @@ impl every_fault::Rig for Real {
     }
 }
 
-#[test]
-fn no_half_installed_sa_no_leak_no_plaintext() {
-    if support::kernel_with_esp().is_none() {
-        return;
-    }
+pub(crate) fn no_half_installed_sa_no_leak_no_plaintext() {
+    support::kernel();
     let runs: usize =
         every_fault::ALL.map(|scenario| every_fault::run(&mut Real, scenario)).iter().sum();
     println!("{runs} runs");
@@ -109,8 +106,7 @@ impl Host {
 }
 
 /// Two hosts with a wire between them, 192.0.2.1 and 198.51.100.1, and networks behind them.
-fn hosts() -> Option<(Host, Host)> {
-    support::kernel_with_esp()?;
+fn hosts() -> (Host, Host) {
     let (left, right) = (Host::new(), Host::new());
     let thread = right.thread.clone();
     left.run(move |_| {
@@ -136,7 +132,7 @@ fn hosts() -> Option<(Host, Host)> {
         ip("route add 10.1.0.0/16 dev wire src 10.2.0.1");
         ip("route add fd01::/64 dev wire src fd02::1");
     });
-    Some((left, right))
+    (left, right)
 }
 
 /// The same child seen from the other end.
@@ -163,9 +159,8 @@ fn passes(from: &UdpSocket, to: &UdpSocket) -> bool {
     sent.is_ok() && to.recv_from(&mut octets).is_ok()
 }
 
-#[test]
-fn packets_go_through_the_life_of_a_child() {
-    let Some((left, right)) = hosts() else { return };
+pub(crate) fn packets_go_through_the_life_of_a_child() {
+    let (left, right) = hosts();
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
     assert!(passes(&a, &b), "in clear, to begin with");
     let child = Child::new(1, 1);
@@ -220,9 +215,8 @@ fn packets_go_through_the_life_of_a_child() {
     assert!(left.run(|plane| plane.is_empty()) && right.run(|plane| plane.is_empty()));
 }
 
-#[test]
-fn a_trap_asks_and_asks_again() {
-    let Some((left, right)) = hosts() else { return };
+pub(crate) fn a_trap_asks_and_asks_again() {
+    let (left, right) = hosts();
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
     let mut trap = Child::new(9, 9);
     trap.owner = "site".into();
@@ -251,9 +245,8 @@ fn a_trap_asks_and_asks_again() {
     assert!(!passes(&b, &a), "nor is anything taken in clear");
 }
 
-#[test]
-fn limits_expire() {
-    let Some((left, right)) = hosts() else { return };
+pub(crate) fn limits_expire() {
+    let (left, right) = hosts();
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
     let mut child = Child::new(1, 1);
     child.limits = Limits { soft_packets: 3, hard_packets: 6, ..Limits::default() };
@@ -272,9 +265,8 @@ fn limits_expire() {
     assert!(left.run(|plane| plane.is_empty()));
 }
 
-#[test]
-fn families_modes_and_marks() {
-    let Some((left, right)) = hosts() else { return };
+pub(crate) fn families_modes_and_marks() {
+    let (left, right) = hosts();
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
     let (c, d) = (left.socket("[fd01::1]:1000"), right.socket("[fd02::1]:2000"));
     let four_in_six =
@@ -315,9 +307,8 @@ fn families_modes_and_marks() {
     left.ip("link set wire down");
 }
 
-#[test]
-fn what_passes_and_what_is_dropped() {
-    let Some((left, right)) = hosts() else { return };
+pub(crate) fn what_passes_and_what_is_dropped() {
+    let (left, right) = hosts();
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
     let act =
         |n, local: &str, remote: &str, action| Child::new(n, 1).between(local, remote).act(action);
@@ -343,9 +334,8 @@ fn what_passes_and_what_is_dropped() {
 }
 
 /// While an SA moves, packets that it should have taken make the kernel ask for one with its very SPI.
-#[test]
-fn an_sa_moves_under_traffic() {
-    let Some((left, right)) = hosts() else { return };
+pub(crate) fn an_sa_moves_under_traffic() {
+    let (left, right) = hosts();
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
     let mut child = Child::new(1, 1);
     let mut other = mirrored(&child);
@@ -379,9 +369,8 @@ fn an_sa_moves_under_traffic() {
 }
 
 /// The kernel's own state for a packet may have the SPI of the policy's template.
-#[test]
-fn an_acquire_with_an_spi_makes_room() {
-    let Some((left, right)) = hosts() else { return };
+pub(crate) fn an_acquire_with_an_spi_makes_room() {
+    let (left, right) = hosts();
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
     let child = Child::new(1, 1);
     right.apply(mirrored(&child).up());
@@ -396,38 +385,31 @@ fn an_acquire_with_an_spi_makes_room() {
     assert!(passes(&a, &b) && passes(&b, &a));
 }
 
-#[test]
-fn modes_that_some_kernels_have() {
-    let Some(mut kernel) = support::kernel_with_esp() else { return };
-    let features = kernel.features().unwrap();
-    let Some((left, right)) = hosts() else { return };
+pub(crate) fn beet_mode_carries_packets() {
+    mode_carries_packets(Mode::Beet);
+}
+
+pub(crate) fn iptfs_mode_carries_packets() {
+    mode_carries_packets(Mode::Iptfs);
+}
+
+fn mode_carries_packets(mode: Mode) {
+    let (left, right) = hosts();
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
-    for (mode, there) in [(Mode::Beet, features.beet), (Mode::Iptfs, features.iptfs)] {
-        let mut child = Child::new(1, 1).between("10.1.0.1/32", "10.2.0.1/32");
-        child.mode = mode;
-        if !there {
-            println!("not shown: this kernel has no {mode:?}");
-            continue;
-        }
-        left.apply(child.up());
-        right.apply(mirrored(&child).up());
-        assert!(passes(&a, &b) && passes(&b, &a), "{mode:?}");
-        let id = child.outbound();
-        assert!(left.run(move |plane| usage(plane, id)).packets > 0, "{mode:?}");
-        left.apply(child.down());
-        right.apply(mirrored(&child).down());
-    }
+    let mut child = Child::new(1, 1).between("10.1.0.1/32", "10.2.0.1/32");
+    child.mode = mode;
+    left.apply(child.up());
+    right.apply(mirrored(&child).up());
+    assert!(passes(&a, &b) && passes(&b, &a));
+    let id = child.outbound();
+    assert!(left.run(move |plane| usage(plane, id)).packets > 0);
+    left.apply(child.down());
+    right.apply(mirrored(&child).down());
 }
 
 /// RFC 9611: an SA for all CPUs, and one that the kernel asks for.
-#[test]
-fn an_sa_for_each_cpu() {
-    let Some(mut kernel) = support::kernel_with_esp() else { return };
-    if !kernel.features().unwrap().per_cpu {
-        println!("not shown: this kernel has no SAs for each CPU");
-        return;
-    }
-    let Some((left, right)) = hosts() else { return };
+pub(crate) fn an_sa_for_each_cpu() {
+    let (left, right) = hosts();
     let (a, b) = (left.socket("10.1.0.1:1000"), right.socket("10.2.0.1:2000"));
     let child = Child::new(1, 1).with(|p| p.per_cpu = true);
     left.apply(child.up());

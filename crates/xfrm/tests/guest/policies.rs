@@ -19,9 +19,8 @@ fn outer(mode: Mode) -> Template {
     Template::new(addr("192.0.2.1"), addr("192.0.2.2"), 7, mode)
 }
 
-#[test]
-fn what_is_asked_for_is_installed() {
-    let Some(mut kernel) = kernel() else { return };
+pub(crate) fn what_is_asked_for_is_installed() {
+    let mut kernel = kernel();
     let selector = Selector {
         protocol: 6,
         dst_port: Port { value: 0x1400, mask: 0xfc00 },
@@ -67,9 +66,8 @@ fn what_is_asked_for_is_installed() {
 }
 
 /// Every direction and mode, families in any mix, levels, no templates, several.
-#[test]
-fn kinds_of_policies() {
-    let Some(mut kernel) = kernel() else { return };
+pub(crate) fn kinds_of_policies() {
+    let mut kernel = kernel();
     let any = Template { src: addr("0.0.0.0"), dst: addr("0.0.0.0"), ..outer(Mode::Transport) };
     let six = Template::new(addr("2001:db8::1"), addr("2001:db8::2"), 8, Mode::Tunnel);
     let optional = |t: Template| Template { optional: true, ..t };
@@ -106,9 +104,8 @@ fn kinds_of_policies() {
 }
 
 /// Policies of sockets are not in the list, are counted apart, and outlive a flush.
-#[test]
-fn sockets_policies_are_left_alone() {
-    let Some(mut kernel) = kernel() else { return };
+pub(crate) fn sockets_policies_are_left_alone() {
+    let mut kernel = kernel();
     #[expect(clippy::disallowed_types, reason = "a socket for the kernel to have policies of")]
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     bypass(&socket);
@@ -144,9 +141,8 @@ fn bypass(socket: &impl std::os::fd::AsRawFd) {
     }
 }
 
-#[test]
-fn the_default_policy() {
-    let Some(mut kernel) = kernel() else { return };
+pub(crate) fn the_default_policy() {
+    let mut kernel = kernel();
     assert_eq!(kernel.default_policy().unwrap(), DefaultPolicy::default());
     let forward = DefaultPolicy { block_forward: true, ..DefaultPolicy::default() };
     kernel.set_default_policy(forward).unwrap();
@@ -156,9 +152,8 @@ fn the_default_policy() {
 }
 
 /// Many changes in one call, with some that fail among them.
-#[test]
-fn batches() {
-    let Some(mut kernel) = kernel() else { return };
+pub(crate) fn batches() {
+    let mut kernel = kernel();
     let policies: Vec<_> = (0..1000_u32)
         .map(|n| {
             let host = Prefix::host(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into());

@@ -1,9 +1,9 @@
-//! Priorities, against those of the policies that strongSwan installs. In the lab's guests alone.
+//! Priorities, against those of the policies that strongSwan installs.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{ip, kernel_with_esp, run};
+use crate::support::{ip, kernel, run};
 use xfrm::policy::{Action, PriorityClass, priority};
 
 const SWANCTL: &str = "
@@ -57,12 +57,8 @@ impl Drop for Daemon {
     }
 }
 
-#[test]
-fn as_strongswan_installs_them() {
-    if std::env::var_os("IKE_LAB_KERNEL").is_none() {
-        return eprintln!("not shown, for this is not the lab");
-    }
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn as_strongswan_installs_them() {
+    let mut kernel = kernel();
     ip("link add d0 type dummy");
     ip("addr add 192.0.2.1/24 dev d0");
     ip("link set d0 up");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use crate::support::{gcm, ip, kernel_with_esp};
+use crate::support::{gcm, ip, kernel};
 use ipsec_types::dataplane::Mode;
 use xfrm::kernel::{Change, Kernel};
 use xfrm::netlink::Socket;
@@ -126,9 +126,8 @@ fn memory(field: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-#[test]
-fn many_states_as_fast_as_ip_batch() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn many_states_as_fast_as_ip_batch() {
+    let mut kernel = kernel();
     let count = count();
     let (add, delete) = batches(count);
     let folder = std::env::temp_dir().join(format!("xfrm-speed-{}", std::process::id()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{addr, ip, ip_words, kernel_with_esp, state};
+use crate::support::{addr, ip, ip_words, kernel, state};
 use ike_wire::registry::{EncrId, IntegId};
 use ipsec_types::crypto::{CipherSuite, Secret};
 use xfrm::selector::{Prefix, Selector};
@@ -12,9 +12,8 @@ use xfrm::state::{
 };
 
 /// Every field of a state is what `ip` says it is, and what the kernel says back.
-#[test]
-fn what_is_asked_for_is_installed() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn what_is_asked_for_is_installed() {
+    let mut kernel = kernel();
     let mark = Mark { value: 0x2a, mask: 0xff };
     let spec = State {
         id: StateId { mark, ..StateId::new(0xc000_0001, addr("192.0.2.2")) },
@@ -79,9 +78,8 @@ fn what_is_asked_for_is_installed() {
 }
 
 /// Each suite is taken with the name `ip` uses, in both families.
-#[test]
-fn the_suites_of_ike() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn the_suites_of_ike() {
+    let mut kernel = kernel();
     let suites = [
         (EncrId::AES_GCM_16, 128, 20, IntegId::NONE, 0, "aead rfc4106(gcm(aes))", "128 "),
         (EncrId::AES_GCM_16, 256, 36, IntegId::NONE, 0, "aead rfc4106(gcm(aes))", "128 "),
@@ -195,9 +193,8 @@ fn the_suites_of_ike() {
 }
 
 /// Modes, address families in any mix, and what only one direction has.
-#[test]
-fn modes_and_families() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn modes_and_families() {
+    let mut kernel = kernel();
     let inner6 =
         Selector::between(Prefix::host(addr("2001:db8:1::1")), Prefix::host(addr("2001:db8:2::1")));
     let inner4 = Selector::between(Prefix::host(addr("10.1.0.1")), Prefix::host(addr("10.2.0.1")));
@@ -245,9 +242,8 @@ fn modes_and_families() {
 }
 
 /// What not every kernel has is taken by those that say they have it, and refused by the others.
-#[test]
-fn newer_features() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn newer_features() {
+    let mut kernel = kernel();
     let features = kernel.features().unwrap();
     let ports = EncapPorts { src_port: 4500, dst_port: 4500 };
     let tcp = State {
@@ -302,9 +298,8 @@ fn newer_features() {
 }
 
 /// Short and long windows, ESN, numbers and bitmaps, set at once and later.
-#[test]
-fn sequence_numbers() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn sequence_numbers() {
+    let mut kernel = kernel();
     for direction in [None, Some(Direction::In), Some(Direction::Out)] {
         for esn in [false, true] {
             for window in [0, 1, 32, 33, 64, 256, 4096] {
@@ -347,9 +342,8 @@ fn sequence_numbers() {
 }
 
 /// ALLOCSPI, then UPDSA; and UPDSA of a living state moves its ports and limits.
-#[test]
-fn reserved_spis_become_states() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn reserved_spis_become_states() {
+    let mut kernel = kernel();
     let (src, dst) = (addr("192.0.2.2"), addr("192.0.2.1"));
     let range = (0xc000_0000, 0xc000_00ff);
     let spi = kernel.allocate_spi(src, dst, 7, Mark::default(), range).unwrap();
@@ -380,9 +374,8 @@ fn reserved_spis_become_states() {
 }
 
 /// The kernel's words come back, and no key does.
-#[test]
-fn refusals_say_why() {
-    let Some(mut kernel) = kernel_with_esp() else { return };
+pub(crate) fn refusals_say_why() {
+    let mut kernel = kernel();
     let mut spec = state(0x4000, "192.0.2.1", "192.0.2.2");
     spec.protection = Protection::Aead(xfrm::state::Algorithm {
         name: "rfc4106(gcm(nothing))".into(),
