@@ -39,7 +39,15 @@ fn words(command: &str) -> Vec<String> {
 fn package(name: &str) -> Option<PathBuf> {
     let crates = fs::read_dir(root().join("crates")).expect("crates");
     let crates = crates.map(|entry| entry.expect("an entry").path());
-    let others = ["tests", "tests/lives", "tests/namespace", "benches", "fuzz"];
+    let others = [
+        "tests",
+        "tests/features",
+        "tests/layout",
+        "tests/lives",
+        "tests/namespace",
+        "benches",
+        "fuzz",
+    ];
     let others = others.map(|folder| root().join(folder));
     let line = format!("name = \"{name}\"");
     crates.chain(others).find(|folder| {
