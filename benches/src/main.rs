@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand};
 use ike_bench::counter::Rates;
 use ike_bench::esp::cli::{Esp, esp};
@@ -56,7 +57,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct Spreads {
     /// Runs of each operation.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     runs: usize,
     /// Seconds after which a slow operation stops with fewer runs; the table says with how many.
     #[arg(long, default_value_t = 30.0)]
@@ -91,15 +92,15 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), String> {
     match command {
         Command::Kem(spreads) => {
-            let chosen = key_exchanges()
-                .into_iter()
-                .filter(|e| spreads.output.wants(&e.method.id().to_string(), e.backend));
-            tell_spreads(&spreads, chosen, kem_rows)
+            let chosen = key_exchanges().into_iter();
+            let chosen =
+                chosen.filter(|e| spreads.output.wants(&e.method.id().to_string(), e.backend));
+            tell_spreads(&spreads, chosen.collect(), kem_rows)
         }
         Command::Sign(spreads) => {
             let chosen =
                 signatures().into_iter().filter(|s| spreads.output.wants(&s.name(), s.backend));
-            tell_spreads(&spreads, chosen, sign_rows)
+            tell_spreads(&spreads, chosen.collect(), sign_rows)
         }
         Command::Load(args) => load::load(&args),
         Command::Serve(args) => hosts::serve(&args),
@@ -109,13 +110,13 @@ fn run(command: Command) -> Result<(), String> {
         Command::Memory(args) => memory::memory(&args),
         Command::Soak(args) => soak::soak(&args),
         Command::Sizes { seconds, output } => {
-            let time = duration(seconds)?;
+            let time = duration("--seconds", seconds)?;
             let mut series = Vec::new();
-            for signature in signatures() {
-                if output.wants(&signature.name(), signature.backend) {
-                    eprintln!("{} ({})", signature.name(), signature.backend);
-                    series.push(rates::measure(&signature, time).map_err(|e| e.to_string())?);
-                }
+            let chosen = signatures().into_iter();
+            let chosen = chosen.filter(|s| output.wants(&s.name(), s.backend)).collect();
+            for signature in output.some(chosen)? {
+                eprintln!("{} ({})", signature.name(), signature.backend);
+                series.push(rates::measure(&signature, time).map_err(|e| e.to_string())?);
             }
             series.push(rates::rainbow());
             print!("{}", rates::text(&series));
@@ -126,10 +127,11 @@ fn run(command: Command) -> Result<(), String> {
 
 fn tell_spreads<T>(
     spreads: &Spreads,
-    chosen: impl Iterator<Item = T>,
+    chosen: Vec<T>,
     measure: fn(&T, Plan) -> Result<Vec<Row>, CryptoError>,
 ) -> Result<(), String> {
-    let plan = Plan { runs: spreads.runs, limit: duration(spreads.limit)? };
+    let plan = Plan { runs: spreads.runs, limit: duration("--limit", spreads.limit)? };
+    let chosen = spreads.output.some(chosen)?;
     let rates = Rates::measure();
     let mut rows = Vec::new();
     for one in chosen {
@@ -181,6 +183,17 @@ impl Output {
         algorithm.contains(&self.only) || backend.contains(&self.only)
     }
 
+    /// `chosen`, if anything is.
+    fn some<T>(&self, chosen: Vec<T>) -> Result<Vec<T>, String> {
+        match chosen.is_empty() {
+            true => Err(format!(
+                "--only {}: no algorithm or backend of this build has that name",
+                self.only
+            )),
+            false => Ok(chosen),
+        }
+    }
+
     fn write(&self, csv: &str, svg: &str) -> Result<(), String> {
         for (path, content) in [(&self.csv, csv), (&self.svg, svg)] {
             if let Some(path) = path {
@@ -195,8 +208,8 @@ fn write(path: &Path, content: &str) -> Result<(), String> {
     std::fs::write(path, content).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn duration(seconds: f64) -> Result<Duration, String> {
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+fn duration(option: &str, seconds: f64) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(seconds).map_err(|error| format!("{option} {seconds}: {error}"))
 }
 
 /// Octets of the message of `sign`: about what an initiator signs in IKE_AUTH.

@@ -1,13 +1,18 @@
-//! What `ike-bench links` says of arguments that make no sense: at once, and not after minutes.
+//! What `ike-bench` says of arguments that make no sense: at once, and not after minutes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::process::Command;
 
-/// What it says on standard error. It must have failed, without measuring anything.
+/// What `ike-bench links` says on standard error. It must have failed, without measuring anything.
 fn refused(arguments: &[&str]) -> String {
+    refused_by("links", arguments)
+}
+
+/// The same of another of its commands.
+fn refused_by(name: &str, arguments: &[&str]) -> String {
     let folder = env!("CARGO_TARGET_TMPDIR");
     let mut command = Command::new(env!("CARGO_BIN_EXE_ike-bench"));
-    let output = command.current_dir(folder).arg("links").args(arguments).output().unwrap();
+    let output = command.current_dir(folder).arg(name).args(arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{arguments:?} measured");
     String::from_utf8(output.stderr).unwrap()
@@ -62,5 +67,31 @@ fn values_have_bounds() {
     ] {
         let said = refused(&arguments);
         assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+/// Fault: in `Output::some` of main.rs, return `Ok(chosen)` always.
+#[test]
+fn the_other_commands_measure_nothing_by_mistake() {
+    for (name, arguments, expected) in [
+        ("kem", ["--only", "nosuch"], "--only nosuch: no algorithm or backend"),
+        ("sign", ["--only", "nosuch"], "--only nosuch: no algorithm or backend"),
+        ("sizes", ["--only", "nosuch"], "--only nosuch: no algorithm or backend"),
+        ("handshake", ["--only", "nosuch"], "--only nosuch: no such suite; there are "),
+        ("esp", ["--only", "nosuch"], "no suite has \"nosuch\""),
+        ("soak", ["--only", "nosuch"], "--only nosuch: no such shape; there are "),
+        ("memory", ["--suite", "nosuch"], "nosuch"),
+        ("kem", ["--runs", "0"], "0 is not in 1.."),
+        ("handshake", ["--runs", "0"], "0 is not in 1.."),
+        ("memory", ["--sas", "0"], "--sas must be at least 1"),
+        ("sign", ["--limit", "nan"], "--limit NaN: "),
+        ("sizes", ["--seconds", "1e300"], "--seconds 1e300: "),
+        ("handshake", ["--limit", "1e300"], "--limit 1e300: "),
+        ("esp", ["--seconds", "1e300"], "--seconds 1e300: "),
+        ("esp", ["--cores", "2,0"], "--cores 0: "),
+        ("esp", ["--size", "5"], "no IP packet of 5 octets"),
+    ] {
+        let said = refused_by(name, &arguments);
+        assert!(said.contains(expected), "{name} {arguments:?}: {said}");
     }
 }

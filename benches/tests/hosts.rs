@@ -107,6 +107,18 @@ async fn what_both_ends_send_is_counted() {
     }
 }
 
+/// Fault: in `serve::run`, return `Ok(())` for a folder that is there.
+#[tokio::test]
+async fn a_bundle_that_is_there_is_not_taken_for_the_one_that_is_asked_for() {
+    let folder = Folder::new("twice");
+    let bundle = folder.0.to_str().unwrap();
+    let words = ["serve", "--only-bundle", "--bundle", bundle, "--suite", "psk"];
+    let args = Serve::parse_from(words).args;
+    serve::run(&args, std::future::pending()).await.unwrap();
+    let again = serve::run(&args, std::future::pending()).await.unwrap_err();
+    assert!(again.contains("is there already"), "{again}");
+}
+
 #[tokio::test]
 async fn a_bundle_without_the_suite_is_an_error() {
     let folder = Folder::new("without");

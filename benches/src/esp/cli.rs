@@ -39,7 +39,11 @@ pub struct Esp {
 
 /// Runs `ike-bench esp`.
 pub fn esp(args: &Esp) -> Result<(), String> {
-    let time = Duration::try_from_secs_f64(args.seconds).map_err(|error| error.to_string())?;
+    let time = Duration::try_from_secs_f64(args.seconds)
+        .map_err(|error| format!("--seconds {}: {error}", args.seconds))?;
+    if args.cores.contains(&0) {
+        return Err("--cores 0: there would be no threads".to_owned());
+    }
     if let Some(size) = args.size.iter().find(|size| !(20..=65_000).contains(*size)) {
         return Err(format!("no IP packet of {size} octets: 20 to 65000"));
     }

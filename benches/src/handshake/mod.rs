@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap::builder::RangedU64ValueParser;
 
 pub use ends::{Ends, Spent};
 pub use floor::{Floor, Kind};
@@ -24,7 +25,7 @@ use crate::sample::Spread;
 #[derive(Debug, Args)]
 pub struct HandshakeArgs {
     /// Handshakes of each suite.
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     runs: usize,
     /// Seconds after which a slow suite stops with fewer.
     #[arg(long, default_value_t = 4.0)]
@@ -59,8 +60,13 @@ pub const KINDS: [Kind; 3] = [Kind::PublicKey, Kind::Prf, Kind::Aead];
 /// # Errors
 /// A handshake that fails, a file that cannot be written.
 pub fn handshake(args: &HandshakeArgs) -> Result<(), String> {
-    let limit = Duration::try_from_secs_f64(args.limit).map_err(|error| error.to_string())?;
-    let mut chosen = SUITES.iter().filter(|suite| suite.name.contains(&args.only));
+    let limit = Duration::try_from_secs_f64(args.limit)
+        .map_err(|error| format!("--limit {}: {error}", args.limit))?;
+    let mut chosen = SUITES.iter().filter(|suite| suite.name.contains(&args.only)).peekable();
+    if chosen.peek().is_none() {
+        let names: Vec<_> = SUITES.iter().map(|suite| suite.name).collect();
+        return Err(format!("--only {}: no such suite; there are {}", args.only, names.join(", ")));
+    }
     if args.alone {
         return chosen.try_for_each(|suite| alone(suite, args.runs));
     }
@@ -141,7 +147,7 @@ fn measure(suite: &Suite, runs: usize, limit: Duration) -> Result<Row, String> {
     let [mut handshakes, mut floors] = [Vec::new(), Vec::new()];
     let mut parts = [Vec::new(), Vec::new(), Vec::new()];
     let begun = Instant::now();
-    for run in 0..runs.max(1) {
+    for run in 0..runs {
         handshakes.push(once(&mut ends)?);
         let before = ticks();
         floor.run(&KINDS)?;

@@ -20,7 +20,12 @@ const QUESTION: u64 = 8192;
 
 /// Runs it until `stop`.
 pub async fn run(args: &ServeArgs, stop: impl Future<Output = ()>) -> Result<(), String> {
-    if !args.bundle.exists() {
+    if args.bundle.exists() {
+        if args.only_bundle {
+            let name = args.bundle.display();
+            return Err(format!("{name}: is there already; remove it, or name another --bundle"));
+        }
+    } else {
         let chosen: Vec<&Suite> = match args.suite.as_slice() {
             [] => SUITES.iter().collect(),
             names => names.iter().map(|name| suite::find(name)).collect::<Result<_, _>>()?,

@@ -63,6 +63,10 @@ const TIMES: Times = Times {
 /// If an SA is lost, or memory grows.
 pub fn soak(args: &SoakArgs) -> Result<(), String> {
     let suite = suite::named("psk-x25519")?;
+    if !SHAPES.iter().any(|shape| shape.name.contains(&args.only)) {
+        let names: Vec<_> = SHAPES.iter().map(|shape| shape.name).collect();
+        return Err(format!("--only {}: no such shape; there are {}", args.only, names.join(", ")));
+    }
     if args.hours > 0 && args.sas > 0 {
         let (readings, rekeys) = lives(suite, args.sas, Duration::from_secs(3600) * args.hours)?;
         let [ike, child] = rekeys;
