@@ -1,24 +1,35 @@
 #!/bin/bash
 # TCP throughput of the userspace data plane against strongSwan's userspace
 # ESP (kernel-libipsec), on one veth, on this machine's own kernel.
-# usage: iperf.sh [-t SECONDS] [-r ROUNDS] [-e ESP_PROPOSAL] [-m MIN_RATIO] [-p]
-# Both have ESP in UDP, which is all that kernel-libipsec can; with -p the
-# daemon has plain ESP (protocol 50), which has no segmentation offload.
 set -eu
 . "$(dirname "$0")/common.sh"
-skip_if_asked
+
+usage() {
+    cat <<USAGE
+usage: iperf.sh [OPTION]…
+  -t SECONDS  each run of iperf3 (5)
+  -r ROUNDS   of each program, in turns (2)
+  -e SUITE    of ESP (aes256gcm16)
+  -m RATIO    fail if ours is below RATIO of strongSwan's
+  -p          plain ESP (protocol 50) of the daemon, which has no segmentation
+              offload. Without it both have ESP in UDP, which is all that
+              kernel-libipsec can
+USAGE
+}
 
 SECONDS_EACH=5 ROUNDS=2 ESP=aes256gcm16 MIN= ENCAP=true
-while getopts t:r:e:m:p opt; do
+while getopts t:r:e:m:ph opt; do
     case $opt in
     t) SECONDS_EACH=$OPTARG ;;
     r) ROUNDS=$OPTARG ;;
     e) ESP=$OPTARG ;;
     m) MIN=$OPTARG ;;
     p) ENCAP=false ;;
-    *) exit 2 ;;
+    h) usage && exit ;;
+    *) usage >&2 && exit 2 ;;
     esac
 done
+skip_if_asked
 
 DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
 OUT=${IKE_LAB_OUT:-$LAB_TOP/target/lab}/iperf

@@ -8,6 +8,15 @@ set -eu
 . "$LAB_SRC/setup-kernels.sh"
 . "$LAB_SRC/setup-libreswan.sh"
 . "$LAB_SRC/setup-fake-kernel.sh"
+
+LOAD=no
+for option; do
+    case $option in
+    --load) LOAD=yes ;;
+    -h | --help) say "usage: setup.sh [--load]" && exit ;;
+    *) say "lab: setup.sh has no option $option; it has --load" >&2 && exit 2 ;;
+    esac
+done
 skip_if_asked
 
 HOST_PACKAGES="debootstrap debian-archive-keyring iproute2 iperf3 tcpdump jq mount util-linux"
@@ -30,7 +39,7 @@ main() {
     libreswan
     kernel_trixie
     kernel_netdevsim
-    [ "${1:-}" != --load ] || fake_kernel
+    [ $LOAD = no ] || fake_kernel
     versions
 }
 
