@@ -1,4 +1,5 @@
-//! Commands in the documents: the package, test, example, script or scenario that each names exists.
+//! Commands in the documents: the package, test, example, script, option or scenario that each names exists. Those of
+//! the pages about measurements also run (benches/tests/documented).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -152,6 +153,60 @@ fn lab(words: &[String]) -> Option<String> {
     None
 }
 
+/// Where scripts are.
+const FOLDERS: [&str; 8] = [
+    ".ci",
+    "benches",
+    "crates/ike-daemon/dist",
+    "crates/pki/tests/fixtures",
+    "docs/links",
+    "tests",
+    "tests/lab",
+    "tests/vici-clients",
+];
+
+/// The path of the script that a command starts, `load.sh` as well as `tests/lab/load.sh`, or what is wrong with it.
+fn script(program: &str) -> Option<Result<String, String>> {
+    let is_script = [".sh", ".py", "/run"].iter().any(|end| program.ends_with(end));
+    let (folder, name) = program.rsplit_once('/').unwrap_or(("", program));
+    let mut folders =
+        FOLDERS.iter().filter(|known| folder.is_empty() || folder == **known).peekable();
+    // What is in other folders is no script of the repository.
+    if !is_script || folders.peek().is_none() {
+        return None;
+    }
+    let path =
+        folders.map(|folder| format!("{folder}/{name}")).find(|path| root().join(path).exists());
+    Some(path.ok_or_else(|| format!("there is no {program}")))
+}
+
+/// An option that a script does not have. A script has those of its `getopts`; others stand in it as words.
+fn option(path: &str, words: &[String]) -> Option<String> {
+    let text = read(path);
+    let letters = text.split_once("while getopts ").and_then(|(_, rest)| rest.split(' ').next());
+    let mut words = words.iter().skip(1).take_while(|word| *word != "--");
+    while let Some(word) = words.next() {
+        let Some(name) = word.trim_matches(['[', ']']).strip_prefix('-') else { continue };
+        let is_known = match letters {
+            Some(letters) => {
+                let at = letters.find(name).filter(|_| name.chars().count() == 1);
+                if at.is_some_and(|at| letters[at + 1..].starts_with(':')) {
+                    words.next();
+                }
+                at.is_some()
+            }
+            None => {
+                let ends = |c: char| c.is_whitespace() || matches!(c, ')' | '"' | '[' | ']');
+                text.split(ends).any(|known| known.strip_prefix('-') == Some(name))
+            }
+        };
+        if !is_known {
+            return Some(format!("{path} has no option -{name}"));
+        }
+    }
+    None
+}
+
 /// What is wrong with a command; `None` as well if it is of a kind that is not looked at.
 fn fault(command: &str) -> Option<String> {
     let words = words(command);
@@ -159,14 +214,12 @@ fn fault(command: &str) -> Option<String> {
     if program == "cargo" {
         return cargo(&words);
     }
-    let is_script = ["tests/", "benches/", "crates/", "docs/", ".ci/"]
-        .iter()
-        .any(|folder| program.starts_with(folder))
-        && [".sh", ".py", "/run"].iter().any(|end| program.ends_with(end));
-    if is_script && !root().join(program).exists() {
-        return Some(format!("there is no {program}"));
-    }
-    (program == "tests/lab/run.sh").then(|| lab(&words)).flatten()
+    let path = match script(program)? {
+        Ok(path) => path,
+        Err(fault) => return Some(fault),
+    };
+    let unknown = option(&path, &words);
+    unknown.or_else(|| (program == "tests/lab/run.sh").then(|| lab(&words)).flatten())
 }
 
 /// Fault: rename a scenario of the lab, a test or an example that a document names.
@@ -196,6 +249,10 @@ fn commands_that_cannot_work_are_found() {
         ("IKE_X=1 tests/lab/nothing.sh", "there is no tests/lab/nothing.sh"),
         ("tests/lab/run.sh nat 'absent*'", "the lab has no scenario absent*"),
         ("tests/lab/run.sh -j 3 eap@nobody", "eap has no case nobody"),
+        ("tests/lab/run.sh --lost nat", "tests/lab/run.sh has no option --lost"),
+        ("tests/lab/links.sh -n 5 -z", "tests/lab/links.sh has no option -z"),
+        ("load.sh -m 0.34 -x 1.3", "tests/lab/load.sh has no option -x"),
+        ("lood.sh -m 0.34", "there is no lood.sh"),
     ] {
         assert_eq!(fault(command).as_deref(), Some(expected));
     }
