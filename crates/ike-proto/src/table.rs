@@ -79,6 +79,43 @@ impl<K: Hash + Eq, V, S: BuildHasher + Default> Table<K, V, S> {
     }
 }
 
+/// A key of an [`OwnTable`] that a peer may choose, with its hash. The hash is secret, and is computed once however
+/// often the key is looked up.
+#[derive(Debug)]
+pub(crate) struct Hashed<T> {
+    hash: u64,
+    value: T,
+}
+
+impl<T: Hash> Hashed<T> {
+    /// All keys of one table need the same `secret`.
+    pub(crate) fn new(value: T, secret: &RandomState) -> Self {
+        Self { hash: secret.hash_one(&value), value }
+    }
+}
+
+impl<T> Deref for Hashed<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: PartialEq> PartialEq for Hashed<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.value == other.value
+    }
+}
+
+impl<T: Eq> Eq for Hashed<T> {}
+
+impl<T> Hash for Hashed<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
 /// Spreads numbers. The result is predictable.
 #[derive(Default)]
 pub(crate) struct OwnHasher(u64);

@@ -239,16 +239,19 @@ registry! {
 
 impl TransformType {
     /// The slot, 0 to 6, of an additional key exchange (RFC 9370), `None` for any other type.
+    #[inline]
     pub fn additional_ke(self) -> Option<usize> {
         (6..=12).contains(&self.0).then(|| usize::from(self.0) - 6)
     }
 
     /// The additional key exchange in `slot`, 0 to 6.
+    #[inline]
     pub fn from_additional_ke(slot: usize) -> Option<Self> {
         u8::try_from(slot).ok().filter(|slot| *slot < 7).map(|slot| Self(slot + 6))
     }
 
     /// True for key exchange methods: type 4 and the additional ones.
+    #[inline]
     pub fn is_ke(self) -> bool {
         self == Self::KE || self.additional_ke().is_some()
     }

@@ -114,8 +114,8 @@ pub trait Prf: Send + Sync + fmt::Debug {
             parts.extend_from_slice(seed);
             parts.push(&counter);
             let block = self.prf(key, &parts);
-            let wanted = block.len().min(len - out.len());
-            out.extend(block.expose().iter().take(wanted));
+            let (wanted, _) = block.expose().split_at(block.len().min(len - out.len()));
+            out.extend_from_slice(wanted);
             last = Some(block);
         }
         Secret::new(out)
@@ -245,11 +245,13 @@ pub struct CryptoProvider {
 
 impl CryptoProvider {
     /// The key exchange method `id`.
+    #[inline]
     pub fn ke(&self, id: KeMethodId) -> Option<&'static dyn KeMethod> {
         self.ke.iter().copied().find(|m| m.id() == id)
     }
 
     /// The pseudorandom function `id`.
+    #[inline]
     pub fn prf(&self, id: PrfId) -> Option<&'static dyn Prf> {
         self.prf.iter().copied().find(|p| p.id() == id)
     }

@@ -2,8 +2,9 @@
 //! than a few.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use super::candidates::ByAddress;
 use super::{ConnectionConfig, EndpointConfig, PreSharedKey};
@@ -16,7 +17,7 @@ use crate::wire::registry::{IdType, PrfId};
 type Key<'a> = (IdType, Cow<'a, [u8]>);
 
 /// Places of secrets, in order.
-type ByKey = HashMap<IdType, HashMap<Vec<u8>, Vec<usize>>>;
+type ByKey = BTreeMap<IdType, HashMap<Vec<u8>, Vec<usize>>>;
 
 /// A pre-shared key, and the key of AUTH derived from it.
 #[derive(Debug)]
@@ -60,6 +61,7 @@ pub(crate) struct Lookup {
     by_address: ByAddress,
     /// Whether any connection has a DSCP.
     has_dscp: bool,
+    schedule: Duration,
     secrets: Vec<Arc<Psk>>,
     decoy: Padded,
     /// Secrets by each identity that they name.
@@ -75,6 +77,7 @@ impl Lookup {
         let mut lookup = Self {
             by_address: ByAddress::new(&config.connections),
             has_dscp: config.connections.iter().any(|connection| connection.dscp != 0),
+            schedule: config.retransmission.longest(),
             secrets: config.secrets.iter().map(Psk::new).collect(),
             ..Self::default()
         };
@@ -108,6 +111,13 @@ impl Lookup {
     /// True if any connection has a DSCP.
     pub(crate) fn has_dscp(&self) -> bool {
         self.has_dscp
+    }
+
+    /// The length of a whole retransmission schedule ([`Retransmission::longest`]).
+    ///
+    /// [`Retransmission::longest`]: super::Retransmission::longest
+    pub(crate) fn schedule(&self) -> Duration {
+        self.schedule
     }
 
     /// Connections by the addresses of their peers.

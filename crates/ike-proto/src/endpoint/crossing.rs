@@ -210,7 +210,7 @@ impl Endpoint {
             return Vec::new();
         };
         match (sa.identities(), Party::of(sa, &self.registry)) {
-            (Some(identities), Some(party)) => self.registry.crossed_by(&identities, &party),
+            (Some(identities), Some(party)) => self.registry.crossed_by(identities, &party),
             _ => Vec::new(),
         }
     }
@@ -395,6 +395,7 @@ impl Endpoint {
         }
         let path = self.path_to(connection, local, remote);
         let between = (folded(&local_id_at(connection, path)), Some(key_of(id)));
+        let between = self.registry.shared(between);
         let is_own =
             |id: &IkeSaId| self.entries.get(id).is_some_and(|slot| slot.keys.is_between(&between));
         let own = self.index.of(&connection.name).filter(is_own).count();

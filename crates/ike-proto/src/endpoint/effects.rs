@@ -81,8 +81,7 @@ impl Endpoint {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         let forgets = sa.forgets_others(answer.initial_contact);
         let identities = sa.identities();
-        let others =
-            identities.map(|both| self.registry.all_established(&both)).unwrap_or_default();
+        let others = identities.map(|both| self.registry.all_established(both)).unwrap_or_default();
         if let Some(spis) = self.resumes(ike) {
             self.tell_resumed(now, &others, spis);
         }
@@ -158,7 +157,7 @@ impl Endpoint {
             //# to the same authenticated identity without waiting for a timeout.
             // No Delete is sent, because the peer has forgotten them.
             _ if initial_contact => {
-                let (local, remote) = (*identity).clone();
+                let (local, remote) = (**identity).clone();
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
                 for other in others {
                     self.notify(now, other, Notice::Forgotten);
@@ -167,7 +166,7 @@ impl Endpoint {
             // An SA from the same address is a new authentication of the same client, as in charon.
             Unique::Keep => self.keep_others(now, &others, ike),
             Unique::Replace => {
-                let (local, remote) = (*identity).clone();
+                let (local, remote) = (**identity).clone();
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
                 for other in others {
                     match self.config.shard.has(other.0) {

@@ -288,7 +288,7 @@ impl Endpoint {
         let elsewhere = handover.to == To::Elsewhere;
         let lacks = if elsewhere { lacks.saturating_sub(1) } else { lacks };
         let patience = match handover.asked {
-            Some(_) => self.config.retransmission.longest(),
+            Some(_) => self.lookup.schedule(),
             None => PATIENCE,
         };
         let late = !first && handover.until <= now.mono;

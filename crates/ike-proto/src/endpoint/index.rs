@@ -63,6 +63,11 @@ impl Keys {
         self.peer.as_ref().is_some_and(|peer| *peer.contact == *between)
     }
 
+    /// The TCP connection, and whether an established SA uses it.
+    pub(super) fn stream(&self) -> Option<(Path, bool)> {
+        self.stream.as_deref().copied()
+    }
+
     /// True if it was not the first between its identities, as far as these are known.
     pub(super) fn has_company(&self) -> bool {
         self.peer.as_ref().is_some_and(|peer| peer.company)
@@ -174,18 +179,16 @@ impl Index {
         self.streams.remove(path);
     }
 
-    /// Records which TCP connection an entry uses, and whether the entry is an established SA. Returns what that
-    /// means for the connection before and for this one.
+    /// Records which TCP connection an entry uses, and whether the entry is an established SA. It was another
+    /// connection or another kind of entry before. Returns what that means for the connection before and for this
+    /// one.
     pub(super) fn set_stream(
         &mut self,
         id: IkeSaId,
         keys: &mut Keys,
         stream: Option<(Path, bool)>,
     ) -> [Option<(Path, StreamCommand)>; 2] {
-        let old = keys.stream.as_deref().copied();
-        if old == stream {
-            return [None, None];
-        }
+        let old = keys.stream();
         keys.stream = stream.map(Box::new);
         if let Some((path, _)) = stream {
             self.streams.entry(path).or_default().insert(id);

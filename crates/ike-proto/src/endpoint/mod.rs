@@ -53,7 +53,6 @@ use crate::ike_sa::window::Datagrams;
 use crate::question::Answer;
 use crate::shares::Origin;
 use crate::table::OwnTable;
-use crate::wire::payload::IdData;
 use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
 use admission::{Courtesy, HalfOpen, Refused};
@@ -139,7 +138,7 @@ struct Slot {
     deadline: Option<Instant>,
     /// True if it counts as half-open.
     half_open: bool,
-    identity: Option<Arc<(IdData, IdData)>>,
+    identity: Option<Arc<registry::Identities>>,
     /// The hash of the IKE_SA_INIT request that it answered.
     request: Option<u64>,
     keys: index::Keys,
@@ -482,6 +481,9 @@ impl Endpoint {
             }
             // This deadline has passed in any case. `settle` sets the next one.
             self.deadlines.remove(&(at, id));
+            if let Some(slot) = self.entries.get_mut(&id) {
+                slot.deadline = None;
+            }
             self.settle(now, id);
             self.run_effects(now);
         }
@@ -550,18 +552,7 @@ impl Endpoint {
 
     /// Ends an input for one entry: sends queued requests, recognizes a winner or a loser, and sets the deadline.
     fn settle(&mut self, now: Now, id: IkeSaId) {
-        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-        let Some(slot) = entries.get_mut(&id) else { return };
-        if let Entry::Attempt(attempt) = &mut slot.entry
-            && let Some(winner) = attempt.take_winner()
-        {
-            let loser = std::mem::replace(&mut slot.entry, Entry::Sa(Box::new(winner)));
-            if let Entry::Attempt(attempt) = loser {
-                let (path, origin) = (attempt.path, attempt.origin);
-                attempt.dispose(&mut ctx, &Failure::Replaced);
-                self.learn(now, path, origin, true);
-            }
-        }
+        self.take_winner(now, id);
         let Some((entries, mut ctx)) = self.parts(now, id) else { return };
         let Some(slot) = entries.get_mut(&id) else { return };
         let deadline = match &mut slot.entry {
@@ -582,9 +573,6 @@ impl Endpoint {
         }
         let Some(slot) = self.entries.get_mut(&id) else { return };
         self.index.update(id, slot);
-        self.update_stream(id);
-        self.update_coming(id);
-        let Some(slot) = self.entries.get_mut(&id) else { return };
         let half_open = match &slot.entry {
             Entry::Sa(sa) => sa.half_open_octets().map(|octets| (sa.core.channel.path, octets)),
             Entry::Parked(parked) => Some((parked.path(), parked.octets())),
@@ -598,14 +586,28 @@ impl Endpoint {
             _ => {}
         }
         slot.half_open = half_open.is_some();
-        let old_deadline = std::mem::replace(&mut slot.deadline, deadline);
-        if let Some(old) = old_deadline.filter(|_| old_deadline != deadline) {
-            self.deadlines.remove(&(old, id));
+        let old = std::mem::replace(&mut slot.deadline, deadline);
+        if old != deadline {
+            old.map(|at| self.deadlines.remove(&(at, id)));
+            self.deadlines.extend(deadline.map(|at| (at, id)));
         }
-        if let Some(at) = deadline {
-            self.deadlines.insert((at, id));
-        }
+        self.update_stream(id);
+        self.update_coming(id);
         self.note_handover(id);
+    }
+
+    /// Puts the candidate that is established in the place of its attempt.
+    fn take_winner(&mut self, now: Now, id: IkeSaId) {
+        let Some(slot) = self.entries.get_mut(&id) else { return };
+        let Entry::Attempt(attempt) = &mut slot.entry else { return };
+        let Some(winner) = attempt.take_winner() else { return };
+        let loser = std::mem::replace(&mut slot.entry, Entry::Sa(Box::new(winner)));
+        let Some((_, mut ctx)) = self.parts(now, id) else { return };
+        if let Entry::Attempt(attempt) = loser {
+            let (path, origin) = (attempt.path, attempt.origin);
+            attempt.dispose(&mut ctx, &Failure::Replaced);
+            self.learn(now, path, origin, true);
+        }
     }
 
     /// Adds an entry and indexes it by `spi`.

@@ -16,7 +16,7 @@ use super::index::IdKey;
 use super::spent::{Spent, Void};
 use crate::dataplane::SaId;
 use crate::event::{IkeSaId, Now};
-use crate::table::{OwnTable, Table};
+use crate::table::{Hashed, OwnTable, Table};
 use crate::wire::payload::IdData;
 
 /// Identities and outbound SAs of several [`Endpoint`](crate::Endpoint)s of one host. Clones share one registry.
@@ -24,15 +24,15 @@ use crate::wire::payload::IdData;
 pub struct Registry(Arc<Mutex<Tables>>);
 
 /// An identity of this host and one of its peer. Tables and SAs share one copy.
-pub(super) type Identities = (IdData, IdData);
+pub(super) type Identities = Hashed<(IdData, IdData)>;
 
 /// The same, as far as it is known.
-pub(super) type Between = (IdData, Option<IdKey>);
+pub(super) type Between = Hashed<(IdData, Option<IdKey>)>;
 
 #[derive(Default)]
 struct Tables {
     /// Established IKE SAs by identities, for INITIAL_CONTACT and `unique`.
-    established: Table<Arc<Identities>, IdSet>,
+    established: OwnTable<Arc<Identities>, IdSet>,
     /// Established IKE SAs that another one may still cross.
     parties: Parties,
     /// What redundant IKE SAs carry until they end.
@@ -43,7 +43,7 @@ struct Tables {
     waiting: Table<u64, Vec<u8>>,
     /// The number of attempts and established SAs of this host's identities, by the peer's identity; `None` is an
     /// identity that is not known yet.
-    contacts: Table<Arc<Between>, Contact>,
+    contacts: OwnTable<Arc<Between>, Contact>,
     /// How many of these are attempts that [`Registry::take_attempts`] would return.
     attempts: usize,
     /// The number of these for each identity of this host.
@@ -54,6 +54,8 @@ struct Tables {
     spent: Spent,
     /// The virtual IPs of the peers of IKE SAs with a ticket, by the SPIs of these.
     lent: Table<(u64, u64), Box<[IpAddr]>>,
+    /// For digests, and for the hashes of identities.
+    secret: RandomState,
 }
 
 /// Established SAs that another one may cross. They are in two tables. The older table is dropped as a whole when
@@ -64,7 +66,6 @@ struct Parties {
     old: OwnTable<IkeSaId, Party>,
     /// When `new` was started.
     since: Option<Instant>,
-    key: RandomState,
 }
 
 impl Parties {
@@ -103,11 +104,12 @@ impl Registry {
     /// them. Of two that come at once the second finds the first, and not the other way round.
     pub(super) fn establish(
         &self,
-        identities: Identities,
+        identities: (IdData, IdData),
         id: IkeSaId,
         asked: bool,
     ) -> (Arc<Identities>, Vec<IkeSaId>) {
         let mut tables = self.tables();
+        let identities = Hashed::new(identities, &tables.secret);
         let known = tables.established.get_key_value(&identities).map(|(known, _)| known.clone());
         let identities = known.unwrap_or_else(|| Arc::new(identities));
         let all = tables.established.entry(Arc::clone(&identities)).or_default();
@@ -134,7 +136,7 @@ impl Registry {
 
     /// A number for `value` that is the same in all shards and that no peer can predict.
     pub(super) fn digest(&self, value: impl Hash) -> u64 {
-        self.tables().parties.key.hash_one(value)
+        self.tables().secret.hash_one(value)
     }
 
     /// Adds an established SA as one that others may cross. Returns the SAs that it crosses.
@@ -168,16 +170,15 @@ impl Registry {
     }
 
     /// True if an SA other than `id` is established between these identities.
-    pub(crate) fn has_another(&self, identities: &Identities, id: IkeSaId) -> bool {
-        let tables = self.tables();
-        let all = tables.established.get(identities);
-        all.is_some_and(|all| all.iter().any(|other| other != id))
+    pub(crate) fn has_another(&self, identities: (IdData, IdData), id: IkeSaId) -> bool {
+        self.tables().established_between(identities).any(|other| other != id)
     }
 
     /// The SAs whose set-ups overlap with that of `party`.
-    pub(super) fn crossed_by(&self, identities: &Identities, party: &Party) -> Vec<IkeSaId> {
+    pub(super) fn crossed_by(&self, identities: (IdData, IdData), party: &Party) -> Vec<IkeSaId> {
         let tables = self.tables();
-        let others = tables.parties_of(identities);
+        let identities = Hashed::new(identities, &tables.secret);
+        let others = tables.parties_of(&identities);
         others.filter(|(_, other)| party.crosses(other, Duration::ZERO)).map(|(id, _)| id).collect()
     }
 
@@ -236,8 +237,9 @@ impl Registry {
     }
 
     /// The copy of `between` in this registry, if there is one.
-    pub(super) fn shared(&self, between: Between) -> Arc<Between> {
+    pub(super) fn shared(&self, between: (IdData, Option<IdKey>)) -> Arc<Between> {
         let tables = self.tables();
+        let between = Hashed::new(between, &tables.secret);
         let known = tables.contacts.get_key_value(&between).map(|(known, _)| Arc::clone(known));
         known.unwrap_or_else(|| Arc::new(between))
     }
@@ -278,6 +280,7 @@ impl Registry {
         let mut tables = self.tables();
         let mut all = Vec::new();
         for between in [(local.clone(), None), (local, Some(remote))] {
+            let between = Hashed::new(between, &tables.secret);
             if let Some(contact) = tables.contacts.get_mut(&between) {
                 all.extend(std::mem::take(&mut contact.attempts).iter());
             }
@@ -330,14 +333,13 @@ impl Registry {
     }
 
     /// True if an SA is established between these identities.
-    pub(crate) fn has_established(&self, identities: &Identities) -> bool {
-        self.tables().established.contains_key(identities)
+    pub(crate) fn has_established(&self, identities: (IdData, IdData)) -> bool {
+        self.tables().established_between(identities).next().is_some()
     }
 
     /// The SAs established between these identities.
-    pub(super) fn all_established(&self, identities: &Identities) -> Vec<IkeSaId> {
-        let tables = self.tables();
-        tables.established.get(identities).map(|all| all.iter().collect()).unwrap_or_default()
+    pub(super) fn all_established(&self, identities: (IdData, IdData)) -> Vec<IkeSaId> {
+        self.tables().established_between(identities).collect()
     }
 
     /// Assigns the outbound SA `id` to the shard `index`. False if another shard has it.
@@ -362,6 +364,15 @@ impl Registry {
 }
 
 impl Tables {
+    /// Established SAs between these identities.
+    fn established_between(
+        &self,
+        identities: (IdData, IdData),
+    ) -> impl Iterator<Item = IkeSaId> + use<'_> {
+        let all = self.established.get(&Hashed::new(identities, &self.secret));
+        all.into_iter().flat_map(IdSet::iter)
+    }
+
     /// Established SAs between these identities that others may cross.
     fn parties_of(&self, identities: &Identities) -> impl Iterator<Item = (IkeSaId, &Party)> {
         let all = self.established.get(identities).into_iter().flat_map(IdSet::iter);
@@ -401,11 +412,12 @@ impl Tables {
     /// True if there is, or may be, an attempt or an SA between these identities; with any peer, if the peer's is
     /// `None`.
     fn knows(&self, between: &Between) -> bool {
-        let (local, remote) = between;
+        let (local, remote) = &**between;
+        let with_any = || Hashed::new((local.clone(), None), &self.secret);
         self.locals.contains_key(local)
             && (remote.is_none()
-                || self.contacts.contains_key(&(local.clone(), None))
-                || self.contacts.contains_key(between))
+                || self.contacts.contains_key(between)
+                || self.contacts.contains_key(&with_any()))
     }
 }
 
@@ -423,7 +435,8 @@ mod tests {
     fn the_first_between_two_identities_is_alone() {
         let registry = Registry::default();
         let local = || IdData::fqdn("a.example");
-        let between = |peer: Option<u8>| Arc::new((local(), peer.map(|peer| (2, vec![peer]))));
+        let between =
+            |peer: Option<u8>| registry.shared((local(), peer.map(|peer| (2, vec![peer]))));
         let [one, other, any] = [Some(1), Some(2), None].map(between);
         let id = IkeSaId;
         assert!(!registry.swap_contact(id(1), None, Some((&one, false))));

@@ -166,8 +166,10 @@ impl Endpoint {
             }),
             Entry::Parked(parked) => parked.stream_path().map(|path| (path, false)),
         };
-        let what = self.index.set_stream(id, keys, stream);
-        self.tell_streams(what);
+        if keys.stream() != stream {
+            let what = self.index.set_stream(id, keys, stream);
+            self.tell_streams(what);
+        }
     }
 
     pub(super) fn tell_streams(&mut self, what: [Option<(Path, StreamCommand)>; 2]) {

@@ -410,10 +410,9 @@ impl ReadyChild {
             (keys.initiator, keys.responder)
         };
         child.routed = routed;
-        let mut batch = vec![
-            Command::InstallSa(child.spec(Direction::In, inbound, schedule)),
-            Command::InstallSa(child.spec(Direction::Out, outbound, schedule)),
-        ];
+        let mut batch = Vec::with_capacity(3);
+        batch.push(Command::InstallSa(child.spec(Direction::In, inbound, schedule)));
+        batch.push(Command::InstallSa(child.spec(Direction::Out, outbound, schedule)));
         batch.extend(routed.then(|| child.install_policy()));
         (child, batch)
     }

@@ -158,7 +158,7 @@ impl Established {
         to: IkeSaId,
     ) {
         self.replaced_by(core, ctx, to);
-        let lingers = REPLACED_LINGERS.max(ctx.config.retransmission.longest());
+        let lingers = REPLACED_LINGERS.max(ctx.lookup.schedule());
         core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + lingers);
     }
 

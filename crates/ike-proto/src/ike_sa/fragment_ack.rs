@@ -107,8 +107,9 @@ impl FragmentAcks {
     pub(crate) fn on_heard(&mut self, now: Instant, header: &Header) {
         let next = |id: u32| !header.flags.response && id.checked_add(1) == Some(header.message_id);
         if let Some((_, first, last)) = self.answered.take_if(|(id, ..)| next(*id)) {
-            let [since_first, since_last] =
-                [first, last].map(|sent| now.saturating_duration_since(sent));
+            let since_first = now.saturating_duration_since(first);
+            let again = last != first;
+            let since_last = if again { now.saturating_duration_since(last) } else { since_first };
             let before = self.turns.unwrap_or(Turns { since_first, since_last });
             self.turns = Some(Turns {
                 since_first: since_first.min(before.since_first),
@@ -136,9 +137,9 @@ impl FragmentAcks {
         if of_response { self.responses.as_deref_mut() } else { self.requests.as_deref_mut() }
     }
 
-    fn due(&self, known: Known) -> Option<Instant> {
-        let due = |arrivals: &Option<Box<Arrivals>>| arrivals.as_ref()?.due(known);
-        [due(&self.requests), due(&self.responses)].into_iter().flatten().min()
+    fn due(&self, known: impl Fn() -> Known) -> Option<Instant> {
+        let all = [&self.requests, &self.responses].into_iter().flatten();
+        all.filter_map(|arrivals| arrivals.due(known())).min()
     }
 }
 
@@ -469,6 +470,6 @@ impl Core {
 
     /// When the next acknowledgement is due.
     pub(super) fn next_ack(&self) -> Option<Instant> {
-        self.acknowledges().and_then(|_| self.channel.acks.due(self.known()))
+        self.acknowledges().and_then(|_| self.channel.acks.due(|| self.known()))
     }
 }

@@ -51,7 +51,7 @@ impl Established {
         may_meet([&child.local_ts, &child.remote_ts], others)
             || self
                 .identities()
-                .is_some_and(|identities| ctx.registry.has_another(&identities, core.id))
+                .is_some_and(|identities| ctx.registry.has_another(identities, core.id))
     }
 
     /// True if each child `name` is on standby.

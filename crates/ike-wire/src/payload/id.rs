@@ -98,6 +98,7 @@ impl IdData {
     }
 
     /// The same identity as a payload body.
+    #[inline]
     pub fn as_id(&self) -> Id<'_> {
         Id { kind: self.kind, reserved: [0; 3], data: &self.data }
     }
@@ -118,12 +119,16 @@ impl IdData {
     /// True if both are the same identity: names compare without regard to ASCII case, distinguished
     /// names without regard to string types either (RFC 5280 §7.1), everything else octet by octet.
     pub fn matches(&self, other: Id<'_>) -> bool {
-        let same = match self.kind {
-            IdType::FQDN | IdType::RFC822_ADDR => self.data.eq_ignore_ascii_case(other.data),
-            IdType::DER_ASN1_DN => dn::equal(&self.data, other.data),
-            _ => self.data == other.data,
-        };
-        self.kind == other.kind && same
+        let same = self.data == other.data;
+        self.kind == other.kind
+            && match self.kind {
+                // Most peers write their name as it is configured, which is seen faster.
+                IdType::FQDN | IdType::RFC822_ADDR => {
+                    same || self.data.eq_ignore_ascii_case(other.data)
+                }
+                IdType::DER_ASN1_DN => dn::equal(&self.data, other.data),
+                _ => same,
+            }
     }
 
     /// True for a distinguished name with `*` as a value: a pattern, not an identity to send.

@@ -19,6 +19,7 @@ pub struct Notify<'a> {
 
 impl<'a> Notify<'a> {
     /// A notify about no SPI.
+    #[inline]
     pub fn new(kind: NotifyType, data: &'a [u8]) -> Self {
         Self { protocol: ProtocolId::NONE, spi: Spi::None, kind, data }
     }

@@ -69,6 +69,7 @@ const ATTRIBUTE_TV: u16 = 0x8000;
 
 impl Spi {
     /// Octets on the wire.
+    #[inline]
     pub fn len(self) -> u8 {
         match self {
             Self::None => 0,
@@ -79,6 +80,7 @@ impl Spi {
 
     /// True for an SPI of 8 octets that a rekeyed IKE SA can have (RFC 7296 §3.1), and one of 4 octets
     /// that an ESP SA can have.
+    #[inline]
     pub fn is_usable(self) -> bool {
         //= https://www.rfc-editor.org/rfc/rfc4303#section-2.1
         //# The set of SPI values in the range 1 through 255 are reserved by the
@@ -92,6 +94,7 @@ impl Spi {
     }
 
     /// True without an SPI.
+    #[inline]
     pub fn is_empty(self) -> bool {
         self == Self::None
     }
@@ -148,6 +151,7 @@ impl Sa {
 
 impl Proposal {
     /// The transforms of type `kind`, in order.
+    #[inline]
     pub fn of_type(&self, kind: TransformType) -> impl Iterator<Item = &Transform> {
         self.transforms.iter().filter(move |t| t.kind == kind)
     }
@@ -201,6 +205,7 @@ impl Proposal {
 
 impl Transform {
     /// A transform without attributes.
+    #[inline]
     pub const fn new(kind: TransformType, id: u16) -> Self {
         Self { kind, id, key_bits: None, unknown_attribute: false }
     }

@@ -168,6 +168,7 @@ impl KeMethodId {
 impl EncrId {
     /// True if the algorithm protects integrity by itself, so that no integrity algorithm but NONE
     /// may go with it (RFC 5282 §8, RFC 4543 §5, RFC 7634).
+    #[inline]
     pub fn is_aead(self) -> bool {
         matches!(self.0, 14..=16 | 18..=21 | 25..=35)
     }

@@ -26,16 +26,19 @@ impl Secret {
     }
 
     /// The octets. Named so that every use can be found.
+    #[inline]
     pub fn expose(&self) -> &[u8] {
         &self.0
     }
 
     /// Length in octets.
+    #[inline]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
     /// True for a secret of no octets (the integrity key of an AEAD).
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -277,31 +277,44 @@ fn choose_ke(
     sent: Option<KeMethodId>,
     chosen: &mut Vec<Transform>,
 ) -> bool {
+    let kinds = ke_types(ours, theirs);
     // A type without an alternative ends the search before combinations are tried.
-    let possible = |kind| ke_alternatives(ours, theirs, kind).next().is_some();
-    if !ke_types(0).all(possible) {
+    if !kinds.iter().all(|kind| ke_alternatives(ours, theirs, *kind).next().is_some()) {
         return false;
     }
-    // Alternatives after NONE are not preferred to NONE.
-    let mut before_none = ke_alternatives(ours, theirs, TransformType::KE)
-        .take_while(|alternative| alternative.is_some_and(|t| !is_none(&t)));
-    let sent = sent.map(Transform::ke).filter(|sent| before_none.any(|t| t == Some(*sent)));
-    if let Some(sent) = sent {
-        let before = chosen.len();
-        chosen.push(sent);
-        if assign(ours, theirs, 1, chosen) {
-            return true;
+    if let Some(sent) = sent
+        && let Some((&TransformType::KE, rest)) = kinds.split_first()
+    {
+        // Alternatives after NONE are not preferred to NONE.
+        let mut before_none = ke_alternatives(ours, theirs, TransformType::KE)
+            .take_while(|alternative| alternative.is_some_and(|t| !is_none(&t)));
+        let sent = Transform::ke(sent);
+        if before_none.any(|t| t == Some(sent)) {
+            let before = chosen.len();
+            chosen.push(sent);
+            if assign(ours, theirs, rest, chosen) {
+                return true;
+            }
+            chosen.truncate(before);
         }
-        chosen.truncate(before);
     }
-    assign(ours, theirs, 0, chosen)
+    assign(ours, theirs, &kinds, chosen)
 }
 
-/// The types of key exchanges from the one with number `first` on.
-fn ke_types(first: usize) -> impl Iterator<Item = TransformType> {
-    let all = std::iter::once(TransformType::KE)
-        .chain((0..7).filter_map(TransformType::from_additional_ke));
-    all.skip(first)
+/// The types of key exchanges that either end has, in their order.
+fn ke_types(ours: &ProposalConfig, theirs: &Proposal) -> Vec<TransformType> {
+    const ALL: [TransformType; 8] = [
+        TransformType::KE,
+        TransformType::ADDKE1,
+        TransformType::ADDKE2,
+        TransformType::ADDKE3,
+        TransformType::ADDKE4,
+        TransformType::ADDKE5,
+        TransformType::ADDKE6,
+        TransformType::ADDKE7,
+    ];
+    let either = |kind| ours.of_type(kind).chain(theirs.of_type(kind));
+    ALL.into_iter().filter(|kind| either(*kind).next().is_some()).collect()
 }
 
 /// The alternatives for `kind`, best first. `Some(NONE)` is answered with NONE; `None` means that the peer does
@@ -324,18 +337,17 @@ fn ke_alternatives<'a>(
     unsaid.into_iter().chain(said)
 }
 
-/// Extends `chosen` by one alternative for each type from the one with number `slot` on, and tries the better ones
-/// first.
+/// Extends `chosen` by one alternative for each of `kinds`, and tries the better ones first.
 fn assign(
     ours: &ProposalConfig,
     theirs: &Proposal,
-    slot: usize,
+    kinds: &[TransformType],
     chosen: &mut Vec<Transform>,
 ) -> bool {
-    let Some(kind) = ke_types(slot).next() else {
+    let Some((kind, rest)) = kinds.split_first() else {
         return true;
     };
-    for alternative in ke_alternatives(ours, theirs, kind) {
+    for alternative in ke_alternatives(ours, theirs, *kind) {
         //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-multiple-ke-12#section-2.2.1
         //# for the Additional Key Exchange types, the responder's choice MUST NOT contain
         //# duplicated algorithms (those with identical Transform ID and attributes), except for
@@ -349,7 +361,7 @@ fn assign(
         }
         let before = chosen.len();
         chosen.extend(alternative);
-        if assign(ours, theirs, slot + 1, chosen) {
+        if assign(ours, theirs, rest, chosen) {
             return true;
         }
         chosen.truncate(before);

@@ -168,8 +168,7 @@ impl Established {
                     return self.queue.push_front(Task::DeleteSpi(spi_in));
                 }
                 // The peer keeps its own child. Ours still decrypts until it is deleted.
-                let (mut child, batch) =
-                    ready.install_inbound(true, ctx.config.retransmission.longest());
+                let (mut child, batch) = ready.install_inbound(true, ctx.lookup.schedule());
                 child.half_closed |= child.pending_out.take().is_some();
                 child.phase = Phase::Rekeyed;
                 child.replaces = None;
@@ -263,7 +262,7 @@ impl Established {
             return;
         }
         let routed = self.take_route(&ready.child);
-        let (child, batch) = ready.install_all(true, routed, ctx.config.retransmission.longest());
+        let (child, batch) = ready.install_all(true, routed, ctx.lookup.schedule());
         let ticket = ctx.data_plane(batch);
         self.installing.push((ticket, child.id, request));
         self.children.reserve_exact(1);

@@ -179,7 +179,7 @@ impl Established {
         // A peer that rekeys a child has shown that it has the child.
         ready.child.standby =
             ready.child.replaces.is_none() && self.has_company(core, ctx, &ready.child);
-        let schedule = ctx.config.retransmission.longest();
+        let schedule = ctx.lookup.schedule();
         let (child, batch) = if ready.child.replaces.is_some() {
             ready.install_inbound(false, schedule)
         } else {

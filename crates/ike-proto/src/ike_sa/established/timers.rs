@@ -202,7 +202,7 @@ impl Core {
     /// Until when a hard limit waits for the renewal that began at `soft`: for one retransmission schedule,
     /// because a host may have been suspended. A peer that has been silent since then may have lost the SA.
     pub(super) fn grace(&self, ctx: &Context<'_>, soft: Instant) -> Instant {
-        let schedule = ctx.config.retransmission.longest();
+        let schedule = ctx.lookup.schedule();
         soft + if self.channel.last_heard > soft { schedule } else { schedule.min(SILENT_GRACE) }
     }
 }

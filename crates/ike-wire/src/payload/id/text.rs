@@ -1,6 +1,6 @@
 //! Identities as text, by the rules of swanctl.conf(5).
 
-use std::fmt;
+use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::dn::{self, DnError};
@@ -178,7 +178,7 @@ fn escaped(f: &mut fmt::Formatter<'_>, octets: &[u8]) -> fmt::Result {
     octets.iter().try_for_each(|octet| match octet {
         b'"' | b'\'' | b'\\' | b'`' | b'$' => write!(f, "\\x{octet:02x}"),
         // A space would let an identity pass for several fields of a log line.
-        0x21..=0x7e => write!(f, "{}", char::from(*octet)),
+        0x21..=0x7e => f.write_char(char::from(*octet)),
         octet => write!(f, "\\x{octet:02x}"),
     })
 }
