@@ -24,19 +24,28 @@
 //!   ended, and [`Accounting::forget`] where a program drops the drivers instead.
 //! - Passwords, shared secrets and keys of EAP are wiped when they are dropped. No `Debug` shows them.
 //!
-//! `examples/gateway.rs` is a gateway whose clients a RADIUS server authenticates.
+//! # Features
 //!
+//! `eap` and `radius`, both on by default. `radius` needs `eap`. Without `radius` there is no [`RadiusClient`], and
+//! [`Accounting`] has no sessions. Without `eap` a round by EAP fails, and the error says so.
+//!
+//! `examples/gateway.rs` is a gateway whose clients a RADIUS server authenticates.
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "radius")]
 mod accounting;
 mod credentials;
+#[cfg(feature = "radius")]
 mod dae;
 mod eap;
 mod fetch;
 mod lookup;
+#[cfg(not(feature = "radius"))]
+mod no_radius;
 mod pools;
+#[cfg(feature = "radius")]
 mod radius;
 mod sessions;
 
@@ -46,6 +55,8 @@ pub use dae::DaeSocket;
 pub use eap::{EapConfig, EapRound, EapSecrets};
 pub use fetch::{FetchError, Fetcher};
 pub use lookup::LookupRules;
+#[cfg(not(feature = "radius"))]
+use no_radius::{accounting, dae, radius};
 pub use pools::{LeaseView, PoolConfig, PoolView, Pools, Range};
 pub use radius::RadiusClient;
 pub use sessions::Sessions;

@@ -5,9 +5,11 @@
 //! in force. Three sockets serve clients with it:
 //!
 //! - [`control::ControlSocket`] takes one JSON object a line. [`control::client`] is the other end.
-//! - [`vici::ViciSocket`] speaks strongSwan's VICI, for `swanctl` and other tools.
-//! - [`exporter::MetricsSocket`] is scraped by Prometheus. [`metrics::Meters`] counts, as an
-//!   [`Observer`](ike_tokio::Observer) of the drivers.
+//! - With the feature `vici`, [`vici::ViciSocket`] speaks strongSwan's VICI, for `swanctl` and other tools.
+//! - With the feature `metrics`, [`exporter::MetricsSocket`] is scraped by Prometheus. [`metrics::Meters`] counts, as
+//!   an [`Observer`](ike_tokio::Observer) of the drivers.
+//!
+//! Both features are on by default.
 //!
 //! The crate knows neither keys nor certificates. The trait [`Program`] asks the program around the operator about
 //! them, and the trait [`Loader`] passes on what control clients load. All methods of [`Program`] have defaults:
@@ -54,12 +56,16 @@
 pub mod control;
 mod demands;
 mod error;
+#[cfg(feature = "metrics")]
 pub mod exporter;
 mod local;
+#[cfg(feature = "vici")]
 pub mod log;
+#[cfg(feature = "metrics")]
 pub mod metrics;
 mod operator;
 mod program;
+#[cfg(feature = "vici")]
 pub mod vici;
 pub mod views;
 

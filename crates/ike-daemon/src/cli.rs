@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::config;
+#[cfg(feature = "demo")]
 use crate::demo;
 use crate::log::LogFormat;
 use crate::pki::PkiArgs;
@@ -99,6 +100,7 @@ pub enum Command {
     /// Makes keys, certificates and revocation lists, with the options of strongSwan's pki
     Pki(Box<PkiArgs>),
     /// Writes manual pages (roff): all to a folder, or one to standard output
+    #[cfg(feature = "man")]
     Man {
         /// The page of the configuration file instead of that of the command
         #[arg(long)]
@@ -108,12 +110,14 @@ pub enum Command {
         out: Option<PathBuf>,
     },
     /// Writes the completions of a shell to standard output
+    #[cfg(feature = "man")]
     Completions {
         /// The shell
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
     /// Shows a handshake and traffic between two daemons in this process; needs no root
+    #[cfg(feature = "demo")]
     Demo {
         /// Algorithms
         #[arg(long, value_enum, default_value_t)]
@@ -122,6 +126,27 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Is not part of this build
+    #[cfg(not(feature = "man"))]
+    #[command(hide = true)]
+    Man(Unused),
+    /// Is not part of this build
+    #[cfg(not(feature = "man"))]
+    #[command(hide = true)]
+    Completions(Unused),
+    /// Is not part of this build
+    #[cfg(not(feature = "demo"))]
+    #[command(hide = true)]
+    Demo(Unused),
+}
+
+/// Arguments of a subcommand that this build is without.
+#[cfg(not(all(feature = "demo", feature = "man")))]
+#[derive(Debug, Args)]
+pub struct Unused {
+    /// Whatever they are
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    pub words: Vec<std::ffi::OsString>,
 }
 
 /// Arguments of `run`.

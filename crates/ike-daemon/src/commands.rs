@@ -1,6 +1,6 @@
 //! The subcommands.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use ike_control::control::client::{self, Unreachable};
@@ -10,14 +10,19 @@ use serde_json::Value;
 
 use crate::cli::{Cli, Command, NameArgs, UpArgs};
 use crate::config;
+#[cfg(feature = "demo")]
 use crate::demo;
 use crate::exit::Status;
+#[cfg(feature = "man")]
 use crate::man;
 use crate::offload;
+#[cfg(not(all(feature = "demo", feature = "man")))]
+use crate::parts::Part;
 use crate::{pki, signer};
 
 mod check;
 mod run;
+mod sockets;
 mod watchdog;
 
 /// Runs the subcommand.
@@ -57,15 +62,22 @@ pub(crate) fn run(cli: Cli) -> Status {
             }
         },
         Command::Pki(args) => pki::run(&args),
+        #[cfg(feature = "man")]
         Command::Man { config, out } => written(match out {
             Some(folder) => man::write_to(&folder),
             None => man::page(config, &mut io::stdout()),
         }),
+        #[cfg(feature = "man")]
         Command::Completions { shell } => {
             man::completions(shell, &mut io::stdout());
             Status::Done
         }
+        #[cfg(feature = "demo")]
         Command::Demo { suite, json } => demonstrate(suite, json),
+        #[cfg(not(feature = "man"))]
+        Command::Man(_) | Command::Completions(_) => missing(Part::Man),
+        #[cfg(not(feature = "demo"))]
+        Command::Demo(_) => missing(Part::Demo),
     }
 }
 
@@ -79,7 +91,16 @@ fn written(outcome: io::Result<()>) -> Status {
     }
 }
 
+/// The command is one of another build.
+#[cfg(not(all(feature = "demo", feature = "man")))]
+fn missing(part: Part) -> Status {
+    eprintln!("{}", part.missing());
+    Status::Usage
+}
+
+#[cfg(feature = "demo")]
 fn demonstrate(suite: demo::Suite, json: bool) -> Status {
+    use std::io::Write;
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

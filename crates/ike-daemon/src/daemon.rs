@@ -8,15 +8,12 @@ use std::time::Duration;
 
 use ike_aaa::{Accounting, Credentials, DaeSocket, Fetcher, Sessions};
 use ike_control::control::ControlSocket;
-use ike_control::exporter::MetricsSocket;
-use ike_control::metrics::{Counted, Metered, Meters};
+#[cfg(feature = "vici")]
 use ike_control::vici::ViciSocket;
 use ike_control::{Operator, OperatorError};
 use ike_proto::Registry;
 use ike_proto::crypto::CryptoProvider;
-use ike_tokio::{
-    Answerer, Builder, Crypto, Drivers, Listen, Lost, Message, NoPlane, Plane, Sockets, Target,
-};
+use ike_tokio::{Builder, Crypto, Drivers, Listen, Lost, Message, Plane, Sockets, Target};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -25,9 +22,16 @@ use crate::roam;
 use crate::system::System;
 use crate::void_tickets::VoidTickets;
 use keeper::Keeper;
+use metering::Metering;
+#[cfg(not(feature = "metrics"))]
+use no_metering as metering;
 use services::Services;
 
 mod keeper;
+#[cfg(feature = "metrics")]
+mod metering;
+#[cfg(not(feature = "metrics"))]
+mod no_metering;
 mod services;
 
 /// How long peers of what an earlier run left are not told that their IKE SAs are gone: theirs go on carrying
@@ -62,7 +66,8 @@ pub struct Daemon {
     accounting: Accounting,
     drivers: Drivers,
     tasks: Vec<JoinHandle<()>>,
-    meters: Option<Meters>,
+    #[cfg_attr(not(feature = "metrics"), expect(dead_code, reason = "nothing is counted"))]
+    metering: Metering,
     /// Writes what is left at the end.
     _void_tickets: Option<VoidTickets>,
 }
@@ -74,12 +79,9 @@ impl Daemon {
         if !plane.adopted.is_empty() {
             config.endpoint.qcd.quiet = QUIET;
         }
-        let meters = config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections));
+        let metering = Metering::of(&config);
         let (accounting, mut unheard) = Accounting::new();
-        if let Some(meters) = &meters {
-            let control = std::mem::replace(&mut plane.control, Box::new(NoPlane));
-            plane.control = Box::new(Metered::new(control, meters.clone()));
-        }
+        metering.watch(&mut plane);
         accounting.watch(&mut plane);
         let ports = sockets.ports();
         let table = config.plane.routes.table;
@@ -110,14 +112,11 @@ impl Daemon {
             };
             kept.inspect_err(told).ok()
         });
-        let mut answerer: Arc<dyn Answerer> = Arc::new(credentials.clone());
-        if let Some(meters) = &meters {
-            answerer = Arc::new(Counted::new(answerer, meters.clone()));
-        }
+        let answerer = metering.counted(Arc::new(credentials.clone()));
         let services = Services {
             sessions: Sessions::new(credentials.clone(), accounting.clone()),
             system: system.clone(),
-            meters: meters.clone(),
+            metering: metering.clone(),
         };
         let mut builder = Builder::new(endpoint_config, crypto, sockets)
             .plane(plane)
@@ -169,7 +168,7 @@ impl Daemon {
             accounting,
             drivers,
             tasks,
-            meters,
+            metering,
             _void_tickets: void_tickets,
         }
     }
@@ -210,16 +209,10 @@ impl Daemon {
     }
 
     /// Serves the VICI socket as long as the daemon runs. `config_file` is what a reload reads.
+    #[cfg(feature = "vici")]
     pub fn serve_vici(&mut self, socket: ViciSocket, config_file: Option<PathBuf>) {
         let operator = self.operator.clone();
         self.tasks.push(tokio::spawn(socket.serve(operator, config_file)));
-    }
-
-    /// Serves metrics as long as the daemon runs; nothing if its configuration has no `[charon.metrics]`.
-    pub fn serve_metrics(&mut self, socket: MetricsSocket) {
-        if let Some(meters) = self.meters.clone() {
-            self.tasks.push(tokio::spawn(socket.serve(self.operator.clone(), meters)));
-        }
     }
 
     /// Does what RADIUS servers ask about sessions, as long as the daemon runs.
@@ -227,11 +220,6 @@ impl Daemon {
         let credentials = self.credentials.clone();
         let radius = move || credentials.radius();
         self.tasks.push(tokio::spawn(socket.serve(radius, self.accounting.clone())));
-    }
-
-    /// The counters, if the configuration has `[charon.metrics]`.
-    pub fn meters(&self) -> Option<&Meters> {
-        self.meters.as_ref()
     }
 
     /// Runs `task` as long as the daemon runs.

@@ -7,12 +7,15 @@ pub mod cli;
 mod commands;
 pub mod config;
 pub mod daemon;
+#[cfg(feature = "demo")]
 pub mod demo;
 pub mod exit;
 mod files;
 pub mod log;
+#[cfg(feature = "man")]
 pub mod man;
 mod offload;
+pub mod parts;
 pub mod pki;
 pub mod plane;
 mod qcd;

@@ -28,6 +28,12 @@
 //! - [`Handle::shutdown`] deletes the SAs at the peers. Dropping [`Drivers`] neither tells the peers nor empties the
 //!   data plane.
 //!
+//! # Features
+//!
+//! Both are on by default. `kernel` is for sockets beside ESP in the Linux kernel ([`Listen::kernel`]), and logs the
+//! commands of a data plane. `tcp` is for IKE and ESP over TCP ([`Listen::tcp`]). Without a feature [`Sockets::bind`]
+//! refuses what needs it.
+//!
 //! # Example
 //!
 //! ```no_run
@@ -73,11 +79,14 @@ mod delegate;
 mod driver;
 mod handle;
 pub mod net;
+#[cfg(not(feature = "tcp"))]
+mod no_streams;
 mod plane;
 mod report;
 mod shards;
 mod sockets;
 mod start;
+#[cfg(feature = "tcp")]
 mod streams;
 mod target;
 
@@ -87,6 +96,8 @@ pub use delegate::{Answerer, NoCredentials, Observer, Work};
 pub use driver::Wanted;
 pub use handle::{Handle, Outcome, PAGE, Stopped};
 pub use ike_proto::config::Ports;
+#[cfg(not(feature = "tcp"))]
+use no_streams as streams;
 pub use plane::{Adopted, NoPlane, Plane, PlaneHandle, UserspaceOptions};
 pub use report::{
     CHILD_STATES, ChildView, Counters, Counts, Direction, IKE_STATES, IkeView, Message, PolicyView,

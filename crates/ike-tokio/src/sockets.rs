@@ -7,13 +7,11 @@ use std::sync::Arc;
 
 use esp::io::EncapSocket;
 use ike_proto::{Path, Transmit, TransmitKind, Transport};
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::net::marker::NON_ESP_MARKER;
 use crate::net::socket::{Origin, PktSocket, RUN, SocketOptions, send_on};
-use crate::net::stream;
-use crate::streams::{Happened, Streams};
+use crate::streams::{self, Happened, Listener, Streams};
 use ike_proto::config::Ports;
 
 /// Where and how to listen.
@@ -82,7 +80,7 @@ pub struct Sockets {
     others: Vec<Vec<Pair>>,
     tcp: Option<u16>,
     tcp_remote: Vec<u16>,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Listener>,
     streams: Streams,
     happened: Vec<mpsc::Receiver<Happened>>,
     options: SocketOptions,
@@ -106,7 +104,7 @@ impl Sockets {
                     pairs.push(pair);
                     if let Some(port) = &mut tcp {
                         let address = SocketAddr::new(*address, *port);
-                        let listener = stream::listen(address, options)
+                        let listener = streams::listen(address, options)
                             .map_err(|error| describe("TCP", address, &error))?;
                         *port = listener.local_addr()?.port();
                         listeners.push(listener);

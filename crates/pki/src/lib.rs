@@ -4,7 +4,7 @@
 //! argument. Maintained libraries (x509-cert, rustls-webpki) read extensions, revocation lists and signature
 //! algorithms. This crate validates paths (RFC 5280 §6.1), with the further requirements of IKE (RFC 4945).
 //!
-//! * [`files`]: certificates, private keys and PKCS#12 from the content of files.
+//! * [`files`]: certificates and private keys from the content of files, PKCS#12 with the feature `pkcs12`.
 //! * [`TrustStore`]: trusted CAs, further CA certificates, revocation information.
 //! * [`verify_peer`]: may the key in these CERT payloads authenticate this identity? A
 //!   [`TrustedPeer`] is the evidence that it may.

@@ -35,15 +35,7 @@ fn backends_do_without_the_engine() {
 /// `[dependencies]`.
 #[test]
 fn settings_need_neither_a_runtime_nor_cryptography() {
-    let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--offline", "--edges", "normal,build", "--prefix", "none"])
-        .args(["--package", "ike-config"])
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
-        .output()
-        .unwrap();
-    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
-    let tree = String::from_utf8(tree.stdout).unwrap();
-    let built: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    let built = built(&["--package", "ike-config"]);
     assert!(built.contains("ike-proto") && built.contains("toml"), "{built:?}");
     for banned in [
         "aws-lc-rs",
@@ -63,6 +55,40 @@ fn settings_need_neither_a_runtime_nor_cryptography() {
     ] {
         assert!(!built.contains(banned), "ike-config depends on {banned}");
     }
+}
+
+/// A daemon without optional parts builds neither these parts nor what only they need. The same holds for the runtime
+/// without the kernel, and for AAA without EAP.
+///
+/// Fault: in `crates/ike-daemon/Cargo.toml`, take `optional = true` from `cryptoki`, or in the workspace's `Cargo.toml`
+/// take `default-features = false` from `ike-control`.
+#[test]
+fn without_features_optional_parts_are_not_built() {
+    let parts = [
+        "clap_complete",
+        "clap_mangen",
+        "cryptoki",
+        "hyper",
+        "ike-eap",
+        "ike-vici",
+        "p12-keystore",
+        "prometheus",
+        "rustls",
+    ];
+    let all = built(&["--package", "ike-daemon"]);
+    let lean = built(&["--package", "ike-daemon", "--no-default-features"]);
+    for part in parts {
+        assert!(all.contains(part), "ike-daemon does not depend on {part}");
+        assert!(!lean.contains(part), "without features ike-daemon depends on {part}");
+    }
+    // Both data planes are in it, and certificates with their revocation.
+    for needed in ["ike-esp", "ike-pki", "ike-routes", "ureq", "xfrm"] {
+        assert!(lean.contains(needed), "without features ike-daemon lacks {needed}");
+    }
+    let runtime = built(&["--package", "ike-tokio", "--no-default-features"]);
+    assert!(runtime.contains("ike-esp") && !runtime.contains("xfrm"), "{runtime:?}");
+    let aaa = built(&["--package", "ike-aaa", "--no-default-features"]);
+    assert!(aaa.contains("ike-pki") && !aaa.contains("ike-eap"), "{aaa:?}");
 }
 
 /// A program can have the runtime without the daemon and its parts.
@@ -174,6 +200,19 @@ fn workspace() -> Packages {
         .collect();
     assert!(packages["ike-daemon"].iter().any(|dependency| dependency.on == "ike-proto"));
     packages
+}
+
+/// The packages that cargo builds for a package, with its features as `arguments` say.
+fn built(arguments: &[&str]) -> BTreeSet<String> {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--edges", "normal,build", "--prefix", "none"])
+        .args(arguments)
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    tree.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
 }
 
 /// The packages that are built for `name` and its tests.

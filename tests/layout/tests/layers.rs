@@ -22,7 +22,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["config"],
             &["signer"],
             &["service"],
-            &["exit", "files", "log"],
+            &["exit", "files", "log", "parts"],
         ],
     ),
     (
@@ -31,7 +31,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["sessions"],
             &["credentials", "dae"],
             &["pools", "eap", "lookup", "accounting"],
-            &["radius", "fetch"],
+            &["radius", "fetch", "no_radius"],
         ],
     ),
     (
@@ -53,7 +53,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["delegate", "report"],
             &["plane"],
             &["sockets"],
-            &["streams", "shards"],
+            &["streams", "no_streams", "shards"],
             &["net", "clock", "crypto", "target"],
         ],
     ),

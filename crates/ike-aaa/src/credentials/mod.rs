@@ -13,7 +13,7 @@ use ike_tokio::Work;
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
-use crate::eap::{self, EapConfig, Turn};
+use crate::eap::{EapConfig, Turn};
 use crate::fetch::Fetcher;
 use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
@@ -210,11 +210,8 @@ impl Credentials {
         let book = Arc::clone(&self.0.eap.read().unwrap_or_else(PoisonError::into_inner));
         let answer = match book.turn(message, &self.present()) {
             Err(why) => return Answer::Failed(why),
-            Ok(Turn::Local(conversation, packet)) => {
-                let work = self.work(move |_| eap::work(conversation, packet.as_deref()));
-                work.await
-            }
-            Ok(Turn::Radius(session, packet)) => Some(session.turn(packet).await),
+            Ok(Turn::Here(work)) => self.work(move |_| work()).await,
+            Ok(Turn::There(answer)) => Some(answer.await),
         };
         match answer {
             Some(answer) => Answer::Eap(Box::new(answer)),

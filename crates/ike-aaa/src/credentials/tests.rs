@@ -214,6 +214,7 @@ async fn a_signature_does_not_wait_long_for_a_responder() {
 }
 
 /// With a server that does not answer, so many sockets are open and no more; who gives up makes room.
+#[cfg(feature = "radius")]
 #[tokio::test]
 async fn radius_exchanges_have_a_limit() {
     use crate::eap::EapRound;
@@ -334,6 +335,7 @@ fn now() -> Now {
 }
 
 /// Exchanges with RADIUS servers have so many places in the daemon, not in each configuration.
+#[cfg(feature = "radius")]
 #[tokio::test]
 async fn a_reload_makes_no_more_room_for_radius() {
     let book = || EapConfig { radius: Some(Arc::default()), ..EapConfig::default() };

@@ -10,12 +10,28 @@ use ike_config::{RadiusServer, Way};
 use ike_proto::crypto::Secret;
 use ike_proto::{Authorization, EapAnswer, EapState, EapSuccess, Path};
 
-use super::{Held, Setup, described, random};
+use super::Turn;
+use super::conversation::{Held, Setup, described, random};
 use crate::radius::grants::Grants;
 use crate::radius::{Purpose, RadiusClient, Unanswered};
 
+/// Why nobody is asked.
+pub(super) const NONE: &str = "no RADIUS server is configured";
+
+/// Begins a conversation by the peer's packet, or by none. The peer may turn out to be of other connections, whose rounds
+/// are named as well.
+pub(super) fn begin(
+    client: Arc<RadiusClient>,
+    setup: &Setup<'_>,
+    (path, others): (Path, Vec<(String, String)>),
+    packet: Option<Vec<u8>>,
+) -> Turn {
+    let session = Session::new(client, setup, path, others);
+    Turn::There(Box::pin(Box::new(session).turn(packet)))
+}
+
 /// A conversation with a server.
-pub(crate) struct Session {
+pub(super) struct Session {
     client: Arc<RadiusClient>,
     /// Which server; conversations do not change it once it has answered.
     server: Option<usize>,
@@ -35,7 +51,7 @@ pub(crate) struct Session {
 
 impl Session {
     /// With other connections that the peer may turn out to be, and their rounds.
-    pub(super) fn new(
+    fn new(
         client: Arc<RadiusClient>,
         setup: &Setup<'_>,
         path: Path,
@@ -64,7 +80,7 @@ impl Session {
     }
 
     /// What comes of the peer's packet, or of none at the beginning.
-    pub(crate) async fn turn(mut self: Box<Self>, packet: Option<Vec<u8>>) -> EapAnswer {
+    pub(super) async fn turn(mut self: Box<Self>, packet: Option<Vec<u8>>) -> EapAnswer {
         let mut packet = match (packet, self.known.take()) {
             (None, None) => {
                 let request = Packet::request(0, EapType::IDENTITY, &[]).encode();

@@ -294,6 +294,7 @@ proptest! {
 }
 
 /// What a RADIUS server grants goes to who wants it, in the family that is wanted, where the connection says so.
+#[cfg(feature = "radius")]
 #[test]
 fn addresses_of_a_server_are_for_connections_that_take_them() {
     let pools = pools(&[("a", "10.3.0.0/30")]);
@@ -337,6 +338,7 @@ fn addresses_of_a_server_are_for_connections_that_take_them() {
 }
 
 /// A ticket says what a server granted some time ago. The session was over for it, and the address is another's.
+#[cfg(feature = "radius")]
 #[test]
 fn a_ticket_takes_no_address_that_the_server_has_given_to_another() {
     let pools = pools(&[("a", "10.9.0.0/24")]);

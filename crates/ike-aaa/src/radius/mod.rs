@@ -36,6 +36,11 @@ impl RadiusClient {
     pub fn new(options: RadiusOptions) -> Self {
         Self { options, ..Self::default() }
     }
+
+    /// The address at which servers may ask about sessions.
+    pub(crate) fn listens_for_dae(&self) -> Option<SocketAddr> {
+        Some(self.options.dae.as_ref()?.listen)
+    }
 }
 
 /// How many exchanges run at a time: each has a socket. The others wait in order.

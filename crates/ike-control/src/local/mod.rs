@@ -24,6 +24,7 @@ pub struct LocalSocket {
 
 impl LocalSocket {
     /// One that listens already and is not removed.
+    #[cfg(feature = "vici")]
     pub fn given(listener: Listener) -> io::Result<Self> {
         listener.set_nonblocking(true)?;
         Ok(Self { listener, path: None })

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use ike_control::Operator;
 use ike_control::control::ControlSocket;
-use ike_control::exporter::MetricsSocket;
-use ike_control::vici::ViciSocket;
 use ike_tokio::Sockets;
 use ike_tokio::net::files;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::sockets::{Metrics, Vici};
 use super::watchdog;
 use crate::cli::{KeysIn, RunArgs};
 use crate::config::{self, Config, MetricsListen, Resolve};
@@ -92,7 +91,7 @@ fn load(
     control: &Path,
     keys: &Arc<dyn KeySource>,
     activated: Option<UnixListener>,
-) -> Result<(Config, Option<ViciSocket>), Status> {
+) -> Result<(Config, Vici), Status> {
     let config = config::load_by(&args.config, Arc::clone(keys)).map_err(|error| {
         eprintln!("{error}");
         Status::Config
@@ -117,7 +116,7 @@ fn load(
         })?;
     }
     // To give a socket to a group takes a privilege that is dropped.
-    let vici = vici_socket(&config, activated).map_err(|error| {
+    let vici = Vici::open(&config, activated).map_err(|error| {
         eprintln!("{error}");
         Status::Failed
     })?;
@@ -137,31 +136,11 @@ fn load(
     Ok((config, vici))
 }
 
-/// The VICI socket that the service manager hands over, or that the configuration names.
-fn vici_socket(
-    config: &Config,
-    activated: Option<UnixListener>,
-) -> std::io::Result<Option<ViciSocket>> {
-    match (activated, config.vici.as_deref()) {
-        (Some(activated), configured) => {
-            if let Some(path) = configured {
-                tracing::warn!(
-                    socket = %path.display(),
-                    "systemd hands over the VICI socket: socket and group of [charon.plugins.vici] count for nothing"
-                );
-            }
-            ViciSocket::given(activated).map(Some)
-        }
-        (None, Some(path)) => ViciSocket::bind_for(path, config.vici_group).map(Some),
-        (None, None) => Ok(None),
-    }
-}
-
 async fn serve(
     args: &RunArgs,
     control: &Path,
     mut config: Config,
-    vici: Option<ViciSocket>,
+    vici: Vici,
     signer_lost: oneshot::Receiver<()>,
 ) -> Result<(), std::io::Error> {
     for warning in &config.warnings {
@@ -178,8 +157,7 @@ async fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let control = ControlSocket::bind(control)?;
-    let metrics = config.metrics.as_ref().map(|metrics| MetricsSocket::bind(&metrics.listen));
-    let metrics = metrics.transpose()?;
+    let metrics = Metrics::bind(&config)?;
     let dae = config.eap.listens_for_dae().map(DaeSocket::bind).transpose()?;
     let options = config.plane;
     let choice = plane::choose(args.data_plane)?;
@@ -216,14 +194,8 @@ async fn serve(
     }
     let mut daemon = Daemon::start(Parts { config, sockets, plane, crypto, tap: None }).await;
     daemon.serve(control, Some(args.config.clone()));
-    if let Some(vici) = vici {
-        daemon.serve_vici(vici, Some(args.config.clone()));
-    }
-    if let Some(metrics) = metrics {
-        let address = metrics.address();
-        tracing::info!(?address, "metrics");
-        daemon.serve_metrics(metrics);
-    }
+    vici.serve(&mut daemon, &args.config);
+    metrics.serve(&mut daemon);
     if let Some(dae) = dae {
         let address = dae.address()?;
         tracing::info!(%address, "dynamic authorization by RADIUS");

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ike_aaa::{EapConfig, EapRound};
-use ike_config::{EapId, EapMethod, Report, Way};
+use ike_aaa::{EapConfig, EapRound, RadiusClient};
+use ike_config::{EapId, EapMethod, RadiusOptions, Report, Way};
 
 use super::rounds::Rounds;
 
@@ -60,4 +60,16 @@ pub(super) fn collect(rounds: &Rounds, name: &str, book: &mut EapConfig, report:
         };
         book.rounds.insert((name.to_owned(), round.auth.name.clone()), Arc::new(found));
     }
+}
+
+/// The RADIUS servers of `options`.
+#[cfg(feature = "radius")]
+pub(super) fn radius(options: RadiusOptions) -> Option<Arc<RadiusClient>> {
+    Some(Arc::new(RadiusClient::new(options)))
+}
+
+/// `parts` has refused servers before.
+#[cfg(not(feature = "radius"))]
+pub(super) fn radius(_: RadiusOptions) -> Option<Arc<RadiusClient>> {
+    None
 }

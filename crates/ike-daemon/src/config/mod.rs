@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::pki::{Answerer, Authority, Certificate};
-use ike_aaa::{EapConfig, EapSecrets, LookupRules, RadiusClient};
+use ike_aaa::{EapConfig, EapSecrets, LookupRules};
 use ike_config::{Connection, PoolConfig, Reading, Report, Settings, ViciOptions};
 use ike_control::Configuration;
 use ike_proto::config::{ConnectionConfig, EndpointConfig, SeparateTransports, TcpUse};
@@ -33,6 +33,7 @@ pub use ticket_keys::make_ticket_key;
 pub use ike_config::duration as parse_duration;
 
 use crate::files::ThisHost;
+use crate::parts::{self, Part, Parts};
 use credentials::Credentials;
 use loaded::Base;
 use rounds::Rounds;
@@ -190,6 +191,13 @@ fn assemble(
     report: &mut Report,
 ) -> (Config, Credentials) {
     let unlikely = settings.warnings();
+    let pkcs12 = match origin {
+        Origin::Folders(folder, keys) if !Parts::BUILT.has(Part::Pkcs12) => {
+            keys.names(&folder.join("pkcs12")).unwrap_or_default()
+        }
+        _ => Vec::new(),
+    };
+    parts::refuse(&mut settings, &pkcs12, Parts::BUILT, report);
     let kept = match origin {
         Origin::Folders(folder, keys) => {
             let named = (settings.key_files, settings.tokens);
@@ -204,7 +212,7 @@ fn assemble(
     let mut eap = EapConfig {
         secrets: Arc::new(EapSecrets(settings.eap.secrets)),
         options: settings.eap.tls,
-        radius: settings.eap.radius.map(|options| Arc::new(RadiusClient::new(options))),
+        radius: settings.eap.radius.and_then(eap::radius),
         ..EapConfig::default()
     };
     let mut answerer = Answerer::new(store.trust.clone());

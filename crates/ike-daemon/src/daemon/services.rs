@@ -1,11 +1,11 @@
 //! The services of the daemon that hear what its drivers do.
 
 use ike_aaa::Sessions;
-use ike_control::metrics::Meters;
 use ike_proto::config::EndpointConfig;
 use ike_proto::{Endpoint, Event, Transmit};
 use ike_tokio::{Observer, PlaneHandle, Work};
 
+use super::metering::Metering;
 use crate::system::System;
 
 /// All of them; clones have the same ones.
@@ -13,7 +13,7 @@ use crate::system::System;
 pub(super) struct Services {
     pub(super) sessions: Sessions,
     pub(super) system: System,
-    pub(super) meters: Option<Meters>,
+    pub(super) metering: Metering,
 }
 
 impl Observer for Services {
@@ -25,10 +25,8 @@ impl Observer for Services {
     ) -> Option<Work<'a>> {
         self.system.run_hooks(event, endpoint);
         let over = self.sessions.event(event, endpoint, plane);
-        if let Some(meters) = &self.meters {
-            // It counts at once.
-            drop(meters.event(event, endpoint, plane));
-        }
+        // It counts at once.
+        drop(self.metering.event(event, endpoint, plane));
         if over.is_none() && !System::concerns(event) {
             return None;
         }
@@ -45,26 +43,18 @@ impl Observer for Services {
     }
 
     fn received(&self, octets: &[u8]) {
-        if let Some(meters) = &self.meters {
-            meters.received(octets);
-        }
+        self.metering.received(octets);
     }
 
     fn sending(&self, transmit: &Transmit) {
-        if let Some(meters) = &self.meters {
-            meters.sending(transmit);
-        }
+        self.metering.sending(transmit);
     }
 
     fn not_sent(&self) {
-        if let Some(meters) = &self.meters {
-            meters.not_sent();
-        }
+        self.metering.not_sent();
     }
 
     fn suppressed(&self, lines: u32) {
-        if let Some(meters) = &self.meters {
-            meters.suppressed(lines);
-        }
+        self.metering.suppressed(lines);
     }
 }

@@ -5,9 +5,9 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
+#[cfg(feature = "vici")]
 use ike_control::log::Feed;
 use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::format::{Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
@@ -58,11 +58,12 @@ pub fn init_at(default: &str, format: LogFormat) {
         _ if terminal => lines.with_ansi(true).with_writer(io::stderr).boxed(),
         _ => lines.with_ansi(false).with_writer(OneLine).boxed(),
     };
-    // A second call, as tests make, leaves the first subscriber in place. VICI clients may want levels that
-    // this log is not to have.
-    let feed = Feed.with_filter(LevelFilter::INFO);
-    let lines = lines.with_filter(filter);
-    let _ = tracing_subscriber::registry().with(lines).with(feed).try_init();
+    let logs = tracing_subscriber::registry().with(lines.with_filter(filter));
+    // VICI clients may want levels that this log is not to have.
+    #[cfg(feature = "vici")]
+    let logs = logs.with(Feed.with_filter(tracing_subscriber::filter::LevelFilter::INFO));
+    // A second call, as tests make, leaves the first subscriber in place.
+    let _ = logs.try_init();
 }
 
 /// Lines that begin with their priority, as journald reads it.

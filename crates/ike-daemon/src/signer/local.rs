@@ -2,12 +2,15 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use ::pki::{LoadError, files};
 use ike_proto::crypto::{SignatureScheme, SigningKey};
 
-use super::{Holds, KeySource, LoadRequest, Loaded, Passphrase, Refused, token};
+use super::{Holds, KeySource, LoadRequest, Loaded, Passphrase, Refused, TokenKey};
 use crate::files::{list, load_file, readable_by_others};
+#[cfg(not(all(feature = "pkcs11", feature = "pkcs12")))]
+use crate::parts::Part;
 
 /// Reads files itself, and talks to tokens itself.
 #[derive(Debug, Clone, Copy, Default)]
@@ -29,7 +32,7 @@ impl KeySource for Local {
                 Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others: false })
             }
             LoadRequest::Token { key, pin } => {
-                let key = token::open(key, *pin).map_err(Refused::Content)?;
+                let key = token(key, *pin)?;
                 Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others: false })
             }
         }
@@ -42,9 +45,8 @@ fn file(path: &Path, holds: Holds, passphrase: Option<&Passphrase>) -> Result<Lo
     let passphrase = passphrase.map(Passphrase::expose);
     if holds == Holds::Pkcs12 {
         let passphrase = passphrase.ok_or(Refused::PassphraseNeeded)?;
-        let opened = files::load_pkcs12(&content, passphrase)?;
-        let certificates = opened.certificates.iter().map(|one| one.der().to_vec()).collect();
-        return Ok(Loaded { keys: opened.keys, certificates, readable_by_others });
+        let (keys, certificates) = pkcs12(&content, passphrase)?;
+        return Ok(Loaded { keys, certificates, readable_by_others });
     }
     let key = files::load_private_key(&content, passphrase)?;
     let fits = match holds {
@@ -57,6 +59,31 @@ fn file(path: &Path, holds: Holds, passphrase: Option<&Passphrase>) -> Result<Lo
         return Err(LoadError::Nothing(wanted).into());
     }
     Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others })
+}
+
+/// Private keys, and certificates as DER.
+type Opened = (Vec<Arc<dyn SigningKey>>, Vec<Vec<u8>>);
+
+#[cfg(feature = "pkcs12")]
+fn pkcs12(content: &[u8], passphrase: &[u8]) -> Result<Opened, Refused> {
+    let opened = files::load_pkcs12(content, passphrase)?;
+    let certificates = opened.certificates.iter().map(|one| one.der().to_vec()).collect();
+    Ok((opened.keys, certificates))
+}
+
+#[cfg(not(feature = "pkcs12"))]
+fn pkcs12(_: &[u8], _: &[u8]) -> Result<Opened, Refused> {
+    Err(Refused::Content(Part::Pkcs12.missing().to_string()))
+}
+
+#[cfg(feature = "pkcs11")]
+fn token(key: &TokenKey, pin: Option<&Passphrase>) -> Result<Arc<dyn SigningKey>, Refused> {
+    super::token::open(key, pin).map_err(Refused::Content)
+}
+
+#[cfg(not(feature = "pkcs11"))]
+fn token(_: &TokenKey, _: Option<&Passphrase>) -> Result<Arc<dyn SigningKey>, Refused> {
+    Err(Refused::Content(Part::Pkcs11.missing().to_string()))
 }
 
 impl From<LoadError> for Refused {

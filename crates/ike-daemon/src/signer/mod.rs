@@ -9,6 +9,7 @@ mod client;
 mod local;
 mod protocol;
 mod server;
+#[cfg(feature = "pkcs11")]
 mod token;
 
 use std::fmt;

@@ -2,9 +2,11 @@
 
 mod ancillary;
 pub mod files;
+mod kernel;
 pub(crate) mod marker;
 pub mod path_mtu;
 pub mod socket;
 pub(crate) mod source;
 mod steering;
+#[cfg(feature = "tcp")]
 pub(crate) mod stream;

@@ -318,7 +318,7 @@ pub(super) fn prepare(socket: &Socket, ipv4: bool, options: SocketOptions) -> io
     }
     mark_and_bypass(socket, ipv4, options)?;
     if options.esp {
-        xfrm::socket::receive_esp(socket).map_err(|error| kernel("ESP in UDP", &error))?;
+        super::kernel::receive_esp(socket).map_err(|error| kernel("ESP in UDP", &error))?;
     }
     Ok(())
 }
@@ -336,7 +336,7 @@ pub(super) fn mark_and_bypass(
         })?;
     }
     if options.bypass {
-        xfrm::socket::bypass_policies(socket, ipv4)
+        super::kernel::bypass_policies(socket, ipv4)
             .map_err(|error| kernel("a policy of its own", &error))?;
     }
     Ok(())

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use esp::io::IkeDatagram;
 use ike_proto::dataplane::{Capabilities, DataPlane};
 use tokio::sync::{Notify, mpsc};
-use xfrm::Tracer;
 
 mod control;
 mod none;
@@ -40,10 +39,12 @@ pub struct Plane {
 }
 
 impl Plane {
-    /// A data plane of the program's own. Its commands are logged at level debug, without keys. A data plane with
-    /// events keeps a clone of [`Self::bell`], and notifies it.
+    /// A data plane of the program's own. With the feature `kernel` its commands are logged at level debug, without keys.
+    /// A data plane with events keeps a clone of [`Self::bell`], and notifies it.
     pub fn new(control: impl DataPlane + Send + 'static) -> Self {
-        let control = Box::new(Tracer::new(control));
+        #[cfg(feature = "kernel")]
+        let control = xfrm::Tracer::new(control);
+        let control = Box::new(control);
         let (bell, lost) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         Self { control, bell, ike: None, lost, waits: true, host: false, adopted: Vec::new() }
     }

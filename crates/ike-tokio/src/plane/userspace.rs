@@ -101,7 +101,7 @@ impl Plane {
             encap: sockets.encapsulated(),
             ike: sender,
             plain,
-            streams: Some(Arc::new(sockets.streams().clone())),
+            streams: sockets.streams().for_esp(),
             clear,
             routes,
             guard,

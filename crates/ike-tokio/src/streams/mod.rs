@@ -15,7 +15,8 @@ use std::time::Duration;
 use esp::io::Feed;
 use ike_proto::config::Shard;
 use ike_proto::{Path, Transport};
-use tokio::net::{TcpListener, TcpStream};
+pub(crate) use tokio::net::TcpListener as Listener;
+use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -25,6 +26,7 @@ use self::strangers::Strangers;
 use crate::net::files;
 use crate::net::socket::SocketOptions;
 use crate::net::stream;
+pub(crate) use crate::net::stream::listen;
 
 mod connection;
 mod outbox;
@@ -104,8 +106,13 @@ impl Streams {
         let _ = self.shared.feed.set(feed);
     }
 
+    /// By which ESP in user space sends.
+    pub(crate) fn for_esp(&self) -> Option<Arc<dyn esp::io::Streams>> {
+        Some(Arc::new(self.clone()))
+    }
+
     /// Accepts connections as long as a driver runs.
-    pub(crate) fn accept(&self, listener: TcpListener) {
+    pub(crate) fn accept(&self, listener: Listener) {
         self.shared.runtime.spawn(accept(Arc::clone(&self.shared), listener));
     }
 
@@ -254,7 +261,7 @@ impl Shared {
     }
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+async fn accept(shared: Arc<Shared>, listener: Listener) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,

@@ -7,6 +7,7 @@ use ike_config::{Holds, KeyFile, Report, TokenKeyOption};
 
 use super::folder::Entry;
 use super::{Credentials, LoadedKey};
+use crate::parts::{Part, Parts};
 use crate::signer::{LoadRequest, Loaded, Refused};
 
 /// Opens every key in a token for `store`.
@@ -22,7 +23,9 @@ pub(super) fn open(store: &mut Credentials, named: Vec<TokenKeyOption>, report: 
 
 /// Loads every private key into `store`.
 pub(super) fn load(store: &mut Credentials, named: Vec<KeyFile>, report: &mut Report) {
-    for (kind, holds) in KeyFile::FOLDERS {
+    // `parts` has refused the files of others.
+    let built = |holds| holds != Holds::Pkcs12 || Parts::BUILT.has(Part::Pkcs12);
+    for (kind, holds) in KeyFile::FOLDERS.into_iter().filter(|(_, holds)| built(*holds)) {
         let mut files: Vec<(Entry, Option<&KeyFile>)> = Vec::new();
         let folder = store.folder.join(kind);
         let names = store.keys_from.names(&folder).unwrap_or_else(|why| {
