@@ -1,15 +1,17 @@
 #!/bin/bash
-# Runs scenarios, each in a guest of its own, and says which passed.
+# Runs scenarios in guests, and says which passed and what they took.
 set -eu
 . "$(dirname "$0")/common.sh"
 . "$LAB_SRC/kernels.sh"
 
 usage() {
     cat <<USAGE
-usage: run.sh [--list] [--keep] [-j N] [-p PLANE] [-k KERNEL] [SCENARIO[@CASE][:PLANE][:KERNEL]…]
+usage: run.sh [--list] [--all] [--own] [--keep] [-j N] [-p PLANE] [-k KERNEL] [SCENARIO[@CASE][:PLANE][:KERNEL]…]
   --list   names only
+  --all    also the cases that otherwise run only by name
+  --own    a guest for each case, that no other has used
   --keep   keep the logs of scenarios that passed as well
-  -j N     guests at a time (2)
+  -j N     guests at a time ($JOBS)
   -p PLANE, -k KERNEL   whatever the scenarios say: the daemon's data plane
            (userspace, kernel), and the guest's kernel (forky, trixie, netdevsim)
 IKE_DAEMON names the binary (target/release/ike-daemon), IKE_LAB_OUT the folder
@@ -18,11 +20,13 @@ the daemon, IKE_LAB_PLANE is another way to say -p, IKE_LAB=skip leaves the lab 
 USAGE
 }
 
-JOBS=2 KEEP=no LIST=no KERNEL='' PLANE=${IKE_LAB_PLANE:-}
+JOBS=4 KEEP=no LIST=no ALL=no OWN=no KERNEL='' PLANE=${IKE_LAB_PLANE:-}
 WANTED=()
 while [ $# -gt 0 ]; do
     case $1 in
     --list) LIST=yes ;;
+    --all) ALL=yes ;;
+    --own) OWN=yes ;;
     --keep) KEEP=yes ;;
     -k) KERNEL=$2 && shift ;;
     -p) PLANE=$2 && shift ;;
@@ -35,37 +39,54 @@ while [ $# -gt 0 ]; do
     shift
 done
 
+# A folder of scenarios in the lab's; isolation.sh has others.
+SCENARIOS=$LAB_SRC/${IKE_LAB_SCENARIOS:-scenarios}
 OUT=${IKE_LAB_OUT:-$LAB_TOP/target/lab}
 DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
+# What runs only where it is asked for is there to be asked for.
+[ ${#WANTED[@]} -eq 0 ] || ALL=yes
+
+# What the tops of the scenarios say, a line for each: SCENARIO|CASES|MORE|PLANE|KERNELS|KERNEL_ARGS|BOOT.
+headers() {
+    awk 'function row() { if (name != "") print name "|" v["CASES"] "|" v["MORE"] "|" v["PLANE"] "|" v["KERNELS"] "|" v["KERNEL_ARGS"] "|" v["BOOT"] }
+        FNR == 1 { row(); name = FILENAME; sub(/.*\//, "", name); sub(/\.sh$/, "", name); split("", v) }
+        /^# [A-Z_]+:/ { word = substr($2, 1, length($2) - 1)
+                        if (!(word in v)) { sub(/^# [A-Z_]+: */, ""); v[word] = $0 } }
+        END { row() }' "$SCENARIOS"/*.sh
+}
 
 # Every run of every scenario, a line for each: NAME SCENARIO CASE PLANE KERNEL.
 runs() {
-    local file scenario cases planes kernels
-    for file in "$LAB_SRC"/scenarios/*.sh; do
-        scenario=$(basename "$file" .sh)
-        cases=$(header "$file" CASES)
-        # shellcheck disable=SC2086
-        [ ${#WANTED[@]} -eq 0 ] || cases=$(say $cases $(header "$file" MORE))
-        # Only where it is asked for by name.
-        [ -n "$cases" ] || [ -z "$(header "$file" MORE)" ] || continue
-        planes=${PLANE:-$(header "$file" PLANE)}
-        kernels=${KERNEL:-$(header "$file" KERNELS)}
+    local scenario cases more planes kernels rest
+    while IFS='|' read -r scenario cases more planes kernels rest; do
+        if [ $ALL = yes ]; then
+            cases=$cases${more:+ $more}
+        elif [ -z "$cases" ] && [ -n "$more" ]; then
+            continue
+        fi
+        planes=${PLANE:-$planes}
+        kernels=${KERNEL:-$kernels}
         runs_of "$scenario" "${cases:--}" "${planes:-userspace}" "${kernels:-forky}"
-    done
+    done <<<"$HEADERS"
 }
 
 # The product of cases, planes and kernels; ESP in user space is the same on
 # every kernel, so that it runs on one. What goes without saying is not in the name.
+# KERNEL@CASE,CASE: by default only these run there as well.
 runs_of() {
-    local scenario=$1 c plane kernel name
+    local scenario=$1 c plane kernel name only first=${4%% *}
+    first=${first%@*}
     for c in $2; do
         for plane in $3; do
             for kernel in $4; do
-                [ "$plane" = kernel ] || [ "$kernel" = "${4%% *}" ] || continue
+                only=
+                case $kernel in *@*) only=,${kernel#*@}, kernel=${kernel%@*} ;; esac
+                [ $ALL = yes ] || [ -z "$only" ] || [[ $only == *,$c,* ]] || continue
+                [ "$plane" = kernel ] || [ "$kernel" = "$first" ] || continue
                 name=$scenario
                 [ "$c" = - ] || name+=@$c
                 [ "$plane" = "${3%% *}" ] || name+=:$plane
-                [ "$kernel" = "${4%% *}" ] || name+=:$kernel
+                [ "$kernel" = "$first" ] || name+=:$kernel
                 say "$name $scenario $c $plane $kernel"
             done
         done
@@ -90,6 +111,27 @@ select_runs() {
     done
 }
 
+# The queue of worker.sh: what each took once and which guest it needs, the dearest first.
+queue() {
+    local name scenario rest boot took_ args_ own_
+    declare -A took most args own
+    # By seconds.txt; what it does not know is as dear as the dearest of its scenario.
+    while read -r took_ name; do
+        scenario=${name%%[@:]*} took[$name]=$took_
+        [ "${most[$scenario]:-0}" -ge "$took_" ] || most[$scenario]=$took_
+    done <"$LAB_SRC/seconds.txt"
+    while IFS='|' read -r scenario _ _ _ _ args_ own_; do
+        args[$scenario]=$args_ own[$scenario]=$own_
+    done <<<"$HEADERS"
+    while read -r name scenario rest; do
+        args_=${args[$scenario]}
+        boot=${rest##* }${args_:+,${args_// /,}}
+        [ "$OWN${own[$scenario]}" = no ] || boot=own
+        say "${took[$name]:-${most[$scenario]:-10}} $boot $name $scenario $rest $args_"
+    done | sort -s -k 1,1nr
+}
+
+HEADERS=$(headers)
 # In a line of its own, for an error in a pipe would go unseen. What two patterns
 # name runs once, for it has one folder.
 chosen=$(select_runs)
@@ -105,15 +147,32 @@ skip_if_asked
 for kernel in $(say "$chosen" | awk '{ print $5 }' | sort -u); do need_kernel "$kernel"; done
 
 mkdir -p "$OUT"
-export LAB_SRC LAB_DIR LAB_ROOT OUT DAEMON KEEP IKE_LAB_US="${IKE_LAB_US:-}"
-rc=0
-say "$chosen" | xargs -d '\n' -n 1 -P "$JOBS" "$LAB_SRC/run-one.sh" || rc=$?
-[ "$rc" = 0 ] || [ "$rc" = 123 ] || die "the run broke off ($rc)"
+OUT=$(cd "$OUT" && pwd)
+for name in .guests $names; do rm -rf "${OUT:?}/$name"; done
+mkdir "$OUT/.guests"
+QUEUE=$OUT/.guests/queue
+say "$chosen" | queue >"$QUEUE"
+export LAB_SRC LAB_DIR LAB_ROOT OUT DAEMON QUEUE SCENARIOS IKE_LAB_US="${IKE_LAB_US:-}"
+begin=$EPOCHSECONDS
+workers=()
+for number in $(seq "$JOBS"); do
+    setpriv --pdeathsig KILL "$LAB_SRC/worker.sh" "$number" &
+    workers+=($!)
+done
+trap 'kill -KILL "${workers[@]}" 2>/dev/null; exit 130' INT TERM
+for worker in "${workers[@]}"; do wait "$worker" || say "a worker broke off ($?)"; done
 
 passed=0 failed=0
 for name in $names; do
     if [ "$(cat "$OUT/$name/rc" 2>/dev/null)" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
     [ "$KEEP" = yes ] || [ "$(cat "$OUT/$name/rc" 2>/dev/null)" != 0 ] || rm -rf "${OUT:?}/$name"
 done
+cat "$OUT"/.guests/times.* >"$OUT/times"
+[ "$KEEP" = yes ] || rm -rf "$OUT/.guests"
+say "the ten dearest:"
+sed -n 's/^case //p' "$OUT/times" | sort -s -k 1,1nr | head -n 10 | sed 's/^/  /'
+awk -v wall=$((EPOCHSECONDS - begin)) -v jobs="$JOBS" '{ n[$1]++; sum[$1] += $2 }
+    END { printf "%d cases %d s, %d boots %d s, together %d s with %d guests at a time\n",
+              n["case"], sum["case"], n["boot"], sum["boot"], wall, jobs }' "$OUT/times"
 say "$passed passed, $failed failed"
 [ "$failed" = 0 ]

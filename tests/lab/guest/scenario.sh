@@ -6,5 +6,5 @@ set -eu
 
 trap 'rc=$?; trap - EXIT; on_exit $rc' EXIT
 note "scenario $LAB_SCENARIO case ${CASE:--} us=$US them=$THEM"
-. "/lab/scenarios/$LAB_SCENARIO.sh"
+. "$LAB_FILE"
 final_checks

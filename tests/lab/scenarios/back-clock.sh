@@ -3,6 +3,7 @@
 # MORE: libreswan-forward libreswan-back ours-forward ours-back strongswan-back beside-charon-forward beside-charon-back
 # PLANE: kernel userspace
 # TIMEOUT: 150
+# BOOT: own
 . /lab/guest/outage.sh
 how=${CASE##*-} CASE=${CASE%-*}
 # Traffic does not stop for longer than the outage may last.
