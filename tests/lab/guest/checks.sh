@@ -117,7 +117,10 @@ finish() {
 }
 
 dead() { ! alive "$1"; }
-alive() { kill -0 "$(cat "$STATE/$1.pid")" 2>/dev/null; }
+alive() {
+    local pid
+    read -r pid <"$STATE/$1.pid" && kill -0 "$pid" 2>/dev/null
+}
 
 # Runs after every scenario that came to its end.
 final_checks() {
@@ -153,7 +156,7 @@ on_exit() {
     fi
     # shellcheck disable=SC2046
     kill $(jobs -p) 2>/dev/null || true
-    sleep 0.2
+    pause 0.2
     exit "$1"
 }
 

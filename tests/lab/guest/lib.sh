@@ -20,7 +20,16 @@ STATE=/run/lab
 . /lab/guest/radius.sh
 . /lab/guest/checks.sh
 
-note() { printf '%s %s\n' "$(cut -d' ' -f1 /proc/uptime)" "$*"; }
+# A process costs much in a guest, some 5 to 20 ms of its only CPU. What every scenario does often takes few of them.
+note() {
+    local uptime
+    read -r uptime _ </proc/uptime
+    printf '%s %s\n' "$uptime" "$*"
+}
+
+# pause SECONDS: without a process.
+[ -p /run/never ] || mkfifo /run/never
+pause() { read -r -t "$1" _ <>/run/never || true; }
 
 fail() {
     note "FAIL: $*"
@@ -29,6 +38,14 @@ fail() {
 
 kind() {
     case $1 in us) echo "$US" ;; them) echo "$THEM" ;; *) fail "no side $1" ;; esac
+}
+
+# by_program SIDE VERB [ARGUMENT…]: the verb of the program behind that side.
+by_program() {
+    local verb=$2 program
+    case $1 in us) program=$US ;; them) program=$THEM ;; *) fail "no side $1" ;; esac
+    shift 2
+    "${program}_$verb" "$@"
 }
 
 netns() {
@@ -41,19 +58,20 @@ other() {
 
 # in_ns SIDE COMMAND…
 in_ns() {
-    local ns
-    ns=$(netns "$1")
+    local ns=$1
+    case $ns in us) ns=left ;; them) ns=right ;; esac
     shift
     ip netns exec "$ns" "$@"
 }
 
-# wait_for SECONDS COMMAND…: until the command succeeds.
+# wait_for SECONDS COMMAND…: until the command succeeds. It is tried often at first, then four times a second.
 wait_for() {
-    local end=$((SECONDS + $1))
+    local end=$((SECONDS + $1)) gap=2
     shift
     until "$@"; do
         [ $SECONDS -lt $end ] || return 1
-        sleep 0.05
+        pause 0.$((gap / 10))$((gap % 10))
+        [ $gap -ge 20 ] || gap=$((gap + 1 + gap / 2))
     done
 }
 
@@ -63,18 +81,18 @@ start() {
     [ $# != 0 ] || set -- them us
     for side; do
         note "start $side"
-        "$(kind "$side")_start" "$side"
+        by_program "$side" start "$side"
     done
 }
-up() { note "up $*"; "$(kind "$1")_up" "$@"; }
-down() { note "down $*"; "$(kind "$1")_down" "$@"; }
-rekey_trigger() { "$(kind "$1")_rekey" "$@"; }
+up() { note "up $*"; by_program "$1" up "$@"; }
+down() { note "down $*"; by_program "$1" down "$@"; }
+rekey_trigger() { by_program "$1" rekey "$@"; }
 kill_hard() { note "kill -9 $1"; kill -9 "$(cat "$STATE/$1.pid")"; : >"$STATE/$1.killed"; }
 
 # up_fails SIDE [CHILD]: succeeds if bringing it up is refused.
 up_fails() {
     note "up $*, to fail"
-    ! ("$(kind "$1")_up" "$@") >>$OUT/expected-failure.log 2>&1
+    ! (by_program "$1" up "$@") >>$OUT/expected-failure.log 2>&1
 }
 
 # forget SIDE: after kill_hard, removes what the dead process left in the
@@ -86,7 +104,7 @@ forget() {
     rm -f "$STATE/$1".{pid,killed,vici,ctl}
 }
 
-stop() { note "stop $1"; "$(kind "$1")_stop" "$1"; }
+stop() { note "stop $1"; by_program "$1" stop "$1"; }
 
 # ours_too: the peer is the side under test once more. Before site.
 ours_too() { THEM=$US; }
@@ -95,7 +113,7 @@ log_of() { echo "$OUT/$1.log"; }
 
 # sas SIDE: the IKE SAs as a JSON array in VICI's words, whatever the program.
 sas() { raw "$1" | jq -c -L /lab/guest 'include "sas"; normal'; }
-raw() { "$(kind "$1")_sas" "$1"; }
+raw() { by_program "$1" sas "$1"; }
 
 # both JQ [JQ_OPTION…]: an expression over {us, them}, with the words of sas.jq.
 both() {
@@ -158,7 +176,7 @@ rekey() {
     }
 }
 
-log_has() { grep -q -E -- "$2" "$(log_of "$1")"; }
+log_has() { grep -q -E -- "$2" "$OUT/$1.log"; }
 
 expect_log() {
     wait_for "$PATIENCE" log_has "$1" "$2" || fail "log of $1 never had: $2"

@@ -15,8 +15,7 @@ with_certificates
 trap 'rc=$?; trap - EXIT; kill $(jobs -p) 2>/dev/null; exit $rc' EXIT
 
 # A second pair of interfaces, without impairment, for what the responder tells.
-new_ns left
-new_ns right
+new_ns left right
 join left l0 192.0.2.1/24 right r0 192.0.2.2/24
 join left lc 198.51.100.1/24 right rc 198.51.100.2/24
 

@@ -16,41 +16,56 @@ US_OWN=192.0.2.1 US_SEEN=192.0.2.1
 THEM_OWN=192.0.2.2 THEM_SEEN=192.0.2.2
 US_IF=l0 THEM_IF=r0
 
+# Many commands of ip go through one process.
 new_ns() {
-    ip netns add "$1"
-    ip -n "$1" link set lo up
+    local ns
+    printf 'netns add %s\n' "$@" | ip -batch -
+    for ns; do ip -n "$ns" link set lo up; done
 }
 
-# join NS IF ADDRESS NS IF ADDRESS
+# join NS IF ADDRESS NS IF ADDRESS: an address may be several.
 join() {
     ip link add "$2" netns "$1" type veth peer name "$5" netns "$4"
-    ip -n "$1" addr add "$3" dev "$2"
-    ip -n "$4" addr add "$6" dev "$5"
-    ip -n "$1" link set "$2" up
-    ip -n "$4" link set "$5" up
+    device_up "$1" "$2" "$3"
+    device_up "$4" "$5" "$6"
+}
+
+# device_up NS IF ADDRESSES
+device_up() {
+    local addr
+    {
+        for addr in $3; do
+            case $addr in
+            *:*) echo "addr add $addr dev $2 nodad" ;;
+            *) echo "addr add $addr dev $2" ;;
+            esac
+        done
+        echo "link set $2 up"
+    } | ip -n "$1" -batch -
 }
 
 inner_networks() {
-    local ns addr
-    for ns in left right; do
-        # Not every kernel has dummy devices; a veth pair serves as one.
-        ip -n $ns link add inner0 type veth peer name inner1
-        ip -n $ns link set inner0 up
-        ip -n $ns link set inner1 up
-    done
-    for addr in $LEFT_IN $LEFT_IN2 $LEFT_IN3; do ip -n left addr add "$addr/16" dev inner0; done
-    for addr in $RIGHT_IN $RIGHT_IN2 $RIGHT_IN3; do ip -n right addr add "$addr/16" dev inner0; done
-    ip -n left addr add $LEFT_IN6/64 dev inner0 nodad
-    ip -n right addr add $RIGHT_IN6/64 dev inner0 nodad
+    inner_network left $LEFT_IN/16 $LEFT_IN2/16 $LEFT_IN3/16 $LEFT_IN6/64
+    inner_network right $RIGHT_IN/16 $RIGHT_IN2/16 $RIGHT_IN3/16 $RIGHT_IN6/64
+}
+
+# inner_network NS IPv4 IPv4 IPv4 IPv6. Not every kernel has dummy devices; a veth pair serves as one.
+inner_network() {
+    ip -n "$1" -batch - <<IP
+link add inner0 type veth peer name inner1
+link set inner0 up
+link set inner1 up
+addr add $2 dev inner0
+addr add $3 dev inner0
+addr add $4 dev inner0
+addr add $5 dev inner0 nodad
+IP
 }
 
 # left 192.0.2.1 ── 192.0.2.2 right
 net_direct() {
-    new_ns left
-    new_ns right
-    join left l0 192.0.2.1/24 right r0 192.0.2.2/24
-    ip -n left addr add 2001:db8::1/64 dev l0 nodad
-    ip -n right addr add 2001:db8::2/64 dev r0 nodad
+    new_ns left right
+    join left l0 "192.0.2.1/24 2001:db8::1/64" right r0 "192.0.2.2/24 2001:db8::2/64"
     inner_networks
     capture
 }
@@ -67,9 +82,7 @@ net_nat() {
     us) outside=right in_if=l0 out_if=r0 pub=192.0.2.2 US_OWN=172.16.0.2 US_SEEN=192.0.2.254 ;;
     them) outside=left in_if=r0 out_if=l0 pub=192.0.2.1 THEM_OWN=172.16.0.2 THEM_SEEN=192.0.2.254 ;;
     esac
-    new_ns left
-    new_ns right
-    new_ns nat
+    new_ns left right nat
     join "$inside" $in_if 172.16.0.2/24 nat in0 172.16.0.1/24
     join nat out0 192.0.2.254/24 "$outside" $out_if $pub/24
     ip -n "$inside" route add default via 172.16.0.1
@@ -85,7 +98,7 @@ net_nat() {
 net_narrow() {
     local router
     THEM_OWN=198.51.100.2 THEM_SEEN=198.51.100.2
-    for router in left right r1 r2; do new_ns $router; done
+    new_ns left right r1 r2
     join left l0 192.0.2.1/24 r1 in0 192.0.2.254/24
     join r1 mid1 203.0.113.1/24 r2 mid2 203.0.113.2/24
     join right r0 198.51.100.2/24 r2 in0 198.51.100.254/24
@@ -144,14 +157,27 @@ impair() {
 # at, for a kernel shows packets it decrypted on the interface they came by.
 capture() {
     local side
-    for side in us them; do capture_at $side; done
+    for side in us them; do begin_capture $side; done
+    for side in us them; do captured $side; done
 }
 
 capture_at() {
+    begin_capture "$1"
+    captured "$1"
+}
+
+begin_capture() {
     local dev
     case $1 in us) dev=$US_IF ;; them) dev=$THEM_IF ;; esac
     in_ns "$1" tcpdump -q -U -Z root -n -s 256 -Q out -i "$dev" -w "$OUT/wire.$1.pcap" >/dev/null 2>"$OUT/tcpdump.$1.log" &
-    wait_for 10 grep -q -s listening "$OUT/tcpdump.$1.log" || fail "no capture: $(cat "$OUT/tcpdump.$1.log")"
+}
+
+captured() { wait_for 10 says "$OUT/tcpdump.$1.log" listening || fail "no capture: $(cat "$OUT/tcpdump.$1.log")"; }
+
+# says FILE WORD: without a process.
+says() {
+    local lines
+    [ -e "$1" ] && mapfile -t lines <"$1" && [[ "${lines[*]}" == *"$2"* ]]
 }
 
 # half_open SIDE: leaves a half-open IKE SA at that side, by an IKE_SA_INIT

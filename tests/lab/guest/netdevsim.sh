@@ -6,8 +6,7 @@
 # they take AES-GCM in crypto mode; `packet` has them take packet mode as well.
 # What an offloaded SA sends arrives decrypted at the peer's offloaded SA.
 net_netdevsim() {
-    new_ns left
-    new_ns right
+    new_ns left right
     nic ipsec_packet "$([ "${1:-}" = packet ] && echo Y || echo N)"
     nic ipsec_deliver Y
     port left l0 1
@@ -15,10 +14,8 @@ net_netdevsim() {
     exec 8</run/netns/left 9</run/netns/right
     echo "8:$(ifindex left l0) 9:$(ifindex right r0)" >/sys/bus/netdevsim/link_device
     exec 8<&- 9<&-
-    ip -n left addr add 192.0.2.1/24 dev l0
-    ip -n right addr add 192.0.2.2/24 dev r0
-    ip -n left addr add 2001:db8::1/64 dev l0 nodad
-    ip -n right addr add 2001:db8::2/64 dev r0 nodad
+    device_up left l0 "192.0.2.1/24 2001:db8::1/64"
+    device_up right r0 "192.0.2.2/24 2001:db8::2/64"
     inner_networks
     capture
 }
