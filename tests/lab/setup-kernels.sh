@@ -6,7 +6,7 @@ BUILD_PACKAGES="gcc libc6-dev make flex bison bc patch xz-utils"
 # trixie: the packaged kernel of another suite, without its user space.
 kernel_trixie() {
     dir=$(kernel_dir trixie)
-    if [ -x "$dir/linux" ]; then
+    if [ -x "$dir/linux" ] && [ -e "$dir/version" ]; then
         say "lab: kernel trixie is complete"
         return
     fi
@@ -23,63 +23,37 @@ kernel_trixie() {
     mv "$new" "$dir"
 }
 
-# netdevsim: built here from forky's source, with the configuration and the
-# patches of tests/lab/kernel. The same ones are not built again, even if
-# the mirror has a newer source by now.
+# netdevsim: built here from forky's source, with the configuration, the
+# patches and the recipe of tests/lab/kernel, which are its key. The same ones are
+# not built again, even if the mirror has a newer source by now.
+netdevsim_complete() {
+    key=$(cat "$LAB_SRC"/kernel/* | sha256sum | cut -d ' ' -f 1)
+    [ -x "$(kernel_dir netdevsim)/linux" ] && [ "$(cat "$(kernel_dir netdevsim)/key" 2>/dev/null)" = "$key" ]
+}
+
 kernel_netdevsim() {
     dir=$(kernel_dir netdevsim)
-    key=$(cat "$LAB_SRC"/kernel/* | sha256sum | cut -d ' ' -f 1)
-    if [ -x "$dir/linux" ] && [ "$(cat "$dir/key" 2>/dev/null)" = "$key" ]; then
+    if netdevsim_complete; then
         say "lab: kernel netdevsim is complete"
         return
     fi
     say "lab: kernel netdevsim into $dir (about 5 minutes of two cores)"
-    # shellcheck disable=SC2086
-    install_packages $BUILD_PACKAGES
     new=$dir.new
     rm -rf "$new"
-    mkdir -p "$new/build"
+    mkdir -p "$new"
     suite_packages forky
     package=$(lab_apt apt-cache search --names-only '^linux-source-[0-9.]*$' | cut -d ' ' -f 1 | sort -V | tail -n 1)
     [ -n "$package" ] || die "the mirror has no linux-source for forky"
     fetch "$package" forky "$new"
     deb_version "$new"/*.deb >"$new/version"
-    unpack_source "$new" "$package"
-    build_kernel "$new" >"$LAB_DIR/kernel.log" 2>&1 || {
+    "$LAB_SRC/kernel/build.sh" "$new" "$package" >"$LAB_DIR/kernel.log" 2>&1 || {
         tail -n 20 "$LAB_DIR/kernel.log" >&2
         die "the kernel netdevsim was not built (whole log: $LAB_DIR/kernel.log)"
     }
-    strip -o "$new/linux" "$new/build/linux"
-    rm -rf "$new/build" "$new/source" "$new"/*.deb "$dir"
+    rm -rf "$dir"
     echo "$key" >"$new/key"
     mv "$new" "$dir"
 }
-
-# unpack_source DIR PACKAGE: without what no user-mode kernel is made of, which
-# is most of it; Kconfig and Makefiles are needed all the same.
-unpack_source() {
-    say "lab: unpacking $2"
-    mkdir -p "$1/source"
-    dpkg-deb --fsys-tarfile "$1"/*.deb | tar -xO "./usr/src/$2.tar.xz" |
-        tar -xJ -C "$1/source" --strip-components=1 --exclude='*/Documentation/*.rst' --exclude='*/tools/testing/*' \
-            --exclude='*/arch/[a-tv-wyz]*.[chS]' --exclude='*.dts' --exclude='*.dtsi' --exclude='*/sound/*.[ch]' \
-            --exclude='*/drivers/gpu/*.[ch]' --exclude='*/drivers/net/ethernet/*.[ch]' \
-            --exclude='*/drivers/net/wireless/*.[ch]' --exclude='*/drivers/media/*.[ch]' ||
-        die "cannot unpack $2"
-}
-
-build_kernel() (
-    set -e
-    cd "$1/source"
-    for patch in "$LAB_SRC"/kernel/*.patch; do patch -p1 --no-backup-if-mismatch <"$patch"; done
-    make ARCH=um O="$1/build" KCONFIG_ALLCONFIG="$LAB_SRC/kernel/config" allnoconfig
-    grep '^CONFIG_' "$LAB_SRC/kernel/config" | while read -r line; do
-        grep -q -x "$line" "$1/build/.config" || echo "not in this kernel: $line"
-    done >"$1/missing"
-    cat "$1/missing"
-    [ ! -s "$1/missing" ]
-    make ARCH=um O="$1/build" -j "$(nproc)" linux
-)
 
 deb_version() { dpkg-deb -f "$1" Version; }
 

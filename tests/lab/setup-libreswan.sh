@@ -6,7 +6,8 @@
 LIBRESWAN_TO=/opt/libreswan
 
 libreswan() {
-    if libreswan_complete "$LAB_ROOT"; then
+    key=$(say "$LAB_SUITE" | cat - "$LAB_SRC/setup-libreswan.sh" | sha256sum | cut -d ' ' -f 1)
+    if libreswan_complete "$LAB_ROOT" && [ "$(cat "$LAB_ROOT$LIBRESWAN_TO/key" 2>/dev/null)" = "$key" ]; then
         say "lab: libreswan is complete"
         return
     fi
@@ -36,6 +37,7 @@ libreswan() {
     echo "$LIBRESWAN_TO/usr/lib/x86_64-linux-gnu" >"$LAB_ROOT/etc/ld.so.conf.d/libreswan.conf"
     chroot "$LAB_ROOT" ldconfig || die "the libraries of libreswan are not found"
     libreswan_complete "$LAB_ROOT" || die "libreswan is unpacked but not complete: $WHY"
+    echo "$key" >"$LAB_ROOT$LIBRESWAN_TO/key"
 }
 
 libreswan_complete() {

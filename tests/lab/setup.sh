@@ -1,10 +1,11 @@
 #!/bin/sh
 # Makes the folder the lab runs from: a Debian root with the peers, and three
-# user-mode Linux kernels. Safe to run again; what is complete is kept. With --load
+# user-mode Linux kernels. Safe to run again, and behind other work; what is complete is kept. With --load
 # also what load.sh needs.
 set -eu
 . "$(dirname "$0")/common.sh"
 . "$LAB_SRC/kernels.sh"
+. "$LAB_SRC/setup-root.sh"
 . "$LAB_SRC/setup-kernels.sh"
 . "$LAB_SRC/setup-libreswan.sh"
 . "$LAB_SRC/setup-fake-kernel.sh"
@@ -21,21 +22,23 @@ skip_if_asked
 
 HOST_PACKAGES="debootstrap debian-archive-keyring iproute2 iperf3 tcpdump jq mount util-linux"
 APT_UPDATED=no
+# Another step of CI may install something at the same time.
+APT_WAITS="-o DPkg::Lock::Timeout=600"
 
 main() {
     [ "$(id -u)" = 0 ] || die "needs root (namespaces, mounts, debootstrap)"
     [ "$(uname -m)" = x86_64 ] || die "needs x86_64: user-mode Linux is not packaged elsewhere"
     mkdir -p "$LAB_DIR"
     exec 9>"$LAB_DIR/lock"
-    flock -w 1200 9 || die "another setup holds $LAB_DIR/lock"
+    flock -n 9 || {
+        say "lab: another setup is at work; waiting for it"
+        flock -w 1800 9 || die "another setup holds $LAB_DIR/lock"
+    }
 
-    # shellcheck disable=SC2086
-    install_packages $HOST_PACKAGES
-    if root_complete "$LAB_ROOT"; then
-        say "lab: $LAB_ROOT is complete"
-    else
-        build_root
-    fi
+    # All that needs apt's locks of this machine comes first, so that none are held beside the work of others.
+    # shellcheck disable=SC2086,SC2046
+    install_packages $HOST_PACKAGES $(netdevsim_complete || say $BUILD_PACKAGES)
+    root
     libreswan
     kernel_trixie
     kernel_netdevsim
@@ -54,7 +57,7 @@ install_packages() {
     say "lab: installing$missing"
     apt_update
     # shellcheck disable=SC2086
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing \
+    DEBIAN_FRONTEND=noninteractive apt-get $APT_WAITS install -y -q --no-install-recommends $missing \
         </dev/null >"$LAB_DIR/apt.log" 2>&1 || {
         tail -n 20 "$LAB_DIR/apt.log" >&2
         die "apt-get could not install$missing"
@@ -63,7 +66,7 @@ install_packages() {
 
 apt_update() {
     [ "$APT_UPDATED" = no ] || return 0
-    apt-get update -q >"$LAB_DIR/apt.log" 2>&1 || {
+    apt-get $APT_WAITS update -q >"$LAB_DIR/apt.log" 2>&1 || {
         tail -n 20 "$LAB_DIR/apt.log" >&2
         die "apt-get update failed"
     }
@@ -89,49 +92,6 @@ mirror_or_die() {
     fi
     [ -n "$uri" ] || die "no Debian mirror in this machine's apt sources; name one in IKE_LAB_MIRROR"
     say "$uri"
-}
-
-build_root() {
-    [ -e "$LAB_SCRIPT" ] || die "this debootstrap is too old: no ${LAB_SCRIPT##*/} script"
-    uri=$(mirror_or_die)
-
-    # Built aside and renamed, so an interrupted run never looks complete.
-    new=$LAB_DIR/root.new
-    rm -rf --one-file-system "$new"
-    say "lab: debootstrap $LAB_SUITE into $LAB_ROOT"
-    include=$(printf '%s' "$LAB_PACKAGES" | tr -s ' ' ,)
-    timeout 900 debootstrap --variant=minbase --include="$include" \
-        "$LAB_SUITE" "$new" "$uri" "$LAB_SCRIPT" </dev/null >"$LAB_DIR/debootstrap.log" 2>&1 || {
-        tail -n 20 "$LAB_DIR/debootstrap.log" >&2
-        die "debootstrap failed (whole log: $LAB_DIR/debootstrap.log)"
-    }
-    prepare_root "$new"
-    root_complete "$new" || die "debootstrap ended well but $new is not complete: $WHY"
-    [ ! -e "$LAB_ROOT" ] || rm -rf --one-file-system "$LAB_ROOT"
-    mv "$new" "$LAB_ROOT"
-}
-
-prepare_root() {
-    rm -f "$1"/var/cache/apt/archives/*.deb
-    modules=$(cd "$1/usr/lib/uml/modules" && ls)
-    # Relative, because it is followed from outside the root as well.
-    mkdir -p "$1/usr/lib/modules"
-    ln -sfn "../uml/modules/$modules" "$1/usr/lib/modules/$modules"
-    # Mount points the guests need; the root itself is only read after this.
-    mkdir -p "$1/lab" "$1/out" "$1/bin-under-test" "$1/etc/swanctl"
-}
-
-WHY=
-root_complete() {
-    [ -d "$1/usr" ] || { WHY="no root folder"; return 1; }
-    for package in $LAB_PACKAGES; do
-        grep -A1 -x "Package: $package" "$1/var/lib/dpkg/status" 2>/dev/null |
-            grep -q -x 'Status: install ok installed' || { WHY="package $package"; return 1; }
-    done
-    for file in usr/bin/linux.uml usr/sbin/charon-systemd usr/sbin/swanctl usr/sbin/iked usr/sbin/nft lab out bin-under-test; do
-        [ -e "$1/$file" ] || { WHY="$file"; return 1; }
-    done
-    ls -d "$1"/lib/modules/*/modules.dep >/dev/null 2>&1 || { WHY="kernel modules"; return 1; }
 }
 
 versions() {
