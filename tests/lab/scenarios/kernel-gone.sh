@@ -2,7 +2,7 @@
 # IKE SA is deleted by either side, when the peer dies, when it ends itself.
 # CASES: us them
 # PLANE: kernel
-# KERNELS: forky trixie
+# KERNELS: forky trixie@us
 net_direct
 site
 ike "$CASE" dpd_delay 3s

@@ -2,7 +2,7 @@
 # flow both ways: nothing is lost, and the old SAs go.
 # CASES: us them ours
 # PLANE: kernel
-# KERNELS: forky trixie
+# KERNELS: forky trixie@us
 # TIMEOUT: 120
 net_direct
 by=$CASE

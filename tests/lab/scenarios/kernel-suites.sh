@@ -3,7 +3,7 @@
 # CASES: gcm chacha cbc gcm-ours
 # MORE: chacha-ours cbc-ours
 # PLANE: kernel
-# KERNELS: forky trixie
+# KERNELS: forky trixie@gcm
 net_direct
 case $CASE in *-ours) ours_too ;; esac
 site

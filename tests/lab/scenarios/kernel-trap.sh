@@ -4,7 +4,7 @@
 # CASES: us them
 # MORE: ours
 # PLANE: kernel
-# KERNELS: forky trixie
+# KERNELS: forky trixie@us
 CLEARTEXT=yes
 net_direct
 by=$CASE
