@@ -76,6 +76,12 @@ ENV
 skip_if_asked
 [ "$(id -u)" = 0 ] || die "needs root"
 for kernel in "${KERNELS[@]}"; do need_kernel "$kernel"; done
+runnable=()
+for kernel in "${KERNELS[@]}"; do
+    if kernel_runs "$kernel"; then runnable+=("$kernel"); else say "ignored: the tests on $kernel: $WHY_NOT"; fi
+done
+KERNELS=("${runnable[@]}")
+[ ${#KERNELS[@]} -gt 0 ] || exit 0
 PATTERNS=("$@")
 [ $# -gt 0 ] || PATTERNS=('*')
 build

@@ -20,6 +20,15 @@ need_kernel() {
     kernel_there "$1" || die "no kernel $1 in $LAB_DIR; run tests/lab/setup.sh"
 }
 
+# kernel_runs KERNEL: this machine's processor can run it; else the reason is in $WHY_NOT. User-mode Linux before 6.13 has
+# room for a processor's registers of 2.7 kB; with AMX they are 11 kB, and init gets a SIGSEGV.
+WHY_NOT=
+kernel_runs() {
+    [ "$1" = trixie ] && grep -q -m 1 -w amx_tile /proc/cpuinfo || return 0
+    WHY_NOT="user-mode Linux 6.12 does not run on a processor with AMX"
+    return 1
+}
+
 # mount_kernel KERNEL: in the caller's private mounts; prints its path in the root.
 mount_kernel() {
     if [ "$1" = forky ]; then
