@@ -29,7 +29,7 @@ fn built(name: &str) -> Result<PathBuf, String> {
         true => Ok(path),
         false => {
             let package =
-                if name == "ike-daemon" { "-p ike-daemon" } else { "-p ike-tests --examples" };
+                if name == "ike-daemon" { "-p ike-daemon" } else { "--workspace --examples" };
             Err(format!("no {}; `cargo build {package}` builds it", path.display()))
         }
     }

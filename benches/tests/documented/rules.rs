@@ -301,14 +301,18 @@ fn cargo(place: &Place, arguments: &[String]) -> Result<(), String> {
 
 /// The folder of a package.
 fn package(name: &str) -> Result<String, String> {
-    let crates = fs::read_dir(root().join("crates")).map_err(|error| error.to_string())?;
-    let crates =
-        crates.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
-    let mut folders =
-        crates.map(|name| format!("crates/{name}")).chain(["tests".into(), "benches".into()]);
     let line = format!("name = \"{name}\"");
-    let is_it = |folder: &String| read(&format!("{folder}/Cargo.toml")).lines().any(|l| l == line);
-    folders.find(is_it).ok_or_else(|| format!("no package {name}"))
+    let is_it = |folder: &String| {
+        let manifest = fs::read_to_string(root().join(folder).join("Cargo.toml"));
+        manifest.is_ok_and(|text| text.lines().any(|written| written == line))
+    };
+    let mut folders = vec!["tests".to_owned(), "benches".to_owned()];
+    for folder in ["crates", "tests"] {
+        let entries = fs::read_dir(root().join(folder)).map_err(|error| error.to_string())?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        folders.extend(names.map(|name| format!("{folder}/{name}")));
+    }
+    folders.into_iter().find(is_it).ok_or_else(|| format!("no package {name}"))
 }
 
 fn is_target(folder: &str, kind: &str, name: &str) -> Result<(), String> {

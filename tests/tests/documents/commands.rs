@@ -38,20 +38,13 @@ fn words(command: &str) -> Vec<String> {
 
 /// The folder of a package of this workspace.
 fn package(name: &str) -> Option<PathBuf> {
-    let crates = fs::read_dir(root().join("crates")).expect("crates");
-    let crates = crates.map(|entry| entry.expect("an entry").path());
-    let others = [
-        "tests",
-        "tests/features",
-        "tests/layout",
-        "tests/lives",
-        "tests/namespace",
-        "benches",
-        "fuzz",
-    ];
-    let others = others.map(|folder| root().join(folder));
+    let inside = ["crates", "tests"].into_iter().flat_map(|folder| {
+        let entries = fs::read_dir(root().join(folder)).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").path())
+    });
+    let others = ["tests", "benches", "fuzz"].map(|folder| root().join(folder));
     let line = format!("name = \"{name}\"");
-    crates.chain(others).find(|folder| {
+    inside.chain(others).find(|folder| {
         let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
         manifest.lines().any(|written| written == line)
     })
@@ -215,6 +208,10 @@ fn fault(command: &str) -> Option<String> {
         return cargo(&words);
     }
     let path = match script(program)? {
+        // It starts the other script, which has the options.
+        Ok(path) if path == ".ci/run" && words.get(1).is_some_and(|word| word == "full") => {
+            ".ci/full".to_owned()
+        }
         Ok(path) => path,
         Err(fault) => return Some(fault),
     };
