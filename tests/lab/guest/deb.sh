@@ -57,6 +57,10 @@ ok "capabilities $(field CapEff), seccomp, no new privileges, priorities in the 
 
 exec 3<>/dev/tcp/127.0.0.1/9500 && printf 'GET /metrics HTTP/1.1\r\nHost: lab\r\n\r\n' >&3 && cat <&3 >/out/metrics.http
 grep -q '^ike_configured_children{connection="site"} 1' /out/metrics.http || fail "metrics"
+# /proc has these: neither the unit's hardening nor Landlock hides it.
+for name in cpu_seconds_total open_fds max_fds virtual_memory_bytes resident_memory_bytes start_time_seconds threads; do
+    grep -q "^process_$name [0-9]" /out/metrics.http || fail "no metric process_$name"
+done
 ok "metrics: $(grep -c '^ike_' /out/metrics.http) samples"
 
 systemctl reload ike-daemon || fail "reload"

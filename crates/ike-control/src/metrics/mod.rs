@@ -1,16 +1,17 @@
 //! Counters for Prometheus, which run all the time. The driver's thread only adds to them.
 //!
-//! `esp.rs` sums the counters of ESP SAs, which the exporter reads as often as that costs little.
+//! `esp.rs` sums the counters of ESP SAs, which the exporter reads as often as that costs little. `process.rs` reads
+//! what the process itself takes.
 
 mod esp;
 mod hooks;
 mod plane;
+mod process;
 mod questions;
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use prometheus::process_collector::ProcessCollector;
 use prometheus::proto::MetricFamily;
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
@@ -34,6 +35,7 @@ pub struct Meters(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     registry: Registry,
+    process: process::Process,
     labels: Labels,
     esp: esp::Esp,
     messages_sent: IntCounter,
@@ -70,8 +72,6 @@ impl Meters {
     /// [`OTHERS`].
     pub fn new(connections: usize) -> Self {
         let make = Make(Registry::new());
-        // Fails only where there is no /proc, which has the figures.
-        let _ = make.0.register(Box::new(ProcessCollector::for_self()));
         let labels = Labels { most: connections, known: Mutex::default() };
         let esp = esp::Esp::new(
             make.counters(
@@ -83,6 +83,7 @@ impl Meters {
         );
         let seconds = |name, help, label: &str| make.seconds(name, help, label);
         let inner = Inner {
+            process: process::Process::new(),
             labels,
             esp,
             messages_sent: make
@@ -210,9 +211,13 @@ impl Meters {
         &self.0.esp
     }
 
-    /// The values of all counters.
+    /// The values of all counters, and what this process takes.
     pub(crate) fn gather(&self) -> Vec<MetricFamily> {
-        self.0.registry.gather()
+        let process = Make::default();
+        self.0.process.measure(&process);
+        let mut families = self.0.registry.gather();
+        families.extend(process.gather());
+        families
     }
 }
 
