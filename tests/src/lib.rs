@@ -17,6 +17,7 @@
 //! * [`forge`]: what somebody without keys can send.
 //! * [`wiretap`]: what somebody can do who breaks the key exchange.
 //! * [`heap`]: what is on the heap.
+//! * [`guard`]: figures that must not grow unnoticed.
 //! * [`handmade`]: a peer that has the keys and no manners; [`mod@bench`] puts one endpoint before it.
 
 mod agreement;
@@ -29,6 +30,7 @@ pub mod disturbed;
 pub mod eap;
 pub mod explore;
 pub mod forge;
+pub mod guard;
 pub mod handmade;
 pub mod heap;
 mod host;

@@ -102,6 +102,7 @@ fn config(connections: Vec<ConnectionConfig>) -> EndpointConfig {
         cookie_threshold: 0,
         cookie_threshold_ip: 0,
         block_threshold: 0,
+        init_limit_half_open: 0,
         ..EndpointConfig::default()
     }
 }
