@@ -209,7 +209,7 @@ fn write(path: &Path, content: &str) -> Result<(), String> {
 }
 
 fn duration(option: &str, seconds: f64) -> Result<Duration, String> {
-    Duration::try_from_secs_f64(seconds).map_err(|error| format!("{option} {seconds}: {error}"))
+    Duration::try_from_secs_f64(seconds).map_err(|error| format!("{option} {seconds:?}: {error}"))
 }
 
 /// Octets of the message of `sign`: about what an initiator signs in IKE_AUTH.

@@ -74,6 +74,7 @@ const RULES: &[(&str, How)] = &[
         How::Script(&[("CONNECTIONS", "8"), ("REPEATS", "1"), ("DAEMON", "ike-daemon")]),
     ),
     ("benches/counts.sh", How::InCi),
+    ("benches/size.sh", How::InCi),
     ("docs/links/run.sh", How::Pictures),
     (
         "tests/lab/links.sh",
@@ -259,7 +260,10 @@ fn in_ci(words: &[String]) -> Result<(), String> {
         return Err(format!(".ci/run does not run {program}"));
     }
     let script = read(program);
-    match options.iter().find(|option| !script.split_whitespace().any(|word| word == *option)) {
+    let is_part = |c: char| c.is_alphanumeric() || c == '-';
+    let has = |option: &str| script.split(|c| !is_part(c)).any(|word| word == option);
+    let plain = |option: &String| option.trim_matches(|c| !is_part(c)).to_owned();
+    match options.iter().find(|option| !has(&plain(option))) {
         Some(option) => Err(format!("{program} has no {option}")),
         None => Ok(()),
     }

@@ -13,7 +13,7 @@ pub(crate) fn program() -> Command {
 /// A daemon in a process of its own, without a data plane. Killed when dropped.
 pub(crate) struct Running {
     process: Child,
-    socket: PathBuf,
+    pub(crate) socket: PathBuf,
     lines: mpsc::Receiver<String>,
 }
 

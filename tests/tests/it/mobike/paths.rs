@@ -48,7 +48,7 @@ fn the_peer_is_given_up_where_no_path_is_left() {
     cut(&mut pair, "10.0.0.1", "10.0.0.2");
     pair.run_for(5 * MINUTE);
     assert_eq!(pair.a().ikes_in(IkeState::Established).len(), 0);
-    assert_eq!(pair.a().plane.inbound_spis(), []);
+    assert_eq!(pair.a().plane.inbound_spis(), Vec::<u32>::new());
 }
 
 #[test]
