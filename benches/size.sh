@@ -27,6 +27,8 @@ for name in "$@"; do
     *) echo "size.sh: no build $name; there are release, dist, lean and lean-dist" >&2; exit 2 ;;
     esac
     [ "$profile" != lean ] || profile=release
+    # units: build --locked -p ike-daemon --profile release
+    # units: none, dist and lean builds are for .ci/run full
     # shellcheck disable=SC2086 # no word if there are all parts
     cargo build --locked --quiet -p ike-daemon --profile "$profile" --target-dir "$folder" $parts
     strip -o "$out/stripped" "$folder/$profile/ike-daemon"
