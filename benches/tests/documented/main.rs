@@ -120,7 +120,7 @@ fn a_command_that_no_rule_is_for_is_an_error() {
         ("cargo install ike-bench", "no rule"),
         ("ike-bench kem --sas 5", "unexpected argument '--sas'"),
         ("tests/lab/links.sh -n 5 -z", "illegal option -- z"),
-        ("tests/lab/setup.sh --lod", "--lod"),
+        ("tests/lab/setup.sh --heavy", "--heavy"),
         ("cargo build -p ike-bench --features backends", "no feature backends"),
         ("cargo bench -p ike-bench --bench new", "benches has no new"),
     ] {

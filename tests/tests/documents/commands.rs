@@ -249,7 +249,7 @@ fn commands_that_cannot_work_are_found() {
         ("tests/lab/run.sh --lost nat", "tests/lab/run.sh has no option --lost"),
         ("tests/lab/links.sh -n 5 -z", "tests/lab/links.sh has no option -z"),
         ("load.sh -m 0.34 -x 1.3", "tests/lab/load.sh has no option -x"),
-        ("lood.sh -m 0.34", "there is no lood.sh"),
+        ("nothing.sh -m 0.34", "there is no nothing.sh"),
     ] {
         assert_eq!(fault(command).as_deref(), Some(expected));
     }
