@@ -11,22 +11,25 @@ step_name='' step_begin=0 step_cpu=0
 step_times="$logs/steps-$(basename "$0")"
 : >"$step_times"
 
-# The processor seconds of all commands that have ended, user and system.
-cpu_seconds() {
+# Sets `cpu` to the processor seconds of all commands that have ended, user and system. In a subshell `times` would tell
+# of the subshell.
+count_cpu() {
     times >"$logs/times"
-    awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$logs/times"
+    cpu=$(awk 'NR == 2 { gsub(/[ms]/, " "); print int($1 * 60 + $2 + $3 * 60 + $4) }' "$logs/times")
 }
 
 # step NAME: the next step begins, and the one before has ended.
 step() {
     end_step
-    step_name="$*" step_begin=$SECONDS step_cpu=$(cpu_seconds)
+    count_cpu
+    step_name="$*" step_begin=$SECONDS step_cpu=$cpu
     printf '\n== %s (%ss)\n' "$*" "$SECONDS"
 }
 
 end_step() {
     [ -n "$step_name" ] || return 0
-    printf '%5d %5d  %s\n' $((SECONDS - step_begin)) $(($(cpu_seconds) - step_cpu)) "$step_name" >>"$step_times"
+    count_cpu
+    printf '%5d %5d  %s\n' $((SECONDS - step_begin)) $((cpu - step_cpu)) "$step_name" >>"$step_times"
     step_name=''
 }
 

@@ -1,4 +1,4 @@
-//! What source files say of themselves: which top-level modules of a crate import which others ([`read`]), and which
+//! What source files say of themselves: which top-level modules of a crate import which others ([`read()`]), and which
 //! requirements their comments quote ([`Quote`]).
 //!
 //! This crate does not depend on the crates that it reads, so its tests build in seconds. For imports it reads
