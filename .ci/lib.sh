@@ -41,12 +41,14 @@ summary() {
     [ "$1" != 0 ] || echo "everything passed in $SECONDS seconds"
 }
 
-# in_background NAME COMMAND…: begins it at low priority; what it prints goes to a file.
+# in_background NAME COMMAND…: begins it at low priority, in a process group of its own; what it prints goes to a file.
 declare -A background=()
 in_background() {
     local name=$1
     shift
+    set -m
     nice -n 10 "$@" >"$logs/$name.log" 2>&1 </dev/null &
+    set +m
     background[$name]=$!
 }
 
@@ -62,7 +64,8 @@ await() {
 
 # At the end nothing of this run goes on.
 end_background() {
-    [ ${#background[@]} = 0 ] || kill "${background[@]}" 2>/dev/null || true
+    local leader
+    for leader in "${background[@]}"; do kill -- "-$leader" 2>/dev/null || true; done
 }
 
 # need COMMAND PACKAGE…: packages of Debian for a command that is missing. They are installed together by install_needed.

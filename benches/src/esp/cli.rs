@@ -40,7 +40,7 @@ pub struct Esp {
 /// Runs `ike-bench esp`.
 pub fn esp(args: &Esp) -> Result<(), String> {
     let time = Duration::try_from_secs_f64(args.seconds)
-        .map_err(|error| format!("--seconds {}: {error}", args.seconds))?;
+        .map_err(|error| format!("--seconds {:?}: {error}", args.seconds))?;
     if args.cores.contains(&0) {
         return Err("--cores 0: there would be no threads".to_owned());
     }

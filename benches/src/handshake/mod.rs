@@ -61,7 +61,7 @@ pub const KINDS: [Kind; 3] = [Kind::PublicKey, Kind::Prf, Kind::Aead];
 /// A handshake that fails, a file that cannot be written.
 pub fn handshake(args: &HandshakeArgs) -> Result<(), String> {
     let limit = Duration::try_from_secs_f64(args.limit)
-        .map_err(|error| format!("--limit {}: {error}", args.limit))?;
+        .map_err(|error| format!("--limit {:?}: {error}", args.limit))?;
     let mut chosen = SUITES.iter().filter(|suite| suite.name.contains(&args.only)).peekable();
     if chosen.peek().is_none() {
         let names: Vec<_> = SUITES.iter().map(|suite| suite.name).collect();
