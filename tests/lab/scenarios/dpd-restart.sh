@@ -1,5 +1,6 @@
 # The other side dies and comes back; the side named notices and, told to
 # restart, brings the tunnel up again by itself.
+# AGAIN: strongSwan may lose its route when a new IKE SA takes the place of a dead one
 # CASES: us them
 # PLANE: userspace kernel
 net_direct
