@@ -20,11 +20,7 @@ US_IF=l0 THEM_IF=r0
 new_ns() {
     local ns
     printf 'netns add %s\n' "$@" | ip -batch -
-    for ns; do
-        # Link-local addresses are not looked for at other hosts, so that none of them changes while programs run.
-        ip netns exec "$ns" sysctl -qw net.ipv6.conf.all.accept_dad=0 net.ipv6.conf.default.accept_dad=0
-        ip -n "$ns" link set lo up
-    done
+    for ns; do ip -n "$ns" link set lo up; done
 }
 
 # join NS IF ADDRESS NS IF ADDRESS: an address may be several.
