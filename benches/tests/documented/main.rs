@@ -12,7 +12,33 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use commands::Written;
+use ike_test_namespace::{Lack, Need};
 use place::Place;
+
+ike_test_namespace::harness! {
+    NOTHING => [
+        commands_of_the_pages_about_performance_run,
+        commands_of_the_pages_about_links_run,
+        commands_of_the_pages_about_the_benchmarks_run,
+        a_command_that_no_rule_is_for_is_an_error,
+        commands_are_found_where_they_stand,
+    ],
+    LAB => [commands_of_the_lab_run],
+}
+
+/// Every machine can run it.
+const NOTHING: Need = Need { met: || Ok(ike_test_namespace::Place::Here) };
+
+/// Root and the lab. They are not looked for, because `tests/lab/setup.sh` may still be at work.
+const LAB: Need = Need {
+    met: || match std::env::var_os("IKE_LAB_TESTS") {
+        Some(_) => Ok(ike_test_namespace::Place::Here),
+        None => {
+            let what = "no IKE_LAB_TESTS=1, which says that the lab is set up and this is root";
+            Err(Lack { what: what.to_owned(), fails: false })
+        }
+    },
+};
 
 /// The root of the repository.
 fn root() -> PathBuf {
@@ -63,7 +89,6 @@ fn all_run(documents: &[String], least: usize) {
 }
 
 /// Fault: on a page, give `ike-bench memory` an option that it does not have.
-#[test]
 fn commands_of_the_pages_about_performance_run() {
     let mut documents = pages("docs/performance");
     documents.push("docs/performance.md".to_owned());
@@ -71,13 +96,11 @@ fn commands_of_the_pages_about_performance_run() {
 }
 
 /// Fault: in docs/links/real.md, let `--from` name a file that no command of the page writes.
-#[test]
 fn commands_of_the_pages_about_links_run() {
     all_run(&pages("docs/links"), 16);
 }
 
 /// Fault: in benches/README.md, leave out the line with `scp`.
-#[test]
 fn commands_of_the_pages_about_the_benchmarks_run() {
     let mut documents = pages("docs/benchmarks");
     documents.push("benches/README.md".to_owned());
@@ -85,8 +108,6 @@ fn commands_of_the_pages_about_the_benchmarks_run() {
 }
 
 /// Fault: in tests/lab/guest/links.sh, start `ike-bench links` with `--too` in the place of `--to`.
-#[test]
-#[ignore = "needs root and the lab: tests/lab/setup.sh, then `-- --ignored`; a minute"]
 fn commands_of_the_lab_run() {
     let mut documents = [pages("docs/performance"), pages("docs/links")].concat();
     documents.push("benches/README.md".to_owned());
@@ -112,7 +133,6 @@ fn commands_of_the_lab_run() {
 }
 
 /// Fault: in `rules::run`, return `Ok(())` where no rule is for the command.
-#[test]
 fn a_command_that_no_rule_is_for_is_an_error() {
     for (text, why) in [
         ("tests/lab/new.sh -n 5", "no rule"),
@@ -132,7 +152,6 @@ fn a_command_that_no_rule_is_for_is_an_error() {
 }
 
 /// Fault: in `commands::of`, take indented lines of no known program for output.
-#[test]
 fn commands_are_found_where_they_stand() {
     let text = "# Page\n\n    cargo build -p a && benches/b.sh 1   # why\n    X=2 benches/b.sh\n\n\
                 In `ike-bench\nlinks` and `perf`:\n\n    ike-bench load --to a \\\n        --csv b\n\
