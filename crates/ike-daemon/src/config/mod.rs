@@ -193,7 +193,10 @@ fn assemble(
     let unlikely = settings.warnings();
     let pkcs12 = match origin {
         Origin::Folders(folder, keys) if !Parts::BUILT.has(Part::Pkcs12) => {
-            keys.names(&folder.join("pkcs12")).unwrap_or_default()
+            keys.names(&folder.join("pkcs12")).unwrap_or_else(|why| {
+                report.about_file(format!("cannot read the folder pkcs12: {why}"));
+                Vec::new()
+            })
         }
         _ => Vec::new(),
     };

@@ -63,11 +63,6 @@ impl Keys {
         self.peer.as_ref().is_some_and(|peer| *peer.contact == *between)
     }
 
-    /// The TCP connection, and whether an established SA uses it.
-    pub(super) fn stream(&self) -> Option<(Path, bool)> {
-        self.stream.as_deref().copied()
-    }
-
     /// True if it was not the first between its identities, as far as these are known.
     pub(super) fn has_company(&self) -> bool {
         self.peer.as_ref().is_some_and(|peer| peer.company)
@@ -179,17 +174,26 @@ impl Index {
         self.streams.remove(path);
     }
 
-    /// Records which TCP connection an entry uses, and whether the entry is an established SA. It was another
-    /// connection or another kind of entry before. Returns what that means for the connection before and for this
-    /// one.
+    /// Records which TCP connection an entry uses, and whether the entry is an established SA. Returns what a change
+    /// means for the connection before and for this one.
+    #[inline]
     pub(super) fn set_stream(
         &mut self,
         id: IkeSaId,
         keys: &mut Keys,
         stream: Option<(Path, bool)>,
+    ) -> Option<[Option<(Path, StreamCommand)>; 2]> {
+        let changes = keys.stream.as_deref() != stream.as_ref();
+        changes.then(|| self.change_stream(id, keys, stream))
+    }
+
+    fn change_stream(
+        &mut self,
+        id: IkeSaId,
+        keys: &mut Keys,
+        stream: Option<(Path, bool)>,
     ) -> [Option<(Path, StreamCommand)>; 2] {
-        let old = keys.stream();
-        keys.stream = stream.map(Box::new);
+        let old = std::mem::replace(&mut keys.stream, stream.map(Box::new)).map(|old| *old);
         if let Some((path, _)) = stream {
             self.streams.entry(path).or_default().insert(id);
         }

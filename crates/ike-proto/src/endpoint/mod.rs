@@ -598,12 +598,13 @@ impl Endpoint {
 
     /// Puts the candidate that is established in the place of its attempt.
     fn take_winner(&mut self, now: Now, id: IkeSaId) {
-        let Some(slot) = self.entries.get_mut(&id) else { return };
-        let Entry::Attempt(attempt) = &mut slot.entry else { return };
-        let Some(winner) = attempt.take_winner() else { return };
-        let loser = std::mem::replace(&mut slot.entry, Entry::Sa(Box::new(winner)));
-        let Some((_, mut ctx)) = self.parts(now, id) else { return };
-        if let Entry::Attempt(attempt) = loser {
+        if let Some(slot) = self.entries.get_mut(&id)
+            && let Entry::Attempt(attempt) = &mut slot.entry
+            && let Some(winner) = attempt.take_winner()
+            && let Entry::Attempt(attempt) =
+                std::mem::replace(&mut slot.entry, Entry::Sa(Box::new(winner)))
+            && let Some((_, mut ctx)) = self.parts(now, id)
+        {
             let (path, origin) = (attempt.path, attempt.origin);
             attempt.dispose(&mut ctx, &Failure::Replaced);
             self.learn(now, path, origin, true);
@@ -627,8 +628,9 @@ impl Endpoint {
 
     fn remove(&mut self, now: Now, id: IkeSaId, reason: Failure) {
         let Some(mut slot) = self.entries.remove(&id) else { return };
-        let unused = self.index.set_stream(id, &mut slot.keys, None);
-        self.tell_streams(unused);
+        if let Some(unused) = self.index.set_stream(id, &mut slot.keys, None) {
+            self.tell_streams(unused);
+        }
         if let Some(at) = slot.deadline {
             self.deadlines.remove(&(at, id));
         }

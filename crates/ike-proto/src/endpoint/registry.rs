@@ -332,11 +332,6 @@ impl Registry {
         self.tables().lent.remove(&spis);
     }
 
-    /// True if an SA is established between these identities.
-    pub(crate) fn has_established(&self, identities: (IdData, IdData)) -> bool {
-        self.tables().established_between(identities).next().is_some()
-    }
-
     /// The SAs established between these identities.
     pub(super) fn all_established(&self, identities: (IdData, IdData)) -> Vec<IkeSaId> {
         self.tables().established_between(identities).collect()

@@ -166,8 +166,7 @@ impl Endpoint {
             }),
             Entry::Parked(parked) => parked.stream_path().map(|path| (path, false)),
         };
-        if keys.stream() != stream {
-            let what = self.index.set_stream(id, keys, stream);
+        if let Some(what) = self.index.set_stream(id, keys, stream) {
             self.tell_streams(what);
         }
     }

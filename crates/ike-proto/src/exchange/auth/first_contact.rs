@@ -37,7 +37,9 @@ impl Established {
     ) -> bool {
         let resumed = self.authenticated.resumed.is_some();
         (self.forgets_others(core, initial_contact) || resumed)
-            && self.identities().is_some_and(|identities| ctx.registry.has_established(identities))
+            && self
+                .identities()
+                .is_some_and(|identities| ctx.registry.has_another(identities, core.id))
     }
 
     /// True if INITIAL_CONTACT ends all other SAs of the peer.
