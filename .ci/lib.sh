@@ -10,6 +10,10 @@ mkdir -p "$logs"
 step_name='' step_begin=0 step_cpu=0
 step_times="$logs/steps-$(basename "$0")"
 : >"$step_times"
+# The cases of the lab that ran a second time: tests/lab/run.sh adds a line for each.
+IKE_LAB_SECOND_TRIES="$logs/second-tries-$(basename "$0")"
+export IKE_LAB_SECOND_TRIES
+rm -f "$IKE_LAB_SECOND_TRIES"
 
 # Sets `cpu` to the processor seconds of all commands that have ended, user and system. In a subshell `times` would tell
 # of the subshell.
@@ -33,12 +37,23 @@ end_step() {
     step_name=''
 }
 
-# summary STATUS: how long each step took, the longest first. What ran in the background counts where it is awaited.
+# summary STATUS: how long each step took, the longest first, and how many cases of the lab ran twice. What ran in the
+# background counts where it is awaited.
 summary() {
+    local tries=''
     end_step
     printf '\nThe ten dearest steps, in seconds and in processor seconds (all steps: %s):\n' "$step_times"
     sort -rn "$step_times" | head -n 10
-    [ "$1" != 0 ] || echo "everything passed in $SECONDS seconds"
+    if [ -e "$IKE_LAB_SECOND_TRIES" ]; then
+        tries=", $(second_tries) second tries in the lab"
+        sed 's/^/second try in the lab: /' "$IKE_LAB_SECOND_TRIES"
+    fi
+    [ "$1" != 0 ] || echo "everything passed in $SECONDS seconds$tries"
+}
+
+# second_tries: of cases of the lab, so far.
+second_tries() {
+    if [ -e "$IKE_LAB_SECOND_TRIES" ]; then wc -l <"$IKE_LAB_SECOND_TRIES"; else echo 0; fi
 }
 
 # in_background NAME COMMAND…: begins it at low priority, in a process group of its own; what it prints goes to a file.

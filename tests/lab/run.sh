@@ -3,6 +3,7 @@
 set -eu
 . "$(dirname "$0")/common.sh"
 . "$LAB_SRC/kernels.sh"
+. "$LAB_SRC/peer-faults.sh"
 
 usage() {
     cat <<USAGE
@@ -42,6 +43,8 @@ done
 # A folder of scenarios in the lab's; isolation.sh has others.
 SCENARIOS=$LAB_SRC/${IKE_LAB_SCENARIOS:-scenarios}
 OUT=${IKE_LAB_OUT:-$LAB_TOP/target/lab}
+# What runs the cases: guests, or for second-tries.sh a program that only writes their folders.
+WORKER=${IKE_LAB_WORKER:-$LAB_SRC/worker.sh}
 DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
 # What runs only where it is asked for is there to be asked for.
 [ ${#WANTED[@]} -eq 0 ] || ALL=yes
@@ -142,9 +145,13 @@ if [ $LIST = yes ]; then
     exit
 fi
 
-skip_if_asked
-[ "$(id -u)" = 0 ] || die "needs root"
-for kernel in $(say "$chosen" | awk '{ print $5 }' | sort -u); do need_kernel "$kernel"; done
+for name in $(say "$names" | sed 's/[@:].*//' | sort -u); do complete_header "$SCENARIOS/$name.sh"; done
+
+if [ -z "${IKE_LAB_WORKER:-}" ]; then
+    skip_if_asked
+    [ "$(id -u)" = 0 ] || die "needs root"
+    for kernel in $(say "$chosen" | awk '{ print $5 }' | sort -u); do need_kernel "$kernel"; done
+fi
 
 # A kernel that this machine cannot run is nobody's fault, but its cases are not passed either.
 ignored=0
@@ -161,7 +168,7 @@ names=$(say "$chosen" | cut -d ' ' -f 1)
 
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
-for name in .guests $names; do rm -rf "${OUT:?}/$name"; done
+for name in .guests .again $names; do rm -rf "${OUT:?}/$name"; done
 mkdir "$OUT/.guests"
 QUEUE=$OUT/.guests/queue
 say "$chosen" | queue >"$QUEUE"
@@ -169,32 +176,52 @@ export LAB_SRC LAB_DIR LAB_ROOT OUT DAEMON QUEUE SCENARIOS IKE_LAB_US="${IKE_LAB
 begin=$EPOCHSECONDS
 workers=()
 for number in $(seq "$JOBS"); do
-    setpriv --pdeathsig KILL "$LAB_SRC/worker.sh" "$number" &
+    setpriv --pdeathsig KILL "$WORKER" "$number" &
     workers+=($!)
 done
 trap 'kill -KILL "${workers[@]}" 2>/dev/null; exit 130' INT TERM
 for worker in "${workers[@]}"; do wait "$worker" || say "a worker broke off ($?)"; done
 
-# A scenario may say `# AGAIN: REASON` of a fault of the peer that comes now and then. A failed case of it runs once
-# more, in a guest of its own, and is told of at the end.
+status_of() { cat "$OUT/$1/rc" 2>/dev/null || echo none; }
+
+# What a known fault of the peer explains runs once more, in a guest of its own.
 again=()
-for name in $names; do
-    [ "$(cat "$OUT/$name/rc" 2>/dev/null)" != 0 ] || continue
-    why=$(header "$LAB_SRC/scenarios/${name%%[@:]*}.sh" AGAIN)
-    if [ -z "$why" ] || [ "${IKE_LAB_AGAIN:-}" = no ]; then continue; fi
-    say "again: $name: $why"
-    again+=("$name")
-done
-if [ ${#again[@]} -gt 0 ] &&
-    IKE_LAB_AGAIN=no IKE_LAB_OUT=$OUT/.again "$LAB_SRC/run.sh" --own -j "$JOBS" "${again[@]}"; then
-    for name in "${again[@]}"; do echo 0 >"$OUT/$name/rc"; done
-    say "passed at the second try: ${again[*]}"
+while read -r name scenario case_ _; do
+    [ "$(status_of "$name")" != 0 ] && [ "${IKE_LAB_AGAIN:-}" != no ] || continue
+    why=$(header "$SCENARIOS/$scenario.sh" AGAIN)
+    [ -n "$why" ] || continue
+    if second_try "$case_" "$SCENARIOS/$scenario.sh" "$OUT/$name"; then
+        say "again: $name: $why"
+        again+=("$name")
+    else
+        say "no second try: $name: $WHY_NOT"
+    fi
+done <<<"$chosen"
+passed_again=()
+if [ ${#again[@]} -gt $MOST_SECOND_TRIES ]; then
+    say "no second try: ${#again[@]} cases ask for one, and a run has at most $MOST_SECOND_TRIES"
+    again=()
+elif [ ${#again[@]} -gt 0 ]; then
+    # Its lines are not those of this run.
+    IKE_LAB_AGAIN=no IKE_LAB_OUT=$OUT/.again "$LAB_SRC/run.sh" --own --keep -j "$JOBS" ${PLANE:+-p "$PLANE"} \
+        ${KERNEL:+-k "$KERNEL"} "${again[@]}" 2>&1 | sed 's/^/second try: /' || true
+    for name in "${again[@]}"; do
+        [ "$(cat "$OUT/.again/$name/rc" 2>/dev/null)" = 0 ] || continue
+        passed_again+=("$name")
+        say "passed at its second try: $name; its first try is in $OUT/$name"
+    done
 fi
 
 passed=0 failed=0
 for name in $names; do
-    if [ "$(cat "$OUT/$name/rc" 2>/dev/null)" = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
-    [ "$KEEP" = yes ] || [ "$(cat "$OUT/$name/rc" 2>/dev/null)" != 0 ] || rm -rf "${OUT:?}/$name"
+    if [ "$(status_of "$name")" = 0 ]; then
+        passed=$((passed + 1))
+        [ "$KEEP" = yes ] || rm -rf "${OUT:?}/$name"
+    elif [[ " ${passed_again[*]} " == *" $name "* ]]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+    fi
 done
 cat "$OUT"/.guests/times.* >"$OUT/times"
 [ "$KEEP" = yes ] || rm -rf "$OUT/.guests"
@@ -203,5 +230,7 @@ sed -n 's/^case //p' "$OUT/times" | sort -s -k 1,1nr | head -n 10 | sed 's/^/  /
 awk -v wall=$((EPOCHSECONDS - begin)) -v jobs="$JOBS" '{ n[$1]++; sum[$1] += $2 }
     END { printf "%d cases %d s, %d boots %d s, together %d s with %d guests at a time\n",
               n["case"], sum["case"], n["boot"], sum["boot"], wall, jobs }' "$OUT/times"
+[ "${IKE_LAB_AGAIN:-}" = no ] || say "second tries: ${#again[@]}, passed: ${#passed_again[@]}"
+[ -z "${IKE_LAB_SECOND_TRIES:-}" ] || printf '%s\n' "${again[@]}" | sed '/^$/d' >>"$IKE_LAB_SECOND_TRIES"
 say "$passed passed, $failed failed$([ $ignored = 0 ] || say ", $ignored ignored")"
 [ "$failed" = 0 ]

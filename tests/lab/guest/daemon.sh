@@ -32,6 +32,8 @@ daemon_start() {
         (umask 077 && { to_swanctl "$side" && to_strongswan "$side"; } >"$file")
     fi
     cp "$file" $OUT/
+    # What an earlier one has said is kept apart, so that checks of the log see this one alone.
+    [ ! -s "$(log_of "$side")" ] || cat "$(log_of "$side")" >>"$OUT/$side.before.log"
     RUST_BACKTRACE=1 NO_COLOR=1 ip netns exec "$(netns "$side")" "$DAEMON" run --config "$file" \
         --data-plane "${DATA_PLANE:-userspace}" --control "$STATE/$side.ctl" "${DAEMON_ARGS[@]}" >"$(log_of "$side")" 2>&1 &
     echo $! >"$STATE/$side.pid"

@@ -77,10 +77,11 @@ wait_for() {
 
 # The verbs. Each has one implementation per program: strongswan_up, daemon_up, …
 start() {
-    local side
+    local side program
     [ $# != 0 ] || set -- them us
     for side; do
-        note "start $side"
+        case $side in us) program=$US ;; *) program=$THEM ;; esac
+        note "start $side: $program"
         by_program "$side" start "$side"
     done
 }

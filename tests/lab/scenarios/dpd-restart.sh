@@ -1,6 +1,9 @@
 # The other side dies and comes back; the side named notices and, told to
 # restart, brings the tunnel up again by itself.
 # AGAIN: strongSwan may lose its route when a new IKE SA takes the place of a dead one
+# AGAIN_CASES: them
+# AGAIN_FAILS: no ping from (us|them): [0-9.]+ -> [0-9.]+
+# AGAIN_SEEN: strongswan_without_route
 # CASES: us them
 # PLANE: userspace kernel
 net_direct

@@ -1,6 +1,9 @@
 # A link on the way is narrow, and routers say so: what is too large is sent again in smaller fragments as
 # soon as they have.
 # AGAIN: strongSwan ignores a request it has answered if the fragments become smaller: a lost answer stays lost
+# AGAIN_CASES: us-*
+# AGAIN_FAILS: us could not bring up net
+# AGAIN_SEEN: strongswan_ignores_smaller_pieces
 # CASES: us-1400 them-1400 us-1000 ours-1000
 # MORE: them-1000
 # TIMEOUT: 120
