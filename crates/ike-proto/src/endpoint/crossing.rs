@@ -26,7 +26,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::index::{folded, key_of};
+use super::index::{key_of, own_key};
 use super::unattended::NOBODY;
 use super::{Endpoint, Entry, Registry, Slot};
 use crate::config::{ConnectionConfig, IdMatch, Unique};
@@ -394,7 +394,7 @@ impl Endpoint {
             return false;
         }
         let path = self.path_to(connection, local, remote);
-        let between = (folded(&local_id_at(connection, path)), Some(key_of(id)));
+        let between = (own_key(&local_id_at(connection, path)), Some(key_of(id)));
         let between = self.registry.shared(between);
         let is_own =
             |id: &IkeSaId| self.entries.get(id).is_some_and(|slot| slot.keys.is_between(&between));

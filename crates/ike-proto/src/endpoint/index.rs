@@ -32,8 +32,9 @@ pub(super) struct Index {
     streams: HashMap<Path, IdSet>,
 }
 
-/// An identity in a form that is equal for equal identities and has an order.
-pub(super) type IdKey = (u8, Vec<u8>);
+/// An identity in a form that is equal for equal identities: its type and its data. The registry keeps two of them for
+/// each IKE SA, in boxes without spare capacity.
+pub(super) type IdKey = (u8, Box<[u8]>);
 
 /// The keys by which an entry is found.
 #[derive(Default)]
@@ -106,7 +107,7 @@ impl Index {
         if !self.registry.has_attempts() {
             return Vec::new();
         }
-        self.registry.take_attempts(folded(local), key_of(remote))
+        self.registry.take_attempts(own_key(local), key_of(remote))
     }
 
     /// Updates the index for an entry.
@@ -141,11 +142,11 @@ impl Index {
             return;
         }
         let contact = |connection: &ConnectionConfig| match (established, connection.remote_id()) {
-            (Some(sa), _) => (folded(&sa.local_id), Some(key_of(sa.owner_id()))),
+            (Some(sa), _) => (own_key(&sa.local_id), Some(key_of(sa.owner_id()))),
             (None, IdMatch::Exact(id)) => {
-                (folded(&local_id_at(connection, path)), Some(key_of(id)))
+                (own_key(&local_id_at(connection, path)), Some(key_of(id)))
             }
-            (None, _) => (folded(&local_id_at(connection, path)), None),
+            (None, _) => (own_key(&local_id_at(connection, path)), None),
         };
         let peer = connection.map(|connection| Peer {
             connection: Arc::clone(connection),
@@ -286,6 +287,10 @@ pub(crate) fn folded(id: &IdData) -> IdData {
 
 /// A key that differs only if the identities differ. All distinguished names have the same key.
 pub(super) fn key_of(id: &IdData) -> IdKey {
-    let data = if id.kind == IdType::DER_ASN1_DN { Vec::new() } else { folded(id).data };
-    (id.kind.0, data)
+    if id.kind == IdType::DER_ASN1_DN { (id.kind.0, Box::default()) } else { own_key(id) }
+}
+
+/// The key of an identity of this host: distinguished names that differ have different keys.
+pub(super) fn own_key(id: &IdData) -> IdKey {
+    (id.kind.0, folded(id).data.into_boxed_slice())
 }

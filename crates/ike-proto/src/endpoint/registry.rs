@@ -27,7 +27,7 @@ pub struct Registry(Arc<Mutex<Tables>>);
 pub(super) type Identities = Hashed<(IdData, IdData)>;
 
 /// The same, as far as it is known.
-pub(super) type Between = Hashed<(IdData, Option<IdKey>)>;
+pub(super) type Between = Hashed<(IdKey, Option<IdKey>)>;
 
 #[derive(Default)]
 struct Tables {
@@ -47,7 +47,7 @@ struct Tables {
     /// How many of these are attempts that [`Registry::take_attempts`] would return.
     attempts: usize,
     /// The number of these for each identity of this host.
-    locals: Table<IdData, usize>,
+    locals: Table<IdKey, usize>,
     /// Outbound SAs of several shards, because peers choose their SPIs.
     outbound: Table<SaId, u8>,
     /// IKE SAs whose tickets are void.
@@ -237,7 +237,7 @@ impl Registry {
     }
 
     /// The copy of `between` in this registry, if there is one.
-    pub(super) fn shared(&self, between: (IdData, Option<IdKey>)) -> Arc<Between> {
+    pub(super) fn shared(&self, between: (IdKey, Option<IdKey>)) -> Arc<Between> {
         let tables = self.tables();
         let between = Hashed::new(between, &tables.secret);
         let known = tables.contacts.get_key_value(&between).map(|(known, _)| Arc::clone(known));
@@ -276,7 +276,7 @@ impl Registry {
 
     /// Attempts of `local` that may lead to an SA with `remote` and that were not returned before. The caller
     /// notifies them.
-    pub(super) fn take_attempts(&self, local: IdData, remote: IdKey) -> Vec<IkeSaId> {
+    pub(super) fn take_attempts(&self, local: IdKey, remote: IdKey) -> Vec<IkeSaId> {
         let mut tables = self.tables();
         let mut all = Vec::new();
         for between in [(local.clone(), None), (local, Some(remote))] {
@@ -424,14 +424,15 @@ impl fmt::Debug for Registry {
 
 #[cfg(test)]
 mod tests {
+    use super::super::index::own_key;
     use super::*;
 
     #[test]
     fn the_first_between_two_identities_is_alone() {
         let registry = Registry::default();
-        let local = || IdData::fqdn("a.example");
-        let between =
-            |peer: Option<u8>| registry.shared((local(), peer.map(|peer| (2, vec![peer]))));
+        let local = || own_key(&IdData::fqdn("a.example"));
+        let remote = |peer: u8| (2, Box::from([peer]));
+        let between = |peer: Option<u8>| registry.shared((local(), peer.map(remote)));
         let [one, other, any] = [Some(1), Some(2), None].map(between);
         let id = IkeSaId;
         assert!(!registry.swap_contact(id(1), None, Some((&one, false))));
@@ -439,9 +440,9 @@ mod tests {
         assert!(registry.swap_contact(id(3), None, Some((&any, false))), "it may be any of them");
         assert!(registry.swap_contact(id(4), None, Some((&one, false))));
         // Each is told once, however many come to be established.
-        assert_eq!(registry.take_attempts(local(), (2, vec![1])), [id(3), id(1), id(4)]);
-        assert!(registry.take_attempts(local(), (2, vec![1])).is_empty());
-        assert_eq!(registry.take_attempts(local(), (2, vec![2])), [id(2)]);
+        assert_eq!(registry.take_attempts(local(), remote(1)), [id(3), id(1), id(4)]);
+        assert!(registry.take_attempts(local(), remote(1)).is_empty());
+        assert_eq!(registry.take_attempts(local(), remote(2)), [id(2)]);
         // From a peer not known yet to one that is.
         registry.swap_contact(id(3), Some(&any), Some((&one, true)));
         assert!(registry.swap_contact(id(5), None, Some((&one, false))));
