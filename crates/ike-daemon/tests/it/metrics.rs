@@ -1,6 +1,6 @@
 //! Metrics as Prometheus gets them, and the dashboard that shows them.
 
-mod query;
+mod promql;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,7 @@ use ike_tokio::Target;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use query::Query;
+use promql::Query;
 use text::Scrape;
 
 use crate::common::{Carrier, Pair, packet, until};
@@ -105,6 +105,7 @@ async fn a_scrape_tells_what_has_happened_and_the_dashboard_asks_for_nothing_els
     assert_eq!(value(&down, "ike_connection_rekeys_total", &[site, ("kind", "child")]), 1.0);
 
     dashboard(&down);
+    alerts(&down);
 
     let (header, _) = http(address, "GET /").await;
     assert!(header.starts_with("HTTP/1.1 404"), "{header}");
@@ -124,13 +125,8 @@ const OCCASIONAL: [(&str, &[&str]); 6] = [
     ("ike_questions_total", &["kind"]),
 ];
 
-/// Every query of the dashboard is about metrics and labels that there are.
-///
-/// Fault: in `dist/grafana/ike-daemon.json`, misspell `ike_half_open`, or `by (role)`.
-fn dashboard(scrape: &Scrape) {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/dist/grafana/ike-daemon.json");
-    let text = std::fs::read_to_string(path).expect("the dashboard");
-    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+/// The metrics of a scrape, each with its labels.
+fn known(scrape: &Scrape) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut known: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for sample in &scrape.samples {
         let labels = known.entry(&sample.name).or_default();
@@ -141,30 +137,71 @@ fn dashboard(scrape: &Scrape) {
     }
     // Prometheus adds these.
     known.values_mut().for_each(|labels| labels.extend(["job", "instance"]));
-    let mut queries = Vec::new();
-    for panel in dashboard["panels"].as_array().expect("panels") {
-        for target in panel["targets"].as_array().into_iter().flatten() {
-            queries.push(target["expr"].as_str().expect("a query"));
+    known
+}
+
+/// A query is PromQL, and about metrics and labels that there are.
+fn can_be_answered<'a>(text: &'a str, known: &BTreeMap<&str, BTreeSet<&str>>) -> Query<'a> {
+    let query = Query::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    assert!(!query.selectors.is_empty(), "{text}");
+    let mut any: BTreeSet<&str> = BTreeSet::new();
+    for selector in &query.selectors {
+        let name = selector.name;
+        let labels = known.get(name).unwrap_or_else(|| panic!("{text}: no metric {name}"));
+        for (label, operator, value) in &selector.conditions {
+            assert!(labels.contains(label.as_str()), "{text}: {name} has no {label}");
+            assert!(*operator != "=" || !value.is_empty(), "{text}");
         }
+        any.extend(labels);
     }
+    for label in &query.labels {
+        assert!(any.contains(label), "{text}: no metric of it has the label {label}");
+    }
+    query
+}
+
+/// Every query of the dashboard can be answered, and those of its panels are about the chosen job. So are the queries
+/// by which Grafana fills the dashboard's variables.
+///
+/// Fault: in `dist/grafana/ike-daemon.json`, misspell `ike_half_open`, or `by (role)`, or drop a parenthesis.
+fn dashboard(scrape: &Scrape) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/dist/grafana/ike-daemon.json");
+    let text = std::fs::read_to_string(path).expect("the dashboard");
+    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let known = known(scrape);
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let queries: Vec<&str> =
+        targets.map(|target| target["expr"].as_str().expect("a query")).collect();
     assert!(queries.len() >= 20, "{}", queries.len());
     for text in queries {
-        let query = Query::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        assert!(!query.selectors.is_empty(), "{text}");
-        let mut any: BTreeSet<&str> = BTreeSet::new();
-        for selector in &query.selectors {
-            let name = selector.name;
-            let labels = known.get(name).unwrap_or_else(|| panic!("{text}: no metric {name}"));
-            for (label, operator, value) in &selector.conditions {
-                assert!(labels.contains(label.as_str()), "{text}: {name} has no {label}");
-                assert!(*operator != "=" || !value.is_empty(), "{text}");
-            }
-            any.extend(labels);
-        }
-        for label in query.by {
-            assert!(any.contains(label), "{text}: no metric of it has the label {label}");
+        for selector in can_be_answered(text, &known).selectors {
+            assert!(!selector.conditions.is_empty(), "{text}: any {}", selector.name);
         }
     }
+    let variables = dashboard["templating"]["list"].as_array().expect("variables");
+    let filled: Vec<_> = variables.iter().filter(|variable| variable["type"] == "query").collect();
+    assert_eq!(filled.len(), 3, "job, instance and connection");
+    for variable in filled {
+        let text = variable["query"].as_str().expect("a query");
+        let inside = text.strip_prefix("label_values(").and_then(|text| text.strip_suffix(')'));
+        let (query, label) = inside.and_then(|text| text.rsplit_once(", ")).expect(text);
+        let selectors = can_be_answered(query, &known).selectors;
+        let [selector] = selectors.as_slice() else { panic!("{text}: {selectors:?}") };
+        assert!(known[selector.name].contains(label), "{text}: no label {label}");
+    }
+}
+
+/// The rules that docs/service.md recommends can be answered.
+///
+/// Fault: in docs/service.md, misspell `ike_configured_children`, or drop a quotation mark of a rule.
+fn alerts(scrape: &Scrape) {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/service.md");
+    let text = std::fs::read_to_string(page).expect("the page");
+    let rules = text.lines().filter_map(|line| line.trim_start().strip_prefix("expr: "));
+    let known = known(scrape);
+    let queries: Vec<_> = rules.map(|rule| can_be_answered(rule, &known)).collect();
+    assert!(queries.len() >= 3, "{queries:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
