@@ -12,8 +12,12 @@ use crate::host::Host;
 use crate::tree::{Section, Unsupported, join};
 
 /// Options of swanctl.conf(5) that do nothing here yet.
-const UNSUPPORTED: &[Unsupported] =
-    &[("ah_proposals", None), ("ipcomp", Some("no")), ("label", None), ("label_mode", None)];
+const UNSUPPORTED: &[Unsupported] = &[
+    ("ah_proposals", None),
+    ("ipcomp", Some("no")),
+    ("label", None),
+    ("label_mode", Some("system")),
+];
 
 /// The kind of a child.
 pub(crate) enum Child {
@@ -255,6 +259,28 @@ mod tests {
     use ike_proto::config::Action;
     use ike_proto::dataplane::HwOffload;
 
+    /// A configuration whose one child has `words`.
+    fn with(words: &str) -> String {
+        format!(
+            "[connections.c]\nchildren.net = {{ {words} }}\n[secrets.ike]\nsecret = 'x'\n\
+             [connections.c.local]\nauth = 'psk'\n[connections.c.remote]\nauth = 'psk'\n"
+        )
+    }
+
+    /// Fault: in [`super::UNSUPPORTED`], leave out a value, or give `label` one.
+    #[test]
+    fn an_unsupported_option_may_have_strongswans_default() {
+        for words in ["ipcomp = 'no'", "label_mode = 'system'"] {
+            assert!(crate::parse(&with(words)).is_ok(), "{words}");
+        }
+        for words in
+            ["ipcomp = 'yes'", "label_mode = 'simple'", "label = 'system'", "ah_proposals = 'no'"]
+        {
+            let mistakes = crate::parse(&with(words)).expect_err(words);
+            assert!(mistakes[0].message.contains("is not supported yet"), "{words}: {mistakes:?}");
+        }
+    }
+
     /// Fault: in `action`, leave out `restart`; in packets.rs, leave out `yes`.
     #[test]
     fn words_of_swanctl_conf_are_taken() {
@@ -264,11 +290,7 @@ mod tests {
             ("dpd_action = 'clear'", Action::None, HwOffload::No),
             ("hw_offload = 'yes'", Action::None, HwOffload::Crypto),
         ] {
-            let text = format!(
-                "[connections.c]\nchildren.net = {{ {words} }}\n[secrets.ike]\nsecret = 'x'\n\
-                 [connections.c.local]\nauth = 'psk'\n[connections.c.remote]\nauth = 'psk'\n"
-            );
-            let config = crate::parse(&text);
+            let config = crate::parse(&with(words));
             let config = config.unwrap_or_else(|wrong| panic!("{words}: {wrong:?}"));
             let child = &config.connections[0].config.children[0];
             assert_eq!((child.dpd_action, child.processing.hw_offload), (dpd, offload), "{words}");
