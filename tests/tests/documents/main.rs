@@ -2,6 +2,7 @@
 
 mod commands;
 mod figures;
+mod limits;
 mod links;
 
 use std::fs;
