@@ -67,7 +67,7 @@ pub enum Command {
     },
     /// Lists the SAs
     List {
-        /// As JSON, with the names of VICI's list-sas
+        /// As JSON, with the names of VICI's list-sas except `ke` (ake1, ake2 …), `local-auth` and `remote-auth`
         #[arg(long)]
         json: bool,
     },
