@@ -4,6 +4,7 @@ mod commands;
 mod figures;
 mod limits;
 mod links;
+mod quantum;
 
 use std::fs;
 use std::path::{Path, PathBuf};
