@@ -68,6 +68,7 @@ absent() {
 refusals() {
     binary="$1"
     folder=$(mktemp -d)
+    umask 077
     trap 'rm -rf "$folder"' EXIT
     local site="[connections.a]\nlocal.auth = 'psk'\nremote = { auth = 'psk', id = 'b' }\nchildren.net = {}\n"
     local secret="[secrets.ike]\nsecret = 'x'\n"
