@@ -89,6 +89,26 @@ need() {
     command -v "$1" >/dev/null || needed+=("${@:2}")
 }
 
+# need_each COMMAND…: each of a package of its own name.
+need_each() {
+    local command
+    for command; do need "$command" "$command"; done
+}
+
+# need_python: with virtual environments. Debian's python3 makes none without the package python3-venv.
+need_python() {
+    python3 -c 'import ensurepip, venv' 2>/dev/null || needed+=(python3 python3-venv)
+}
+
+# need_lab: what the lab needs of this machine, and tests/lab/setup.sh installs otherwise.
+need_lab() {
+    need_each debootstrap iperf3 tcpdump jq make flex bison bc patch
+    need ip iproute2
+    need pgrep procps
+    need column bsdextrautils
+    need xz xz-utils
+}
+
 install_needed() {
     [ ${#needed[@]} -gt 0 ] || return 0
     step "install ${needed[*]}"

@@ -20,7 +20,8 @@ for option; do
 done
 skip_if_asked
 
-HOST_PACKAGES="debootstrap debian-archive-keyring iproute2 iperf3 tcpdump jq mount util-linux"
+HOST_PACKAGES="debootstrap debian-archive-keyring iproute2 iperf3 tcpdump jq mount util-linux \
+procps bsdextrautils python3"
 APT_UPDATED=no
 # Another step of CI may install something at the same time.
 APT_WAITS="-o DPkg::Lock::Timeout=600"
