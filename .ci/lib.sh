@@ -51,6 +51,12 @@ summary() {
     [ "$1" != 0 ] || echo "everything passed in $SECONDS seconds$tries"
 }
 
+# end_on_signals: with their status. The summary would otherwise see none, and say that everything passed.
+end_on_signals() {
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+}
+
 # second_tries: of cases of the lab, so far.
 second_tries() {
     if [ -e "$IKE_LAB_SECOND_TRIES" ]; then wc -l <"$IKE_LAB_SECOND_TRIES"; else echo 0; fi
