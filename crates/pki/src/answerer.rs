@@ -16,7 +16,7 @@ use crate::credential::{Credential, certificate_request, in_order};
 use crate::error::{LoadError, PkiError};
 use crate::hash_and_url;
 use crate::path::ExtendedKeyUsagePolicy;
-use crate::revocation::{FetchRequest, OwnStatus};
+use crate::revocation::{Crl, FetchRequest, OwnStatus};
 use crate::trust::TrustStore;
 use crate::verify::{PeerPolicy, Revocation, Terms, TrustedPeer, verify_peer_by};
 
@@ -132,8 +132,20 @@ impl Answerer {
             Question::Eap(_) => Answer::Failed("EAP is not done here".to_owned()),
             Question::Judge(peer) => key(self.judge(peer, false, &self.trust, now)),
             Question::Lease(_) => Answer::Failed("there are no addresses".to_owned()),
-            Question::Revocation(peer) => key(self.settle(peer, None, now)),
+            Question::Revocation(peer) => self.answer_about(peer, now).0,
         }
+    }
+
+    /// The answer to a [`Question::Revocation`], and the certificates of the peer's path whose status is not known,
+    /// although URLs were asked.
+    pub fn answer_about(
+        &self,
+        peer: &PeerCredentials,
+        now: SystemTime,
+    ) -> (Answer, Vec<Arc<Certificate>>) {
+        let verdict = self.settle(peer, None, now);
+        let unchecked = verdict.as_ref().map(|peer| peer.unchecked.clone()).unwrap_or_default();
+        (key(verdict), unchecked)
     }
 
     /// The verdict on a peer of EAP-TLS or EAP-TTLS, whose certificates are for `usage`. It fetches nothing, like
@@ -221,6 +233,19 @@ impl Answerer {
         now: SystemTime,
     ) -> Result<(), LoadError> {
         self.trust.revocation.deliver(fetch, body, now)
+    }
+
+    /// Takes a list that was fetched; see [`RevocationStore::deliver_list`](crate::RevocationStore::deliver_list).
+    ///
+    /// # Errors
+    /// Says why the list cannot tell that the certificate is good.
+    pub fn deliver_list(
+        &mut self,
+        fetch: &FetchRequest,
+        list: Result<Crl, LoadError>,
+        now: SystemTime,
+    ) -> Result<(), LoadError> {
+        self.trust.revocation.deliver_list(fetch, list, now)
     }
 
     /// The credentials of a round of this end, in their order.

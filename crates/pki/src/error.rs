@@ -291,6 +291,12 @@ pub enum LoadError {
     Irrelevant,
     /// Outdated, or dated in the future.
     Stale,
+    /// Older than a list of the same CA and scope that this end has.
+    Older,
+    /// A list for some reasons of revocation, without lists for the others.
+    Partial,
+    /// A delta list without the list that it brings up to date.
+    Base,
 }
 
 impl fmt::Display for LoadError {
@@ -307,7 +313,14 @@ impl fmt::Display for LoadError {
             Self::Identity => f.write_str("the identity is not in the certificate"),
             Self::Signature => f.write_str("not signed by the CA it should be from"),
             Self::Irrelevant => f.write_str("not about this certificate"),
-            Self::Stale => f.write_str("outdated"),
+            Self::Stale => f.write_str("outdated, or dated in the future"),
+            Self::Older => f.write_str("older than the list at hand"),
+            Self::Partial => {
+                f.write_str("for some reasons of revocation only, and not for the others")
+            }
+            Self::Base => {
+                f.write_str("a delta list, and no list at hand that it brings up to date")
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Certificates for IKEv2.
 //!
 //! Every function here depends on its arguments only: it fetches nothing and reads no file, and the time is an
-//! argument. Maintained libraries (x509-cert, rustls-webpki) read extensions, revocation lists and signature
-//! algorithms. This crate validates paths (RFC 5280 §6.1), with the further requirements of IKE (RFC 4945).
+//! argument. Maintained libraries (x509-cert, rustls-webpki) read extensions and verify signatures. This crate reads
+//! revocation lists and validates paths (RFC 5280 §6), with the further requirements of IKE (RFC 4945).
 //!
 //! * [`files`]: certificates and private keys from the content of files, PKCS#12 with the feature `pkcs12`.
 //! * [`TrustStore`]: trusted CAs, further CA certificates, revocation information.
@@ -49,7 +49,7 @@ pub use hash_and_url::{HashAndUrl, bundle, sha1};
 pub use path::ExtendedKeyUsagePolicy;
 pub use policy::CertificatePolicy;
 pub use revocation::{
-    Authority, Crl, FetchKind, FetchRequest, MAX_BODY, OwnStatus, RevocationPolicy,
+    Authority, Crl, FetchKind, FetchRequest, MAX_BODY, MAX_LIST, OwnStatus, RevocationPolicy,
     RevocationStore, StatusFetch, StatusFetches,
 };
 pub use trust::TrustStore;

@@ -4,7 +4,7 @@
 //! `search` finds paths, and this module checks them. rustls-webpki does not do this, for several reasons. It
 //! refuses each CA that has constraints on directory names, and every critical extension of RFC 3779. It does not
 //! check the path length that an anchor allows, and it counts self-issued certificates. Its algorithms verify the
-//! signatures, and its reader of revocation lists is used.
+//! signatures.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -19,8 +19,10 @@ use crate::names::Comparisons;
 use crate::policy::{self, Wanted};
 use crate::verified::Verified;
 use search::Search;
+pub(crate) use signer::Signer;
 
 mod search;
+mod signer;
 
 /// The extended key usages that a certificate may have. None at all is always accepted. The same rule applies to
 /// its CAs.

@@ -86,6 +86,8 @@ pub struct TrustedPeer {
     pub not_after: Option<SystemTime>,
     /// Whether revocation is still to be checked.
     pub revocation: Revocation,
+    /// Certificates of the path whose status is not known, although URLs were asked: `revocation` accepts them.
+    pub unchecked: Vec<Arc<Certificate>>,
 }
 
 /// What is still to be done about revocation.
@@ -98,7 +100,6 @@ pub enum Revocation {
     /// [`RevocationStore::deliver`](crate::RevocationStore::deliver), and call [`verify_peer`] again. Each round
     /// leaves fewer URLs to ask, so the rounds end. Fetch only after the peer has proven that it has the key.
     /// Before that, the list may be empty: the OCSP responses that it sent are then still to be examined.
-    /// are still to be looked at.
     Pending(Vec<FetchRequest>),
 }
 
@@ -203,7 +204,9 @@ impl<'a> Presented<'a> {
             let useful = cert.encoding == CertEncoding::X509_SIGNATURE
                 && !others.iter().any(|other| other.der() == cert.data);
             let parsed = if useful { verified.parsed(cert.data).ok() } else { None };
-            if let Some(ca) = parsed.filter(|ca| !ca.is_self_issued() || ca.is_ca()) {
+            // A CA's key for its lists alone need not be that of a CA.
+            let lists = |ca: &Certificate| ca.key_usages().contains(&"cRLSign");
+            if let Some(ca) = parsed.filter(|ca| !ca.is_self_issued() || ca.is_ca() || lists(ca)) {
                 others.push(ca);
             }
         }
@@ -250,7 +253,7 @@ fn certificate(
         }
         identity::check(id, end_entity)?;
         check_strength(end_entity, Some(path), chain)?;
-        revocation(path, (terms, in_band), trust, now)
+        revocation(path, &query, (terms, in_band), trust)
     });
     match found {
         // A certificate that is trusted without a CA cannot be revoked by one.
@@ -266,10 +269,11 @@ fn certificate(
                 addresses: end_entity.address_blocks().map(AddressBlocks::of_trusted),
                 not_after: Some(end_entity.not_after()),
                 revocation: Revocation::Settled,
+                unchecked: Vec::new(),
             })
         }
         found => {
-            let (path, revocation) = found?;
+            let (path, (revocation, unchecked)) = found?;
             Ok(TrustedPeer {
                 spki: end_entity.spki().to_vec(),
                 certificate: Some(Arc::clone(end_entity)),
@@ -277,6 +281,7 @@ fn certificate(
                 not_after: Some(path.not_after()),
                 path: path.certificates.into_iter().chain([path.anchor]).collect(),
                 revocation,
+                unchecked,
             })
         }
     }
@@ -314,19 +319,28 @@ fn check_strength(
 /// CERT payloads therefore wait until the peer has proven that it has the key.
 fn revocation(
     path: &Path,
+    query: &PathQuery<'_>,
     (terms, in_band): (Terms<'_>, InBand<'_>),
     trust: &TrustStore,
-    now: SystemTime,
-) -> Result<Revocation, PkiError> {
+) -> Result<(Revocation, Vec<Arc<Certificate>>), PkiError> {
+    let now = query.now;
     let policy = terms.policy.revocation;
+    let is_revoked = |path: &Path| trust.revocation.has_revoked(path, now);
+    let signers = |certificate: &Certificate, issuer: &Arc<Certificate>| {
+        query.signers(certificate, issuer, &path.anchor, &is_revoked)
+    };
     if !terms.proven && !in_band.responses.is_empty() {
-        return match trust.revocation.check(path, policy, InBand::default(), now) {
+        return match trust.revocation.check(path, &signers, (policy, InBand::default()), now) {
             Err(revoked @ PkiError::Revoked { .. }) => Err(revoked),
-            _ => Ok(Revocation::Pending(Vec::new())),
+            _ => Ok((Revocation::Pending(Vec::new()), Vec::new())),
         };
     }
-    let pending = trust.revocation.check(path, policy, in_band, now)?;
-    Ok(if pending.is_empty() { Revocation::Settled } else { Revocation::Pending(pending) })
+    let checked = trust.revocation.check(path, &signers, (policy, in_band), now)?;
+    let revocation = match checked.pending.is_empty() {
+        true => Revocation::Settled,
+        false => Revocation::Pending(checked.pending),
+    };
+    Ok((revocation, checked.unchecked))
 }
 
 /// RFC 7670: the key itself is trusted, for exactly the identity that it is configured with.
@@ -341,6 +355,7 @@ fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer,
         addresses: None,
         not_after: None,
         revocation: Revocation::Settled,
+        unchecked: Vec::new(),
     })
 }
 

@@ -28,7 +28,7 @@ struct LoadedCredentials {
     keys: BTreeMap<String, Arc<dyn SigningKey>>,
     certificates: Vec<Arc<Certificate>>,
     cas: Vec<Arc<Certificate>>,
-    crls: Vec<Arc<[u8]>>,
+    crls: Vec<Arc<Crl>>,
 }
 
 /// What the file had, to be read again with what is loaded over it.
@@ -120,8 +120,8 @@ impl Loaded {
     pub(crate) fn add_crl(&self, octets: &[u8]) -> Result<(), String> {
         let crl = Crl::load(octets).map_err(|why| why.to_string())?;
         let crls = &mut self.credentials().crls;
-        if !crls.iter().any(|known| **known == *crl.der()) {
-            crls.push(Arc::from(crl.der()));
+        if !crls.iter().any(|known| known.is_same_as(&crl)) {
+            crls.push(Arc::new(crl));
         }
         Ok(())
     }
@@ -162,7 +162,7 @@ impl Loaded {
             let _ = store.add_ca(Certificate::clone(ca));
         }
         for crl in &loaded.crls {
-            let _ = store.trust.revocation.add_crl(crl);
+            store.trust.revocation.load_crl(Arc::clone(crl));
         }
         let keys = loaded.keys.iter().map(|(id, key)| (format!("key {id}"), Arc::clone(key)));
         let blobs: HashMap<_, _> = blobs.into_iter().collect();

@@ -190,11 +190,14 @@ impl Program for Keeper {
             has_private_key: false,
             der: ca.der().to_vec(),
         });
-        let crls = trust.revocation.crls().map(|crl| CertificateView {
-            kind: CertificateKind::Crl,
-            subject: crl.issuer_text(),
-            has_private_key: false,
-            der: crl.der().to_vec(),
+        // Of a long list its serial numbers alone are kept.
+        let crls = trust.revocation.crls().filter_map(|crl| {
+            Some(CertificateView {
+                kind: CertificateKind::Crl,
+                subject: crl.issuer_text(),
+                has_private_key: false,
+                der: crl.der()?.to_vec(),
+            })
         });
         own.chain(cas).chain(crls).collect()
     }

@@ -12,7 +12,7 @@ use super::{Failure, Input};
 /// `--print`
 pub(super) fn print(args: &InputArgs) -> Result<(), Failure> {
     let input = Input::read(args)?;
-    let text = if let Ok(crl) = Crl::load(&input.content) {
+    let text = if let Ok(crl) = Crl::load_whole(&input.content) {
         list(&crl)
     } else if let Ok(request) = Request::load(&input.content) {
         self::request(&request)
@@ -70,10 +70,10 @@ fn list(crl: &Crl) -> String {
     let mut lines = Lines::default();
     lines.add("issuer", &crl.issuer_text());
     lines.add("this update", &date(crl.this_update()));
-    lines.add("next update", &date(crl.next_update()));
+    lines.add("next update", &crl.next_update().map(date).unwrap_or_default());
     lines.add("serial", &crl.number().map(|number| number.to_string()).unwrap_or_default());
     let revoked = crl.revoked().unwrap_or_default();
-    lines.add("revoked", &revoked.len().to_string());
+    lines.add("revoked", &crl.count().to_string());
     for entry in revoked {
         let reason = entry.reason.map(|reason| format!(", {reason:?}")).unwrap_or_default();
         lines.add("", &format!("{}: {}{reason}", hex(&entry.serial), date(entry.at)));

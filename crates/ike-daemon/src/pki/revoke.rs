@@ -24,7 +24,7 @@ pub(super) fn sign_crl(args: &SigncrlArgs) -> Result<(), Failure> {
         None => (Vec::new(), 1),
         Some(path) => {
             let input = Input::file(path)?;
-            let last = Crl::load(&input.content).map_err(|why| input.failure(why))?;
+            let last = Crl::load_whole(&input.content).map_err(|why| input.failure(why))?;
             if !last.is_signed_by(&ca) {
                 return Err(input.failure(LoadError::Signature));
             }

@@ -358,11 +358,6 @@ fn a_mistake_in_a_folder_is_named_by_the_file() {
             folder.read("private/moon.key"),
             &["0: x509/key.pem: no certificate in it"],
         ),
-        (
-            "x509crl/ca.crl",
-            folder.read("x509ca/ca.pem"),
-            &["0: x509crl/ca.crl: ", "a revocation list"],
-        ),
         ("private/empty.key", Vec::new(), &["0: private/empty.key: no private key in it"]),
         ("rsa/moon.key", folder.read("private/moon.key"), &["0: rsa/moon.key: no RSA key in it"]),
         (
@@ -415,6 +410,7 @@ fn what_will_hardly_work_is_warned_about() {
     fs::create_dir(folder.0.join("x509ac")).unwrap();
     folder.write("x509ac/attribute.pem", "whatever");
     folder.write("x509crl/root.crl", fixture("root.crl"));
+    folder.write("x509crl/none.crl", folder.read("x509ca/ca.pem"));
     folder.write("private/spare.key", fixture("moon.key"));
     folder.end_entity("earth", "ed25519", "");
     use std::os::unix::fs::PermissionsExt;
@@ -428,6 +424,7 @@ fn what_will_hardly_work_is_warned_about() {
         "x509/expired.pem: certificate",
         "x509ca/root-expired.pem: certificate",
         "x509crl/stale.crl: a newer list was due",
+        "x509crl/none.crl: no X509 CRL in it: expected a revocation list, PEM or DER; this list is left out",
         "private/moon.key: a private key, and others may read it",
         "private/spare.key: ",
         "x509ac/attribute.pem: files of x509ac/ are not used",

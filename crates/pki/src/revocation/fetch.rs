@@ -1,8 +1,11 @@
 //! Fetches that the caller is asked to make.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use crate::certificate::Certificate;
+use crate::path::Signer;
+use crate::revocation::lists::Asked;
 use crate::revocation::ocsp;
 
 /// One thing to fetch over HTTP, from an address that a validated certificate names.
@@ -17,6 +20,10 @@ pub struct FetchRequest {
     pub kind: FetchKind,
     pub(super) certificate: Arc<Certificate>,
     pub(super) issuer: Arc<Certificate>,
+    /// Those who may sign a list about the certificate.
+    pub(super) signers: Vec<Signer>,
+    /// The URLs of lists that the certificate, or the authority of its CA, names.
+    pub(super) urls: Vec<String>,
 }
 
 /// How to fetch.
@@ -35,11 +42,17 @@ pub enum FetchKind {
 impl FetchRequest {
     pub(super) fn crl(
         url: String,
-        certificate: &Arc<Certificate>,
-        issuer: &Arc<Certificate>,
+        (certificate, issuer): (&Arc<Certificate>, &Arc<Certificate>),
+        signers: &[Signer],
+        urls: Vec<String>,
     ) -> Self {
         let (certificate, issuer) = (Arc::clone(certificate), Arc::clone(issuer));
-        Self { url, kind: FetchKind::Crl, certificate, issuer }
+        Self { url, kind: FetchKind::Crl, certificate, issuer, signers: signers.to_vec(), urls }
+    }
+
+    /// The certificate in question, for its status by lists.
+    pub(super) fn asked(&self, now: SystemTime) -> Asked<'_> {
+        Asked { certificate: &self.certificate, signers: &self.signers, urls: &self.urls, now }
     }
 
     pub(super) fn ocsp(
@@ -49,7 +62,13 @@ impl FetchRequest {
     ) -> Self {
         let request = ocsp::request(certificate, issuer);
         let (certificate, issuer) = (Arc::clone(certificate), Arc::clone(issuer));
-        Self { url: url.to_owned(), kind: FetchKind::Ocsp { request }, certificate, issuer }
+        let (kind, url) = (FetchKind::Ocsp { request }, url.to_owned());
+        Self { url, kind, certificate, issuer, signers: Vec::new(), urls: Vec::new() }
+    }
+
+    /// The CA of the certificate in question. Safe in a log line.
+    pub fn issuer_text(&self) -> String {
+        self.certificate.issuer_text()
     }
 
     /// The certificate in question. Safe in a log line.

@@ -5,21 +5,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
+
 use crate::certificate::Certificate;
 use crate::error::{LoadError, PkiError};
-use crate::path::Path;
+use crate::path::{Path, Signer};
 
 mod authority;
 mod crl;
 mod fetch;
 mod in_band;
+mod lists;
 mod ocsp;
 mod own;
 
 pub use authority::Authority;
-pub use crl::Crl;
+pub use crl::{Crl, MAX_LIST};
 pub use fetch::{FetchKind, FetchRequest};
 pub(crate) use in_band::InBand;
+use lists::{Asked, Lists};
 use ocsp::OcspAnswer;
 pub(crate) use ocsp::{ENUMERATED, ID_PKIX_OCSP_BASIC, cert_id};
 pub(crate) use own::Due;
@@ -60,6 +64,15 @@ pub(crate) enum Status {
     Unknown,
 }
 
+/// A path without a revoked certificate.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    /// The fetches that are still needed.
+    pub pending: Vec<FetchRequest>,
+    /// Certificates whose status is not known, although URLs were asked.
+    pub unchecked: Vec<Arc<Certificate>>,
+}
+
 /// A URL that gave no usable response.
 #[derive(Debug, Clone)]
 struct Failed {
@@ -73,11 +86,7 @@ struct Failed {
 /// Revocation lists and OCSP responses. Their number is bounded: the oldest fetched ones make room for new ones.
 #[derive(Debug, Default, Clone)]
 pub struct RevocationStore {
-    /// From files, not verified yet, because the CA may be added later. A list is used only if its signature is
-    /// good.
-    loaded: Vec<Arc<Crl>>,
-    /// Fetched; the signature was verified on arrival.
-    crls: VecDeque<Arc<Crl>>,
+    lists: Lists,
     /// Fetched; the signature was verified on arrival.
     answers: VecDeque<OcspAnswer>,
     /// URLs that gave no usable response.
@@ -94,9 +103,13 @@ impl RevocationStore {
     /// # Errors
     /// If it is no supported list. Its signature is verified when it is used.
     pub fn add_crl(&mut self, octets: &[u8]) -> Result<(), LoadError> {
-        let crl = Crl::load(octets)?;
-        self.loaded.push(Arc::new(crl));
+        self.load_crl(Arc::new(Crl::load(octets)?));
         Ok(())
+    }
+
+    /// Adds a revocation list from a file. Its signature is verified when it is used.
+    pub fn load_crl(&mut self, crl: Arc<Crl>) {
+        self.lists.load(crl);
     }
 
     /// Adds URLs for the certificates of a CA. They are asked after the URLs in the certificates.
@@ -146,13 +159,13 @@ impl RevocationStore {
     /// Takes over the information that `other` has fetched, so that a new configuration need not ask again. URLs
     /// that failed may be asked again.
     pub fn inherit(&mut self, other: &Self) {
-        self.crls.clone_from(&other.crls);
+        self.lists.inherit(&other.lists);
         self.answers.clone_from(&other.answers);
     }
 
     /// Forgets everything that was fetched.
     pub fn purge(&mut self) {
-        self.crls.clear();
+        self.lists.clear_fetched();
         self.answers.clear();
         self.failed.clear();
     }
@@ -160,7 +173,7 @@ impl RevocationStore {
     /// Forgets the fetched lists, or the fetched OCSP responses. Both may be fetched again at once.
     pub fn flush(&mut self, lists: bool, responses: bool) {
         if lists {
-            self.crls.clear();
+            self.lists.clear_fetched();
         }
         if responses {
             self.answers.clear();
@@ -172,29 +185,60 @@ impl RevocationStore {
 
     /// All revocation lists, from files and fetched.
     pub fn crls(&self) -> impl Iterator<Item = &Arc<Crl>> {
-        self.loaded.iter().chain(&self.crls)
+        self.lists.all()
     }
 
-    /// Takes the result of a fetch: the body of the response, or `None` if there was none. A body counts as none,
-    /// and is not kept, if it is not signed by its CA, is outdated, or does not cover the certificate.
+    /// Takes the result of a fetch: the body of the response, or `None` if there was none. A list by the certificate's
+    /// CA is kept even if it may not say that the certificate is good, for what it revokes.
     ///
     /// # Errors
-    /// Says why the body is of no use.
+    /// Says why the body cannot tell that the certificate is good. Its URL counts as failed.
     pub fn deliver(
         &mut self,
         request: &FetchRequest,
         body: Option<&[u8]>,
         now: SystemTime,
     ) -> Result<(), LoadError> {
-        let taken = match body {
-            None => Err(LoadError::Nothing("response")),
-            Some(body) if body.len() > MAX_BODY => {
+        let taken = match (body, &request.kind) {
+            (None, _) => Err(LoadError::Nothing("response")),
+            (Some(body), _) if body.len() > MAX_BODY => {
                 Err(LoadError::Unsupported("so long a response"))
             }
-            Some(body) => self.take(request, body, now),
+            (Some(body), FetchKind::Crl) => Crl::load(body)
+                .and_then(|crl| self.lists.deliver(crl, &request.url, request.asked(now))),
+            (Some(body), FetchKind::Ocsp { .. }) => self.take_answer(request, body, now),
         };
-        if taken.is_err() {
-            let about = body.map(|_| Arc::clone(&request.certificate));
+        self.judge_url(request, body.is_some(), taken, now)
+    }
+
+    /// Takes a list that was fetched, or why there is none, as [`deliver`](Self::deliver) does.
+    ///
+    /// # Errors
+    /// Those of [`deliver`](Self::deliver).
+    pub fn deliver_list(
+        &mut self,
+        request: &FetchRequest,
+        list: Result<Crl, LoadError>,
+        now: SystemTime,
+    ) -> Result<(), LoadError> {
+        let deliver = |crl| self.lists.deliver(crl, &request.url, request.asked(now));
+        let taken = list.and_then(deliver);
+        self.judge_url(request, true, taken, now)
+    }
+
+    /// Remembers a URL that gave nothing of use.
+    fn judge_url(
+        &mut self,
+        request: &FetchRequest,
+        answered: bool,
+        taken: Result<(), LoadError>,
+        now: SystemTime,
+    ) -> Result<(), LoadError> {
+        if let Err(why) = taken {
+            // An outdated list is so whoever asks.
+            let outdated = matches!(why, LoadError::Stale | LoadError::Older);
+            let for_all = !answered || outdated && request.kind == FetchKind::Crl;
+            let about = (!for_all).then(|| Arc::clone(&request.certificate));
             self.failed.retain(|old| old.url != request.url || old.about != about);
             let failed = Failed { url: request.url.clone(), about, at: now };
             push_bounded(&mut self.failed, failed, MAX_FAILED);
@@ -202,33 +246,18 @@ impl RevocationStore {
         taken
     }
 
-    fn take(
+    fn take_answer(
         &mut self,
         request: &FetchRequest,
         body: &[u8],
         now: SystemTime,
     ) -> Result<(), LoadError> {
-        match &request.kind {
-            FetchKind::Crl => {
-                let crl = Crl::fetched(body, &request.issuer)?;
-                if !crl.is_about(&request.certificate) {
-                    return Err(LoadError::Irrelevant);
-                }
-                if !crl.is_current(now) {
-                    return Err(LoadError::Stale);
-                }
-                self.crls.retain(|old| !old.is_replaced_by(&crl));
-                push_bounded(&mut self.crls, Arc::new(crl), MAX_CRLS);
-            }
-            FetchKind::Ocsp { .. } => {
-                let answer = self.read(request, body, now)?;
-                if self.answers.iter().any(|o| o.is_about_same(&answer) && o.outranks(&answer)) {
-                    return Err(LoadError::Stale);
-                }
-                self.answers.retain(|old| !old.is_about_same(&answer));
-                push_bounded(&mut self.answers, answer, MAX_ANSWERS);
-            }
+        let answer = self.read(request, body, now)?;
+        if self.answers.iter().any(|o| o.is_about_same(&answer) && o.outranks(&answer)) {
+            return Err(LoadError::Stale);
         }
+        self.answers.retain(|old| !old.is_about_same(&answer));
+        push_bounded(&mut self.answers, answer, MAX_ANSWERS);
         Ok(())
     }
 
@@ -252,8 +281,8 @@ impl RevocationStore {
         ocsp::read(body, &request.certificate, &request.issuer, &self.responders, now)
     }
 
-    /// Checks every certificate of a validated `path`, also by the `in_band` responses. Returns the fetches that
-    /// are still needed.
+    /// Checks every certificate of a validated `path`, also by the `in_band` responses. `signers` are those who may
+    /// sign lists about a certificate, besides its issuer.
     ///
     /// # Errors
     /// [`PkiError::Revoked`], or [`PkiError::RevocationUnknown`] if `policy` requires it and there is no URL left
@@ -261,48 +290,59 @@ impl RevocationStore {
     pub(crate) fn check(
         &self,
         path: &Path,
-        policy: RevocationPolicy,
-        in_band: InBand<'_>,
+        signers: &dyn Fn(&Certificate, &Arc<Certificate>) -> Vec<Signer>,
+        (policy, in_band): (RevocationPolicy, InBand<'_>),
         now: SystemTime,
-    ) -> Result<Vec<FetchRequest>, PkiError> {
+    ) -> Result<Checked, PkiError> {
         let mut pending = Vec::new();
+        let mut unchecked = Vec::new();
         let mut unknown = None;
         for (certificate, issuer) in path.links() {
-            match self.status(certificate, issuer, in_band, now) {
+            let own = Signer { certificate: Arc::clone(issuer), only_named: false };
+            let signers: Vec<Signer> =
+                [own].into_iter().chain(signers(certificate, issuer)).collect();
+            let urls = self.list_urls(certificate, issuer);
+            let asked = Asked { certificate, signers: &signers, urls: &urls, now };
+            let asks = !urls.is_empty() || self.responders(certificate, issuer).next().is_some();
+            match self.status(issuer, asked, in_band) {
                 Status::Good => {}
                 Status::Revoked => {
-                    return Err(PkiError::Revoked { subject: certificate.subject_text() });
-                }
-                Status::Unknown => match self.next_fetch(certificate, issuer, now) {
-                    Some(request) => pending.push(request),
-                    None if self.refuses(policy, certificate, issuer) => {
-                        unknown = unknown.or_else(|| Some(certificate.subject_text()));
+                    let newer = self.newer_list(issuer, asked, in_band);
+                    let links = (certificate, issuer);
+                    match newer.and_then(|()| self.next_list(links, &signers, urls, now)) {
+                        Some(request) => pending.push(request),
+                        None => {
+                            return Err(PkiError::Revoked { subject: certificate.subject_text() });
+                        }
                     }
-                    None => {}
-                },
+                }
+                Status::Unknown => {
+                    match self.next_fetch((certificate, issuer), &signers, urls, now) {
+                        Some(request) => pending.push(request),
+                        None if self.refuses(policy, certificate, issuer) => {
+                            unknown = unknown.or_else(|| Some(certificate.subject_text()));
+                        }
+                        None if asks => unchecked.push(Arc::clone(certificate)),
+                        None => {}
+                    }
+                }
             }
         }
         match unknown {
             Some(subject) => Err(PkiError::RevocationUnknown { subject }),
-            None => Ok(pending),
+            None => Ok(Checked { pending, unchecked }),
         }
     }
 
-    /// The status by all sources: one source that says revoked decides. A list that says so counts at any age,
-    /// because only a newer list can end a revocation.
+    /// The status by all sources: one source that says revoked decides.
     //= https://www.rfc-editor.org/rfc/rfc4945#section-5.2.1
     //# when a
     //# certificate is reported as revoked by one trusted source, the
     //# certificate MUST be considered revoked.
-    fn status(
-        &self,
-        certificate: &Certificate,
-        issuer: &Certificate,
-        in_band: InBand<'_>,
-        now: SystemTime,
-    ) -> Status {
+    fn status(&self, issuer: &Certificate, asked: Asked<'_>, in_band: InBand<'_>) -> Status {
+        let (certificate, now) = (asked.certificate, asked.now);
         let answers = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
-        let mut known = vec![self.listed(certificate, issuer, now)];
+        let mut known = vec![self.lists.status(asked)];
         known.extend(answers.map(|answer| answer.status(now)));
         known.extend(in_band.statuses(certificate, issuer, &self.responders, now));
         if known.contains(&Status::Revoked) {
@@ -311,17 +351,37 @@ impl RevocationStore {
         if known.contains(&Status::Good) { Status::Good } else { Status::Unknown }
     }
 
-    /// The status by the newest list.
-    fn listed(&self, certificate: &Certificate, issuer: &Certificate, now: SystemTime) -> Status {
-        let mut lists: Vec<&Arc<Crl>> = self.loaded.iter().chain(&self.crls).collect();
-        lists.retain(|crl| !crl.is_from_future(now) && crl.is_about(certificate));
-        lists.sort_by_key(|crl| std::cmp::Reverse(crl.this_update()));
-        let newest = lists.into_iter().find(|crl| crl.is_signed_by(issuer));
-        match newest {
-            Some(crl) if crl.revokes(certificate) => Status::Revoked,
-            Some(crl) if crl.is_current(now) => Status::Good,
-            _ => Status::Unknown,
-        }
+    /// `Some` if nothing but lists past their nextUpdate call the certificate revoked: a newer list may tell that a
+    /// hold has ended.
+    fn newer_list(
+        &self,
+        issuer: &Certificate,
+        asked: Asked<'_>,
+        in_band: InBand<'_>,
+    ) -> Option<()> {
+        let (certificate, now) = (asked.certificate, asked.now);
+        let mut answers = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
+        let by_answer = answers.any(OcspAnswer::is_revoked)
+            || in_band
+                .statuses(certificate, issuer, &self.responders, now)
+                .contains(&Status::Revoked);
+        (!by_answer && self.lists.is_outdated(asked)).then_some(())
+    }
+
+    /// True if a certificate of `path` is known to be revoked, by the key that signed it.
+    pub(crate) fn has_revoked(&self, path: &Path, now: SystemTime) -> bool {
+        path.links().any(|(certificate, issuer)| {
+            let signers = [Signer { certificate: Arc::clone(issuer), only_named: false }];
+            let asked = Asked { certificate, signers: &signers, urls: &[], now };
+            self.status(issuer, asked, InBand::default()) == Status::Revoked
+        })
+    }
+
+    /// The URLs of lists about `certificate`: those that it names, then those of the CA's authority.
+    fn list_urls(&self, certificate: &Certificate, issuer: &Certificate) -> Vec<String> {
+        let known = self.authorities.iter().filter(|authority| authority.is_of(issuer));
+        let known = known.flat_map(|authority| &authority.crl_uris);
+        list_urls(certificate).into_iter().chain(known.cloned()).collect()
     }
 
     /// The OCSP responders for `certificate`: those that it names, then those of the CA's authority.
@@ -344,19 +404,29 @@ impl RevocationStore {
     /// The next URL to ask about `certificate`: OCSP responders first, and none that failed lately.
     fn next_fetch(
         &self,
-        certificate: &Arc<Certificate>,
-        issuer: &Arc<Certificate>,
+        (certificate, issuer): (&Arc<Certificate>, &Arc<Certificate>),
+        signers: &[Signer],
+        urls: Vec<String>,
         now: SystemTime,
     ) -> Option<FetchRequest> {
         let untried = |url: &&str| !self.failed_lately(url, certificate, now);
-        if let Some(url) = self.responders(certificate, issuer).find(untried) {
-            return Some(FetchRequest::ocsp(url, certificate, issuer));
+        match self.responders(certificate, issuer).find(untried) {
+            Some(url) => Some(FetchRequest::ocsp(url, certificate, issuer)),
+            None => self.next_list((certificate, issuer), signers, urls, now),
         }
-        let named = certificate.crl_urls();
-        let known = self.authorities.iter().filter(|authority| authority.is_of(issuer));
-        let crls = known.flat_map(|authority| &authority.crl_uris);
-        let url = named.iter().chain(crls).map(String::as_str).find(untried)?;
-        Some(FetchRequest::crl(url.to_owned(), certificate, issuer))
+    }
+
+    /// The next list to fetch, from none of the `urls` that failed lately.
+    fn next_list(
+        &self,
+        (certificate, issuer): (&Arc<Certificate>, &Arc<Certificate>),
+        signers: &[Signer],
+        urls: Vec<String>,
+        now: SystemTime,
+    ) -> Option<FetchRequest> {
+        let untried = |url: &&str| !self.failed_lately(url, certificate, now);
+        let url = urls.iter().map(String::as_str).find(untried)?.to_owned();
+        Some(FetchRequest::crl(url, (certificate, issuer), signers, urls))
     }
 
     fn refuses(
@@ -385,6 +455,20 @@ impl RevocationStore {
     }
 }
 
+/// `http` URLs of the distribution points of `certificate`: also of those for some reasons, or of another issuer.
+fn list_urls(certificate: &Certificate) -> Vec<String> {
+    let names =
+        certificate.crl_points().iter().filter_map(|point| match &point.distribution_point {
+            Some(DistributionPointName::FullName(names)) => Some(names),
+            _ => None,
+        });
+    let urls = names.flatten().filter_map(|name| match name {
+        GeneralName::UniformResourceIdentifier(url) => Some(url.as_str().to_owned()),
+        _ => None,
+    });
+    urls.filter(|url| Authority::is_usable(url)).take(MAX_URLS).collect()
+}
+
 fn push_bounded<T>(queue: &mut VecDeque<T>, item: T, most: usize) {
     while queue.len() >= most {
         queue.pop_front();
@@ -397,7 +481,8 @@ const SKEW: Duration = Duration::from_secs(5 * 60);
 /// A URL that failed is asked again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
 /// Most octets of a response that is examined.
-pub const MAX_BODY: usize = 16 * 1024 * 1024;
-const MAX_CRLS: usize = 32;
+pub const MAX_BODY: usize = MAX_LIST;
+/// Most URLs of lists taken from a certificate.
+const MAX_URLS: usize = 8;
 const MAX_ANSWERS: usize = 1024;
 const MAX_FAILED: usize = 256;

@@ -350,7 +350,7 @@ pub(crate) const ID_PKIX_OCSP_BASIC: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 0x30, 1, 1];
 
 #[cfg(test)]
 mod tests {
-    use super::super::RevocationStore;
+    use super::super::{Asked, RevocationStore, Signer};
     use super::*;
     use crate::files;
 
@@ -373,8 +373,10 @@ mod tests {
         };
         let mut store = RevocationStore::default();
         store.answers.push_back(good);
-        assert_eq!(store.status(&certificate, &issuer, Default::default(), now), Status::Good);
+        let signers = [Signer { certificate: Arc::new(issuer.clone()), only_named: false }];
+        let asked = Asked { certificate: &certificate, signers: &signers, urls: &[], now };
+        assert_eq!(store.status(&issuer, asked, Default::default()), Status::Good);
         store.add_crl(&fixture("root.crl")).unwrap();
-        assert_eq!(store.status(&certificate, &issuer, Default::default(), now), Status::Revoked);
+        assert_eq!(store.status(&issuer, asked, Default::default()), Status::Revoked);
     }
 }

@@ -20,11 +20,7 @@ pub(super) struct Entry {
 impl Entry {
     /// The file's content; reports if it cannot be read.
     pub(super) fn read(&self, report: &mut Report) -> Option<Content> {
-        self.read_up_to(LARGEST, report)
-    }
-
-    pub(super) fn read_up_to(&self, limit: usize, report: &mut Report) -> Option<Content> {
-        match load_file(&self.path, limit) {
+        match load_file(&self.path, LARGEST) {
             Ok(content) => Some(content),
             Err(why) => {
                 report.about_file(why);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ::pki::{Certificate, Credential, Crl, LoadError, MAX_BODY, TrustStore, files};
+use ::pki::{Certificate, Credential, Crl, LoadError, MAX_LIST, TrustStore, files};
 use ike_proto::crypto::SigningKey;
 
 use ike_config::{Content, KeyFile, Modules, NamedFile, Place, Report, TokenKeyOption, nearest};
@@ -170,29 +170,57 @@ impl Credentials {
         self.certificates.push(LoadedCertificate { certificate, others: chain });
     }
 
+    /// A list that cannot be read is named, and the rest loads: a CA's program may replace its list at any time, and
+    /// the other lists count meanwhile.
     fn crl_file(&mut self, entry: &Entry, report: &mut Report) {
-        let Some(content) = entry.read_up_to(MAX_BODY, report) else { return };
-        match Crl::load(&content) {
-            Ok(crl) if crl.next_update() < self.now => {
-                let due = ::pki::issue::date_text(crl.next_update());
-                report.warn(None, format!("{}: a newer list was due on {due}", entry.shown));
+        let content = match load_file(&entry.path, MAX_LIST) {
+            Ok(content) => content,
+            Err(why) => return report.warn(None, format!("{why}; this list is left out")),
+        };
+        let crl = match Crl::load(&content) {
+            Ok(crl) => crl,
+            Err(why) => {
+                let expected = "expected a revocation list, PEM or DER";
+                let message = format!("{}: {why}: {expected}; this list is left out", entry.shown);
+                return report.warn(None, message);
             }
-            Ok(crl) if !self.is_ours(&crl) => {
-                let issuer = crl.issuer_text();
-                let message =
-                    format!("{}: no CA in x509ca/ signed it, {issuer:?} did", entry.shown);
-                report.warn(None, message);
-            }
-            Ok(_) | Err(_) => {}
+        };
+        if let Some(due) = crl.next_update().filter(|due| *due < self.now) {
+            let due = ::pki::issue::date_text(due);
+            report.warn(None, format!("{}: a newer list was due on {due}", entry.shown));
+        } else if !self.is_ours(&crl) {
+            let issuer = crl.issuer_text();
+            let message = format!("{}: no CA in x509ca/ signed it, {issuer:?} did", entry.shown);
+            report.warn(None, message);
+        } else if self.has_namesake(&crl) {
+            let message = format!(
+                "{}: CAs with different keys have the name {:?}: about certificates of the others, this list counts only \
+                 if they name its URL",
+                entry.shown,
+                crl.issuer_text()
+            );
+            report.warn(None, message);
         }
-        if let Err(why) = self.trust.revocation.add_crl(&content) {
-            entry.wrong(why, "a revocation list, PEM or DER", report);
+        if !crl.is_understood() {
+            let message = format!(
+                "{}: it has a version or a critical extension that is not known: certificates on it are revoked, and \
+                 it calls none good",
+                entry.shown
+            );
+            report.warn(None, message);
         }
+        self.trust.revocation.load_crl(Arc::new(crl));
     }
 
     fn is_ours(&self, crl: &Crl) -> bool {
         let mut cas = self.trust.cas().iter().chain(self.trust.intermediates());
         cas.any(|ca| crl.is_signed_by(ca))
+    }
+
+    /// True if another trust anchor has the name of the issuer of `crl`.
+    fn has_namesake(&self, crl: &Crl) -> bool {
+        let mut named = self.trust.cas().iter().filter(|ca| ca.subject() == crl.issuer());
+        named.any(|ca| !crl.is_signed_by(ca))
     }
 
     /// The certificates in the file that an option names; the first is the one that is meant.

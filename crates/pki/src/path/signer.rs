@@ -1,0 +1,117 @@
+//! Those who may sign revocation lists about the certificates of a CA, besides the key that signed the certificate
+//! (RFC 5280 §6.3.3 (f)): the CA's other keys, and the makers of indirect lists.
+//!
+//! A name is no proof: any trusted CA can issue a CA of any name. A key is that of the same CA if its own path ends at
+//! the anchor of the certificate in question. A self-issued anchor of the same name may be the CA with its next key, or
+//! another CA that was made anew under the name. So its lists count only where the certificate, or the authority that
+//! is configured for it, names their URL.
+
+use std::sync::Arc;
+
+use der::Encode;
+use x509_cert::ext::pkix::name::GeneralName;
+
+use super::search::Search;
+use super::{Path, PathQuery, check_validity, same_ca};
+use crate::certificate::Certificate;
+use crate::error::PkiError;
+use crate::policy::{self, Wanted};
+
+/// One that may sign lists about a certificate.
+#[derive(Debug, Clone)]
+pub(crate) struct Signer {
+    /// The certificate with its key.
+    pub certificate: Arc<Certificate>,
+    /// True if only those of its lists count that come from a URL of the certificate, or of its CA's authority.
+    pub only_named: bool,
+}
+
+impl PathQuery<'_> {
+    /// Those besides `issuer` who may sign lists about `certificate`, whose path ends at `anchor`. `is_revoked` judges
+    /// their own paths.
+    //= https://www.rfc-editor.org/rfc/rfc5280#section-6.3.3
+    //# The trust anchor for the
+    //# certification path MUST be the same as the trust anchor used
+    //# to validate the target certificate.
+    pub fn signers(
+        &self,
+        certificate: &Certificate,
+        issuer: &Certificate,
+        anchor: &Arc<Certificate>,
+        is_revoked: &dyn Fn(&Path) -> bool,
+    ) -> Vec<Signer> {
+        let names = names(certificate);
+        let mut signers: Vec<Signer> = Vec::new();
+        let is_other = |ca: &Certificate| {
+            ca.may_sign_crls()
+                && ca.der() != issuer.der()
+                && names.iter().any(|name| name == ca.subject())
+        };
+        if is_other(anchor) {
+            signers.push(Signer { certificate: Arc::clone(anchor), only_named: false });
+        }
+        for candidate in self.intermediates.iter().filter(|ca| is_other(ca)) {
+            let known = signers.iter().any(|known| same_ca(&known.certificate, candidate));
+            if !known && self.is_under(candidate, anchor, is_revoked) {
+                signers.push(Signer { certificate: Arc::clone(candidate), only_named: false });
+            }
+        }
+        for root in self.anchors {
+            let other = root.subject() == certificate.issuer()
+                && root.spki() != issuer.spki()
+                && root.is_self_issued()
+                && root.may_sign_crls();
+            if other && self.trusts(root) && check_validity(root, self.now).is_ok() {
+                signers.push(Signer { certificate: Arc::clone(root), only_named: true });
+            }
+        }
+        signers
+    }
+
+    /// True if a valid path that this connection trusts leads from `candidate` to `anchor`.
+    fn is_under(
+        &self,
+        candidate: &Arc<Certificate>,
+        anchor: &Certificate,
+        is_revoked: &dyn Fn(&Path) -> bool,
+    ) -> bool {
+        let ends = self.anchors.iter().filter(|one| same_ca(one, anchor));
+        let ends: Vec<_> = ends.map(Arc::clone).collect();
+        let none = Wanted { ca: None, policies: &[] };
+        let query = match self.trusts(candidate) {
+            true => PathQuery { cacerts: &[], wanted: none, ..*self },
+            false => PathQuery { wanted: Wanted { ca: self.wanted.ca, ..none }, ..*self },
+        };
+        if check_validity(candidate, self.now).is_err() || self.check_always(candidate).is_err() {
+            return false;
+        }
+        let algorithms = self.verified.algorithms();
+        let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm as _).collect();
+        let mut search = Search::new(candidate, &ends, self.intermediates, &algorithms);
+        let found = search.first(|path| {
+            query.check(path)?;
+            match is_revoked(path) {
+                true => Err(PkiError::Revoked { subject: candidate.subject_text() }),
+                false => Ok(()),
+            }
+        });
+        found.is_ok()
+    }
+
+    /// True if `ca` is one that the connection asks for, or it asks for none.
+    fn trusts(&self, ca: &Certificate) -> bool {
+        let any = self.cacerts.is_empty() && self.wanted.ca.is_none();
+        any || self.cacerts.iter().any(|listed| same_ca(listed, ca))
+            || self.wanted.ca.is_some_and(|id| policy::is_ca(ca, id))
+    }
+}
+
+/// The names of those who may sign lists about `certificate`: its issuer, and each cRLIssuer that it names.
+fn names(certificate: &Certificate) -> Vec<Vec<u8>> {
+    let cited = certificate.crl_points().iter().filter_map(|point| point.crl_issuer.as_ref());
+    let cited = cited.flatten().filter_map(|name| match name {
+        GeneralName::DirectoryName(name) => name.to_der().ok(),
+        _ => None,
+    });
+    [certificate.issuer().to_vec()].into_iter().chain(cited).collect()
+}

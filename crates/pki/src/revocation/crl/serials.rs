@@ -1,0 +1,155 @@
+//! The serial numbers of a list, by the issuer of their certificates, in little memory.
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+/// One serial number: its length and its octets; of a longer one than RFC 5280 §4.1.2.2 allows, a mark and a hash.
+type Key = [u8; KEY];
+
+const KEY: usize = 1 + MAX_SERIAL;
+/// Most octets of a serial number that is kept as such (RFC 5280 §4.1.2.2).
+const MAX_SERIAL: usize = 20;
+/// First octet of the key of a longer serial number.
+const HASHED: u8 = 0xff;
+
+/// What a list says about one certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It is revoked.
+    Revoked,
+    /// It is on the list with the reason removeFromCRL (RFC 5280 §5.3.1).
+    Removed,
+}
+
+/// The entries of a list.
+#[derive(Default, PartialEq, Eq)]
+pub(crate) struct Serials {
+    /// In the order of the list: names of issuers, with their entries.
+    groups: Vec<Group>,
+    count: usize,
+}
+
+#[derive(PartialEq, Eq)]
+struct Group {
+    /// DER Name; empty for an issuer that cannot be read, which is nobody's name.
+    issuer: Vec<u8>,
+    revoked: Vec<Key>,
+    removed: Vec<Key>,
+}
+
+impl Serials {
+    /// Adds an entry about a certificate of `issuer`. False if there are too many issuers.
+    pub fn add(&mut self, issuer: &[u8], serial: &[u8], entry: Entry) -> bool {
+        let place = self.groups.iter().rposition(|group| group.issuer == issuer);
+        let place = place.unwrap_or(self.groups.len());
+        if place == self.groups.len() {
+            if place == MAX_ISSUERS {
+                return false;
+            }
+            let issuer = issuer.to_vec();
+            self.groups.push(Group { issuer, revoked: Vec::new(), removed: Vec::new() });
+        }
+        if let Some(group) = self.groups.get_mut(place) {
+            match entry {
+                Entry::Revoked => group.revoked.push(key(serial)),
+                Entry::Removed => group.removed.push(key(serial)),
+            }
+            self.count += 1;
+        }
+        true
+    }
+
+    /// Sorts the entries. [`find`](Self::find) needs it.
+    pub fn finish(&mut self) {
+        for group in &mut self.groups {
+            for keys in [&mut group.revoked, &mut group.removed] {
+                keys.sort_unstable();
+                keys.dedup();
+                keys.shrink_to_fit();
+            }
+        }
+    }
+
+    /// What the list says about the certificate of `issuer` with this serial number. An entry that revokes outweighs
+    /// one that removes.
+    pub fn find(&self, issuer: &[u8], serial: &[u8]) -> Option<Entry> {
+        let group = self.groups.iter().find(|group| group.issuer == issuer)?;
+        let key = key(serial);
+        let has = |keys: &[Key]| keys.binary_search(&key).is_ok();
+        match (has(&group.revoked), has(&group.removed)) {
+            (true, _) => Some(Entry::Revoked),
+            (false, true) => Some(Entry::Removed),
+            (false, false) => None,
+        }
+    }
+
+    /// How many entries there were.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Octets of memory.
+    pub fn octets(&self) -> usize {
+        let of = |group: &Group| {
+            (group.revoked.capacity() + group.removed.capacity()) * KEY + group.issuer.len()
+        };
+        self.groups.iter().map(of).sum()
+    }
+}
+
+fn key(serial: &[u8]) -> Key {
+    let mut key = Key::default();
+    let hash;
+    let (first, octets) = if serial.len() > MAX_SERIAL {
+        hash = digest(&SHA256, serial);
+        (HASHED, hash.as_ref())
+    } else {
+        (serial.len() as u8, serial)
+    };
+    for (to, from) in key.iter_mut().zip([first].iter().chain(octets)) {
+        *to = *from;
+    }
+    key
+}
+
+/// Most issuers with entries in one list. A CA has a handful of them.
+const MAX_ISSUERS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `key`, leave the length out.
+    #[test]
+    fn serial_numbers_are_found_by_issuer_length_and_octets() {
+        let mut serials = Serials::default();
+        let long = [7; 40];
+        for serial in [&[1, 0][..], &[9], &long] {
+            assert!(serials.add(b"a", serial, Entry::Revoked));
+        }
+        assert!(serials.add(b"b", &[5], Entry::Removed));
+        assert!(serials.add(b"b", &[6], Entry::Removed));
+        assert!(serials.add(b"b", &[6], Entry::Revoked));
+        serials.finish();
+        for (issuer, serial, found) in [
+            (b"a", &[1, 0][..], Some(Entry::Revoked)),
+            (b"a", &[1], None),
+            (b"a", &[1, 0, 0], None),
+            (b"a", &long, Some(Entry::Revoked)),
+            (b"a", &[7; 41], None),
+            (b"b", &[9], None),
+            (b"b", &[5], Some(Entry::Removed)),
+            (b"b", &[6], Some(Entry::Revoked)),
+        ] {
+            assert_eq!(serials.find(issuer, serial), found, "{issuer:?} {serial:?}");
+        }
+        assert_eq!(serials.count(), 6);
+    }
+
+    /// Fault: in `add`, take away the limit.
+    #[test]
+    fn issuers_of_a_list_have_a_limit() {
+        let mut serials = Serials::default();
+        let all = (0..=MAX_ISSUERS).map(|n| serials.add(&n.to_be_bytes(), &[1], Entry::Revoked));
+        assert_eq!(all.filter(|added| *added).count(), MAX_ISSUERS);
+    }
+}

@@ -1,0 +1,228 @@
+//! The revocation lists that this end has, and the rule by which they decide.
+//!
+//! From any list with a good signature by the certificate's CA, the serial numbers that it revokes count, until a newer
+//! complete list of the same CA and scope lacks them. Whether a list may say that a certificate is good, is decided by
+//! its age, its scope and its extensions.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use der::flagset::FlagSet;
+use x509_cert::ext::pkix::crl::dp::Reasons;
+
+use super::crl::{Crl, Entry, all_reasons};
+use super::{Status, push_bounded};
+use crate::certificate::Certificate;
+use crate::error::LoadError;
+use crate::path::Signer;
+
+/// Revocation lists from files, and fetched ones. The number and size of the fetched ones is bounded.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Lists {
+    /// From files, not verified yet, because the CA may be added later.
+    loaded: Vec<Arc<Crl>>,
+    /// Fetched; the signature was verified on arrival.
+    fetched: VecDeque<Fetched>,
+}
+
+/// A list that was fetched.
+#[derive(Debug, Clone)]
+struct Fetched {
+    crl: Arc<Crl>,
+    /// Where it, or the list in whose place it is, was fetched from.
+    urls: Vec<String>,
+}
+
+/// A certificate whose status is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub certificate: &'a Certificate,
+    /// Those who may sign lists about it.
+    pub signers: &'a [Signer],
+    /// The URLs of lists that it, or its CA's authority, names.
+    pub urls: &'a [String],
+    pub now: SystemTime,
+}
+
+/// A list that counts for a certificate, and the one who signed it.
+struct Counted<'a> {
+    crl: &'a Crl,
+    by: &'a [u8],
+}
+
+impl Lists {
+    pub fn load(&mut self, crl: Arc<Crl>) {
+        self.loaded.push(crl);
+    }
+
+    pub fn clear_fetched(&mut self) {
+        self.fetched.clear();
+    }
+
+    /// Takes over what `other` has fetched.
+    pub fn inherit(&mut self, other: &Self) {
+        self.fetched.clone_from(&other.fetched);
+    }
+
+    /// All lists, from files and fetched.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Crl>> {
+        self.loaded.iter().chain(self.fetched.iter().map(|fetched| &fetched.crl))
+    }
+
+    /// The status of the certificate by all lists.
+    //= https://www.rfc-editor.org/rfc/rfc5280#section-5.3.1
+    //# The removeFromCRL (8) reasonCode value may only appear in delta CRLs
+    //# and indicates that a certificate is to be removed from a CRL because
+    //# either the certificate expired or was removed from hold.
+    pub fn status(&self, asked: Asked<'_>) -> Status {
+        let counted = self.counted(asked);
+        if revoking(&counted, asked).next().is_some() {
+            return Status::Revoked;
+        }
+        let mut reasons = FlagSet::<Reasons>::default();
+        for one in &counted {
+            if self.may_say_good(one, &counted, asked.now) {
+                reasons |= one.crl.reasons(asked.certificate);
+            }
+        }
+        if reasons.contains(all_reasons()) { Status::Good } else { Status::Unknown }
+    }
+
+    /// True if lists call the certificate revoked, and each of them is past its nextUpdate.
+    pub fn is_outdated(&self, asked: Asked<'_>) -> bool {
+        let counted = self.counted(asked);
+        let mut revoking = revoking(&counted, asked).peekable();
+        revoking.peek().is_some() && revoking.all(|one| one.crl.is_outdated(asked.now))
+    }
+
+    /// The lists that say something about the certificate: those by the same CA.
+    fn counted<'a>(&'a self, asked: Asked<'a>) -> Vec<Counted<'a>> {
+        let loaded = self.loaded.iter().map(|crl| (crl, &[][..]));
+        let fetched = self.fetched.iter().map(|one| (&one.crl, one.urls.as_slice()));
+        let counted = loaded.chain(fetched).filter_map(|(crl, urls)| {
+            let by = signer(crl, urls, asked)?.certificate.spki();
+            Some(Counted { crl, by })
+        });
+        counted.collect()
+    }
+
+    /// True if `one` is a complete list of its scope that is current, by itself or with a delta list, and that no newer
+    /// one outranks.
+    fn may_say_good(&self, one: &Counted<'_>, counted: &[Counted<'_>], now: SystemTime) -> bool {
+        let current = || {
+            let mut deltas = counted.iter().filter(|delta| delta.by == one.by);
+            one.crl.is_current(now)
+                || deltas.any(|delta| delta.crl.is_current(now) && delta.crl.updates(one.crl, now))
+        };
+        !one.crl.is_delta()
+            && !one.crl.is_from_future(now)
+            && !counted.iter().any(|newer| newer.crl.supersedes(one.crl, now))
+            && current()
+    }
+
+    /// Takes a list from `url` that was asked for.
+    ///
+    /// # Errors
+    /// If it says nothing about the certificate, or may not say that it is good. What it revokes counts nevertheless,
+    /// unless it is by another CA or older than one at hand.
+    pub fn deliver(&mut self, crl: Crl, url: &str, asked: Asked<'_>) -> Result<(), LoadError> {
+        let urls = [url.to_owned()];
+        if !crl.is_for(asked.certificate) && crl.issuer() != asked.certificate.issuer() {
+            return Err(LoadError::Signature);
+        }
+        let by = signer(&crl, &urls, asked).ok_or(match crl.is_of_attributes() {
+            true => LoadError::Irrelevant,
+            false => LoadError::Signature,
+        })?;
+        let by = by.certificate.spki().to_vec();
+        let counted = self.counted(asked);
+        if counted.iter().any(|held| held.by == by && held.crl.supersedes(&crl, asked.now)) {
+            return Err(LoadError::Older);
+        }
+        let new = Counted { crl: &crl, by: &by };
+        let current = self.may_say_good(&new, &counted, asked.now)
+            || crl.is_delta() && self.is_of_use(&new, &counted, asked.now);
+        let reasons = crl.reasons(asked.certificate);
+        let why = match () {
+            () if crl.is_from_future(asked.now) => LoadError::Stale,
+            () if !crl.is_understood() => LoadError::Unsupported("a critical extension in it"),
+            () if reasons.is_empty() => LoadError::Irrelevant,
+            () if crl.is_delta() && !current => LoadError::Base,
+            () if !current => LoadError::Stale,
+            () => LoadError::Partial,
+        };
+        self.keep(crl, url, &by, asked.now);
+        // Whatever tells nothing has failed, so that its URL is not asked again at once. The same holds where a newer
+        // list is asked for, which may tell that a hold has ended.
+        let is_known = self.status(asked) != Status::Unknown && !self.is_outdated(asked);
+        if is_known { Ok(()) } else { Err(why) }
+    }
+
+    /// True if the delta list `new` is current, and its base is at hand.
+    fn is_of_use(&self, new: &Counted<'_>, counted: &[Counted<'_>], now: SystemTime) -> bool {
+        let base = |held: &Counted<'_>| held.by == new.by && new.crl.updates(held.crl, now);
+        new.crl.is_current(now) && counted.iter().any(base)
+    }
+
+    /// Keeps a verified list, in place of those that it supersedes.
+    fn keep(&mut self, crl: Crl, url: &str, by: &[u8], now: SystemTime) {
+        let mut urls = vec![url.to_owned()];
+        self.fetched.retain(|old| {
+            let more = || crl.supersedes(&old.crl, now) || crl.covers(&old.crl, now);
+            let gone = (crl.says_the_same_as(&old.crl) || more()) && old.crl.is_by(by);
+            if gone {
+                urls.extend(old.urls.iter().filter(|old| *old != url).cloned());
+            }
+            !gone
+        });
+        urls.truncate(MAX_URLS);
+        let mut octets: usize = self.fetched.iter().map(|held| held.crl.octets()).sum();
+        octets += crl.octets();
+        while octets > MAX_OCTETS
+            && let Some(oldest) = self.fetched.pop_front()
+        {
+            octets -= oldest.crl.octets();
+        }
+        push_bounded(&mut self.fetched, Fetched { crl: Arc::new(crl), urls }, MAX_LISTS);
+    }
+}
+
+/// Those lists that call the certificate revoked, and that no other one ends.
+fn revoking<'a>(
+    counted: &'a [Counted<'a>],
+    asked: Asked<'a>,
+) -> impl Iterator<Item = &'a Counted<'a>> {
+    let says = move |one: &Counted<'_>| one.crl.entry(asked.certificate);
+    let ends = move |new: &Counted<'_>, old: &Counted<'_>| match says(new) {
+        Some(Entry::Revoked) => false,
+        Some(Entry::Removed) if new.crl.is_delta() => {
+            new.by == old.by && new.crl.lifts(old.crl, asked.now)
+        }
+        Some(Entry::Removed) | None => new.crl.supersedes(old.crl, asked.now),
+    };
+    let revoking = counted.iter().filter(move |one| says(one) == Some(Entry::Revoked));
+    revoking.filter(move |old| !counted.iter().any(|new| ends(new, old)))
+}
+
+/// The one of the signers who made `crl`, if the list, from these URLs, says anything about the certificate.
+fn signer<'a>(crl: &Crl, urls: &[String], asked: Asked<'a>) -> Option<&'a Signer> {
+    if crl.is_of_attributes() || !crl.is_for(asked.certificate) {
+        return None;
+    }
+    let named =
+        || urls.iter().any(|url| asked.urls.contains(url)) || crl.is_of_point_of(asked.certificate);
+    let mut signers = asked.signers.iter().filter(|signer| crl.is_signed_by(&signer.certificate));
+    let first = signers.next()?;
+    if !first.only_named || named() {
+        return Some(first);
+    }
+    signers.find(|signer| !signer.only_named)
+}
+
+/// Most fetched lists.
+const MAX_LISTS: usize = 256;
+/// Most octets of memory for all of them.
+const MAX_OCTETS: usize = 256 * 1024 * 1024;
+/// Most URLs remembered of one list.
+const MAX_URLS: usize = 16;
