@@ -20,21 +20,21 @@ pub(crate) struct InBand<'a> {
 }
 
 impl InBand<'_> {
-    /// The statuses of `certificate` in the responses. One signature is verified for each response about it, or a
+    /// The answers about `certificate` in the responses. One signature is verified for each response about it, or a
     /// few if another signer than the issuer is possible. Only the first [`MOST`] responses are examined.
-    pub fn statuses(
+    pub(super) fn answers(
         &self,
         certificate: &Certificate,
         issuer: &Certificate,
         responders: &[Arc<Certificate>],
         now: SystemTime,
-    ) -> Vec<Status> {
+    ) -> Vec<OcspAnswer> {
         let about = self.responses.iter().filter(|body| ocsp::is_about(body, certificate, issuer));
         let read = |body: &&[u8]| ocsp::read(body, certificate, issuer, responders, now);
-        about.take(MOST).filter_map(|body| Some(self.status(&read(body).ok()?, now))).collect()
+        about.take(MOST).filter_map(|body| read(body).ok()).collect()
     }
 
-    fn status(&self, answer: &OcspAnswer, now: SystemTime) -> Status {
+    pub(super) fn status(&self, answer: &OcspAnswer, now: SystemTime) -> Status {
         //= https://www.rfc-editor.org/rfc/rfc4806#section-6
         //# Nodes SHOULD make the required freshness of an OCSP
         //# response configurable.

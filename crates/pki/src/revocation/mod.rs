@@ -341,14 +341,37 @@ impl RevocationStore {
     //# certificate MUST be considered revoked.
     fn status(&self, issuer: &Certificate, asked: Asked<'_>, in_band: InBand<'_>) -> Status {
         let (certificate, now) = (asked.certificate, asked.now);
-        let answers = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
         let mut known = vec![self.lists.status(asked)];
-        known.extend(answers.map(|answer| answer.status(now)));
-        known.extend(in_band.statuses(certificate, issuer, &self.responders, now));
+        known.extend(self.answered(certificate, issuer, in_band, now));
         if known.contains(&Status::Revoked) {
             return Status::Revoked;
         }
         if known.contains(&Status::Good) { Status::Good } else { Status::Unknown }
+    }
+
+    /// The statuses by OCSP responses, fetched and `in_band`: of one responder's answers the newest counts.
+    fn answered(
+        &self,
+        certificate: &Certificate,
+        issuer: &Certificate,
+        in_band: InBand<'_>,
+        now: SystemTime,
+    ) -> Vec<Status> {
+        let fetched = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
+        let sent = in_band.answers(certificate, issuer, &self.responders, now);
+        let all: Vec<(&OcspAnswer, bool)> = fetched
+            .map(|answer| (answer, false))
+            .chain(sent.iter().map(|answer| (answer, true)))
+            .collect();
+        let newest = all.iter().filter(|(answer, _)| {
+            !all.iter().any(|(other, _)| other.is_about_same(answer) && other.outranks(answer))
+        });
+        newest
+            .map(|(answer, sent)| match sent {
+                true => in_band.status(answer, now),
+                false => answer.status(now),
+            })
+            .collect()
     }
 
     /// `Some` if nothing but lists past their nextUpdate call the certificate revoked: a newer list may tell that a
@@ -359,12 +382,8 @@ impl RevocationStore {
         asked: Asked<'_>,
         in_band: InBand<'_>,
     ) -> Option<()> {
-        let (certificate, now) = (asked.certificate, asked.now);
-        let mut answers = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
-        let by_answer = answers.any(OcspAnswer::is_revoked)
-            || in_band
-                .statuses(certificate, issuer, &self.responders, now)
-                .contains(&Status::Revoked);
+        let answered = self.answered(asked.certificate, issuer, in_band, asked.now);
+        let by_answer = answered.contains(&Status::Revoked);
         (!by_answer && self.lists.is_outdated(asked)).then_some(())
     }
 

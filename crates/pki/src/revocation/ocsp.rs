@@ -25,9 +25,11 @@ pub(super) struct OcspAnswer {
     issuer: Vec<u8>,
     issuer_spki: Vec<u8>,
     serial: Vec<u8>,
+    /// The name of the one who signed it: of one responder's answers the newest counts. Its key may change daily.
+    responder: Vec<u8>,
     revoked: bool,
     this_update: SystemTime,
-    valid_until: SystemTime,
+    next_update: Option<SystemTime>,
 }
 
 impl OcspAnswer {
@@ -37,8 +39,10 @@ impl OcspAnswer {
             && self.issuer_spki == issuer.spki()
     }
 
+    /// True if both are of one responder, about one certificate.
     pub fn is_about_same(&self, other: &Self) -> bool {
         self.serial == other.serial
+            && self.responder == other.responder
             && self.issuer == other.issuer
             && self.issuer_spki == other.issuer_spki
     }
@@ -55,8 +59,18 @@ impl OcspAnswer {
     }
 
     /// The time after which it is not current any more. From then on it counts only if it says revoked.
-    pub fn valid_until(&self) -> SystemTime {
-        self.valid_until
+    //= https://www.rfc-editor.org/rfc/rfc6960#section-4.2.2.1
+    //# If nextUpdate is not set, the responder is indicating that newer
+    //# revocation information is available all the time.
+    // So the answer was right at its thisUpdate, and is good for a day: there are responders that sign once a day.
+    pub fn good_until(&self) -> SystemTime {
+        self.next_update.unwrap_or(self.this_update + DEFAULT_LIFETIME)
+    }
+
+    /// As [`good_until`](Self::good_until), for an answer that this end sends: others may accept one without nextUpdate
+    /// for a moment only.
+    pub fn sent_until(&self, now: SystemTime) -> SystemTime {
+        self.next_update.unwrap_or(now + BRIEF_LIFETIME)
     }
 
     pub fn is_revoked(&self) -> bool {
@@ -66,7 +80,7 @@ impl OcspAnswer {
     pub fn status(&self, now: SystemTime) -> Status {
         match self.revoked {
             true => Status::Revoked,
-            false if now < self.valid_until => Status::Good,
+            false if now < self.good_until() => Status::Good,
             false => Status::Unknown,
         }
     }
@@ -92,7 +106,7 @@ pub(crate) fn cert_id(certificate: &Certificate, issuer: &Certificate) -> Vec<u8
 /// True if an OCSPResponse claims to be about `certificate`. No signature is verified.
 pub(super) fn is_about(body: &[u8], certificate: &Certificate, issuer: &Certificate) -> bool {
     let signed = basic_response(body).flatten().and_then(Signed::parse);
-    let Some(mut singles) = signed.and_then(|signed| responses(signed.message)) else {
+    let Some((mut singles, _)) = signed.and_then(|signed| responses(signed.message)) else {
         return false;
     };
     while !singles.is_empty() {
@@ -120,18 +134,23 @@ pub(super) fn read(
     //# Matches a local configuration of OCSP signing authority for the
     //# certificate in question
     let trusted =
-        |one: &Arc<Certificate>| check_validity(one, now).is_ok() && signed.is_by(one.spki());
-    if !(is_signed(&signed, issuer, now) || responders.iter().any(trusted)) {
-        return Err(LoadError::Signature);
-    }
-    let mut singles = responses(signed.message).ok_or(malformed)?;
+        |one: &&Arc<Certificate>| check_validity(one, now).is_ok() && signed.is_by(one.spki());
+    let responder = signer(&signed, issuer, now);
+    let configured = || Some(responders.iter().find(trusted)?.subject().to_vec());
+    let responder = responder.or_else(configured).ok_or(LoadError::Signature)?;
+    let (mut singles, understood) = responses(signed.message).ok_or(malformed)?;
+    let mut worst: Option<Single<'_>> = None;
     while !singles.is_empty() {
-        let single = singles.nested(SEQUENCE).and_then(Single::parse).ok_or(malformed)?;
-        if single.is_about(certificate, issuer) {
-            return single.answer(certificate, issuer, now);
+        let mut single = singles.nested(SEQUENCE).and_then(Single::parse).ok_or(malformed)?;
+        single.understood &= understood;
+        if single.is_about(certificate, issuer)
+            && worst.as_ref().is_none_or(|worst| single.outranks(worst))
+        {
+            worst = Some(single);
         }
     }
-    Err(LoadError::Irrelevant)
+    let worst = worst.ok_or(LoadError::Irrelevant)?;
+    worst.answer((certificate, issuer), responder, now)
 }
 
 /// The BasicOCSPResponse inside; `Some(None)` if the responder had no answer.
@@ -154,8 +173,9 @@ fn basic_response(body: &[u8]) -> Option<Option<&[u8]>> {
     Some(Some(basic))
 }
 
-/// The SingleResponses of ResponseData. The responder's name is ignored, because the signature decides.
-fn responses(response_data: &[u8]) -> Option<Der<'_>> {
+/// The SingleResponses of ResponseData, and whether there is nothing critical beside them that this crate does not
+/// know. The responder's name is ignored, because the signature decides.
+fn responses(response_data: &[u8]) -> Option<(Der<'_>, bool)> {
     let mut data = Der::new(response_data).nested(SEQUENCE)?;
     if data.peek()? == context(0) {
         data.content(context(0))?; // version
@@ -166,11 +186,9 @@ fn responses(response_data: &[u8]) -> Option<Der<'_>> {
     };
     data.content(GENERALIZED_TIME)?; // producedAt
     let responses = data.nested(SEQUENCE)?;
-    if !data.is_empty() && has_critical(data.nested(context(1))?)? {
-        return None;
-    }
+    let understood = data.is_empty() || !has_critical(data.nested(context(1))?)?;
     data.end()?;
-    Some(responses)
+    Some((responses, understood))
 }
 
 /// One SingleResponse (RFC 6960 §4.2.1).
@@ -183,6 +201,8 @@ struct Single<'a> {
     status: u8,
     this_update: SystemTime,
     next_update: Option<SystemTime>,
+    /// False if it has a critical extension, since this crate knows none. It may revoke nevertheless.
+    understood: bool,
 }
 
 impl<'a> Single<'a> {
@@ -202,9 +222,7 @@ impl<'a> Single<'a> {
             next_update = Some(time(&mut explicit)?);
             explicit.end()?;
         }
-        if !single.is_empty() && has_critical(single.nested(context(1))?)? {
-            return None;
-        }
+        let understood = single.is_empty() || !has_critical(single.nested(context(1))?)?;
         single.end()?;
         Some(Self {
             hash,
@@ -214,7 +232,19 @@ impl<'a> Single<'a> {
             status,
             this_update,
             next_update,
+            understood,
         })
+    }
+
+    /// True if `self` is to be taken rather than `other`, about the same certificate in the same response: the worse
+    /// of two statuses, and of two equal ones the newer.
+    fn outranks(&self, other: &Self) -> bool {
+        let rank = |single: &Self| match single.status {
+            REVOKED => 2,
+            GOOD if single.understood => 0,
+            _ => 1,
+        };
+        (rank(self), self.this_update) > (rank(other), other.this_update)
     }
 
     fn is_about(&self, certificate: &Certificate, issuer: &Certificate) -> bool {
@@ -231,42 +261,40 @@ impl<'a> Single<'a> {
 
     fn answer(
         &self,
-        certificate: &Certificate,
-        issuer: &Certificate,
+        (certificate, issuer): (&Certificate, &Certificate),
+        responder: Vec<u8>,
         now: SystemTime,
     ) -> Result<OcspAnswer, LoadError> {
         let revoked = match self.status {
-            GOOD => false,
             REVOKED => true,
+            GOOD if !self.understood => {
+                return Err(LoadError::Unsupported("a critical extension in it"));
+            }
+            GOOD => false,
             _ => return Err(LoadError::Nothing("answer about this certificate")),
         };
-        let valid_until = self.next_update.unwrap_or(now + DEFAULT_LIFETIME);
-        if self.this_update > now + SKEW || valid_until <= now && !revoked {
-            return Err(LoadError::Stale);
-        }
-        let fresh = self.next_update.is_some() || self.this_update + SKEW >= now;
-        if !fresh && !revoked {
-            return Err(LoadError::Stale);
-        }
-        Ok(OcspAnswer {
+        let answer = OcspAnswer {
             issuer: issuer.subject().to_vec(),
             issuer_spki: issuer.spki().to_vec(),
             serial: certificate.serial().to_vec(),
+            responder,
             revoked,
             this_update: self.this_update,
-            valid_until,
-        })
+            next_update: self.next_update,
+        };
+        let current = self.this_update <= now + SKEW && now < answer.good_until();
+        if current || revoked { Ok(answer) } else { Err(LoadError::Stale) }
     }
 }
 
-/// True if the signature is by `issuer`, or by a certificate in the response that `issuer` issued for OCSP signing
-/// (RFC 6960 §4.2.2.2).
-fn is_signed(signed: &Signed<'_>, issuer: &Certificate, now: SystemTime) -> bool {
-    signed.is_by(issuer.spki())
-        || delegates(signed.rest).is_some_and(|delegates| {
-            let mut delegates = delegates.into_iter();
-            delegates.any(|delegate| signed.is_by_delegate(delegate, issuer, now))
-        })
+/// The name of the one who signed: `issuer`, or one with a certificate in the response that `issuer` issued for OCSP
+/// signing (RFC 6960 §4.2.2.2).
+fn signer(signed: &Signed<'_>, issuer: &Certificate, now: SystemTime) -> Option<Vec<u8>> {
+    if signed.is_by(issuer.spki()) {
+        return Some(issuer.subject().to_vec());
+    }
+    let mut delegates = delegates(signed.rest)?.into_iter();
+    delegates.find_map(|delegate| signed.delegate(delegate, issuer, now))
 }
 
 /// The certificates in a BasicOCSPResponse.
@@ -287,9 +315,9 @@ impl Signed<'_> {
     //# Includes a value of id-kp-OCSPSigning in an extended key usage
     //# extension and is issued by the CA that issued the certificate in
     //# question as stated above.
-    fn is_by_delegate(&self, delegate: &[u8], issuer: &Certificate, now: SystemTime) -> bool {
-        let Ok(delegate) = Certificate::from_der(delegate) else { return false };
-        delegate.issuer() == issuer.subject()
+    fn delegate(&self, delegate: &[u8], issuer: &Certificate, now: SystemTime) -> Option<Vec<u8>> {
+        let delegate = Certificate::from_der(delegate).ok()?;
+        let good = delegate.issuer() == issuer.subject()
             && delegate.check_form().is_ok()
             && !delegate.asks_too_much()
             && !delegate.is_ca()
@@ -299,7 +327,8 @@ impl Signed<'_> {
                 constraints.allow(&delegate, &mut Comparisons::default()).is_ok()
             })
             && Signed::parse(delegate.der()).is_some_and(|signed| signed.is_by(issuer.spki()))
-            && self.is_by(delegate.spki())
+            && self.is_by(delegate.spki());
+        good.then(|| delegate.subject().to_vec())
     }
 }
 
@@ -332,7 +361,9 @@ fn wrap(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Lifetime of an answer without nextUpdate.
-const DEFAULT_LIFETIME: Duration = Duration::from_secs(30);
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// The same, of an answer that this end sends.
+const BRIEF_LIFETIME: Duration = Duration::from_secs(30);
 /// Most responder certificates examined.
 const MAX_DELEGATES: usize = 4;
 
@@ -367,9 +398,10 @@ mod tests {
             issuer: issuer.subject().to_vec(),
             issuer_spki: issuer.spki().to_vec(),
             serial: certificate.serial().to_vec(),
+            responder: Vec::new(),
             revoked: false,
             this_update: now,
-            valid_until: now + DEFAULT_LIFETIME,
+            next_update: None,
         };
         let mut store = RevocationStore::default();
         store.answers.push_back(good);

@@ -31,6 +31,8 @@ struct Known {
     /// DER OCSPResponse.
     response: Arc<[u8]>,
     answer: OcspAnswer,
+    /// Time until which it is sent.
+    until: SystemTime,
     /// Time from which a newer response is fetched.
     renew: SystemTime,
     /// True if the response was valid for less than [`BRIEF`] when it arrived.
@@ -109,10 +111,11 @@ impl OwnStatus {
             return Err(LoadError::Unsupported("so long a response in IKE"));
         }
         let revoked = answer.is_revoked();
-        let lasts = answer.valid_until().duration_since(now).unwrap_or_default();
+        let until = answer.sent_until(now);
+        let lasts = until.duration_since(now).unwrap_or_default();
         let renew = now + (lasts / 2).max(RENEW_AFTER);
         let brief = !revoked && lasts < BRIEF;
-        let known = Known { response: response.into(), answer, renew, brief };
+        let known = Known { response: response.into(), answer, until, renew, brief };
         let mut entries = self.entries();
         let entry = entries.entry(sha1(request.certificate.der())).or_default();
         let better = entry.known.as_ref().filter(|old| old.answer.outranks(&known.answer));
@@ -171,7 +174,7 @@ impl OwnStatus {
 impl Known {
     /// A response that says revoked is current for ever.
     fn is_current(&self, now: SystemTime) -> bool {
-        self.answer.is_revoked() || now < self.answer.valid_until()
+        self.answer.is_revoked() || now < self.until
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod anchors;
 mod answerer;
+mod answers;
 mod common;
 mod credentials;
 mod files;
