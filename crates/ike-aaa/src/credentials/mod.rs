@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use ::pki::{Answerer, FetchKind, FetchRequest};
 use ike_proto::{Answer, EapMessage, PeerCredentials, Question};
@@ -38,6 +38,10 @@ struct Shared {
     strangers: Semaphore,
     /// So many fetches at a time: slow servers must not take all threads.
     connections: Semaphore,
+    /// The same for revocation lists.
+    lists: Semaphore,
+    /// Warnings about revocation.
+    said: revocation::Said,
     /// Certificates by hash and URL.
     lookup: Lookup,
     /// How many exchanges with RADIUS servers run at a time, whatever configuration they are of.
@@ -68,6 +72,8 @@ impl Credentials {
             processors: Semaphore::new(processors),
             strangers: Semaphore::new((processors / 2).max(1)),
             connections: Semaphore::new(CONNECTIONS),
+            lists: Semaphore::new(LISTS),
+            said: revocation::Said::default(),
             lookup: Lookup::default(),
             radius: Arc::clone(&limits),
             fetching: Mutex::default(),
@@ -196,7 +202,11 @@ impl Credentials {
             return None;
         }
         match &*question {
-            Question::Revocation(peer) => self.fetch_for(peer).await,
+            Question::Revocation(peer) => {
+                let answer = self.answer_about(peer.clone()).await;
+                let broken = || Answer::Failed("the answer broke off".to_owned());
+                return Some(answer.unwrap_or_else(broken));
+            }
             Question::Sign(request) => self.get_status_for(request).await,
             _ => {}
         }
@@ -216,76 +226,6 @@ impl Credentials {
         match answer {
             Some(answer) => Answer::Eap(Box::new(answer)),
             None => Answer::Failed("the answer broke off".to_owned()),
-        }
-    }
-
-    /// Fetches what is to be known about `peer`, round by round: each leaves fewer places to ask.
-    async fn fetch_for(&self, peer: &PeerCredentials) {
-        let end = Instant::now() + PATIENCE;
-        while Instant::now() < end {
-            let mut fetches = self.fetches(peer).await;
-            if fetches.is_empty() {
-                return;
-            }
-            let last = fetches.pop();
-            let mut others = tokio::task::JoinSet::new();
-            for fetch in fetches {
-                let (this, peer) = (self.clone(), peer.clone());
-                others.spawn(async move { this.fetch(&peer, fetch).await });
-            }
-            if let Some(fetch) = last {
-                self.fetch(peer, fetch).await;
-            }
-            while others.join_next().await.is_some() {}
-        }
-    }
-
-    async fn fetches(&self, peer: &PeerCredentials) -> Vec<FetchRequest> {
-        let peer = peer.clone();
-        let fetches = self.work(move |answerer| answerer.fetches(&peer, SystemTime::now()));
-        fetches.await.unwrap_or_default()
-    }
-
-    /// Fetches one thing, unless somebody else has done so by the time it is this one's turn.
-    async fn fetch(&self, peer: &PeerCredentials, fetch: FetchRequest) {
-        let wanted = wanted(&fetch);
-        let turn = self.turn(wanted.clone());
-        let waited = turn.try_lock().is_err();
-        let _turn = turn.lock().await;
-        if waited && !self.fetches(peer).await.iter().any(|again| self::wanted(again) == wanted) {
-            return;
-        }
-        let Ok(_connection) = self.0.connections.acquire().await else { return };
-        let this = self.clone();
-        // If it panics there is no information, and the policy decides.
-        let _ = spawn_blocking(move || this.fetch_now(&fetch)).await;
-    }
-
-    fn turn(&self, wanted: Wanted) -> Arc<AsyncMutex<()>> {
-        let mut fetching = self.0.fetching.lock().unwrap_or_else(PoisonError::into_inner);
-        fetching.retain(|_, turn| Arc::strong_count(turn) > 1);
-        Arc::clone(fetching.entry(wanted).or_default())
-    }
-
-    /// Blocks.
-    fn fetch_now(&self, fetch: &FetchRequest) {
-        let (url, subject) = (&fetch.url, fetch.subject_text());
-        let body = self.0.fetcher.fetch(fetch);
-        if let Err(why) = &body {
-            tracing::info!(%url, %subject, %why, "revocation information not fetched");
-        }
-        let now = SystemTime::now();
-        // A long list takes its time to read; answers do not wait for it.
-        let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut changed = Answerer::clone(&self.present());
-        let taken = changed.deliver(fetch, body.as_deref().ok(), now);
-        self.put(changed);
-        match taken {
-            Ok(()) => tracing::info!(%url, %subject, "revocation information fetched"),
-            Err(why) if body.is_ok() => {
-                tracing::info!(%url, %subject, %why, "revocation information of no use");
-            }
-            Err(_) => {}
         }
     }
 
@@ -324,11 +264,12 @@ fn wanted(fetch: &FetchRequest) -> Wanted {
     (fetch.url.clone(), posted)
 }
 
-/// How long all fetches for one peer may take. It waits meanwhile, and this end keeps its half-open SA.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// Fetches at a time.
 const CONNECTIONS: usize = 16;
+/// Fetches of lists at a time: one may take minutes, and the memory of a long list.
+const LISTS: usize = 8;
 
+mod revocation;
 mod status;
 
 #[cfg(test)]

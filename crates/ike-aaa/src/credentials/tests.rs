@@ -1,5 +1,5 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ike_proto::{Command, Endpoint, Exchange, Input, Now, Output, Path, RequestId, Ticket};
 use ike_tests::{Seeded, World};

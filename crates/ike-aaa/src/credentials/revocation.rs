@@ -1,0 +1,200 @@
+//! Fetches of revocation information, and what is said about them.
+//!
+//! The rounds of fetches for a peer end by progress: a round that leaves the same fetches ends them. A fetch that takes
+//! longer than the peer waits goes on, and serves the next peer.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use ::pki::{Answerer, Certificate, FetchKind, FetchRequest, LoadError};
+use ike_proto::{Answer, PeerCredentials};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::task::spawn_blocking;
+
+use super::{Credentials, Wanted, wanted};
+
+/// What was said lately, and how often peers were accepted unchecked.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// By the text of a warning and the CA that it is about.
+    lately: Mutex<HashMap<(&'static str, String), Instant>>,
+    unchecked: AtomicU64,
+    unusable: AtomicU64,
+}
+
+impl Said {
+    /// True if this warning about this CA is due: once an hour.
+    fn is_due(&self, warning: &'static str, ca: &str) -> bool {
+        let mut lately = self.lately.lock().unwrap_or_else(PoisonError::into_inner);
+        lately.retain(|_, said| said.elapsed() < WARN_AFTER);
+        if lately.len() >= MAX_SAID || lately.contains_key(&(warning, ca.to_owned())) {
+            return false;
+        }
+        lately.insert((warning, ca.to_owned()), Instant::now());
+        true
+    }
+}
+
+impl Credentials {
+    /// Peers that were accepted although the status of a certificate was not known and URLs were asked.
+    pub fn unchecked_peers(&self) -> u64 {
+        self.0.said.unchecked.load(Ordering::Relaxed)
+    }
+
+    /// Revocation lists and OCSP responses that were fetched and could not tell that a certificate is good.
+    pub fn unusable_answers(&self) -> u64 {
+        self.0.said.unusable.load(Ordering::Relaxed)
+    }
+
+    /// The answer about a peer that has proven to have its key.
+    pub(super) async fn answer_about(&self, peer: PeerCredentials) -> Option<Answer> {
+        self.fetch_for(&peer).await;
+        let answer = self.work(move |answerer| answerer.answer_about(&peer, SystemTime::now()));
+        let (answer, unchecked) = answer.await?;
+        self.warn_of_unchecked(&unchecked);
+        Some(answer)
+    }
+
+    fn warn_of_unchecked(&self, unchecked: &[Arc<Certificate>]) {
+        if unchecked.is_empty() {
+            return;
+        }
+        self.0.said.unchecked.fetch_add(1, Ordering::Relaxed);
+        for certificate in unchecked {
+            let ca = certificate.issuer_text();
+            if self.0.said.is_due("unchecked", &ca) {
+                let subject = certificate.subject_text();
+                tracing::warn!(
+                    %ca, %subject,
+                    "peer accepted although no URL told whether its certificate is revoked: see why above, or set \
+                     `revocation = strict`"
+                );
+            }
+        }
+    }
+
+    /// Fetches what is to be known about `peer`, round by round.
+    pub(super) async fn fetch_for(&self, peer: &PeerCredentials) {
+        let end = tokio::time::Instant::now() + self.0.fetcher.patience() * ROUNDS;
+        let mut before = HashSet::new();
+        loop {
+            let fetches = self.fetches(peer).await;
+            let now: HashSet<Wanted> = fetches.iter().map(wanted).collect();
+            if fetches.is_empty() || now == before {
+                return;
+            }
+            before = now;
+            let tasks: Vec<_> = fetches
+                .into_iter()
+                .map(|fetch| tokio::spawn(self.clone().fetch(peer.clone(), fetch)))
+                .collect();
+            for task in tasks {
+                // The task goes on. If it panics there is no information, and the policy decides.
+                if tokio::time::timeout_at(end, task).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn fetches(&self, peer: &PeerCredentials) -> Vec<FetchRequest> {
+        let peer = peer.clone();
+        let fetches = self.work(move |answerer| answerer.fetches(&peer, SystemTime::now()));
+        fetches.await.unwrap_or_default()
+    }
+
+    /// Fetches one thing, unless somebody else has done so by the time it is this one's turn.
+    async fn fetch(self, peer: PeerCredentials, fetch: FetchRequest) {
+        let wanted = wanted(&fetch);
+        let turn = self.turn(wanted.clone());
+        let waited = turn.try_lock().is_err();
+        let _turn = turn.lock().await;
+        if waited && !self.fetches(&peer).await.iter().any(|again| super::wanted(again) == wanted) {
+            return;
+        }
+        let connections = match fetch.kind {
+            FetchKind::Crl => &self.0.lists,
+            FetchKind::Ocsp { .. } => &self.0.connections,
+        };
+        let Ok(_connection) = connections.acquire().await else { return };
+        let this = self.clone();
+        // If it panics there is no information, and the policy decides.
+        let _ = spawn_blocking(move || this.fetch_now(&fetch)).await;
+    }
+
+    pub(super) fn turn(&self, wanted: Wanted) -> Arc<AsyncMutex<()>> {
+        let mut fetching = self.0.fetching.lock().unwrap_or_else(PoisonError::into_inner);
+        fetching.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(fetching.entry(wanted).or_default())
+    }
+
+    /// Blocks.
+    fn fetch_now(&self, fetch: &FetchRequest) {
+        let (url, subject) = (&fetch.url, fetch.subject_text());
+        let (fetched, taken) = match fetch.kind {
+            FetchKind::Crl => {
+                let list = self.0.fetcher.list(fetch);
+                let fetched = list.as_ref().map(|_| ()).map_err(Clone::clone);
+                (
+                    fetched,
+                    self.deliver(|answerer, now| match list {
+                        Ok(list) => answerer.deliver_list(fetch, list, now),
+                        Err(_) => answerer.deliver(fetch, None, now),
+                    }),
+                )
+            }
+            FetchKind::Ocsp { .. } => {
+                let body = self.0.fetcher.fetch(fetch);
+                let octets = body.as_deref().ok();
+                let taken = self.deliver(|answerer, now| answerer.deliver(fetch, octets, now));
+                (body.map(|_| ()), taken)
+            }
+        };
+        match (fetched, taken) {
+            (Err(why), _) => {
+                tracing::info!(%url, %subject, %why, "revocation information not fetched");
+            }
+            (Ok(()), Ok(())) => tracing::info!(%url, %subject, "revocation information fetched"),
+            (Ok(()), Err(why)) => self.warn_of_unusable(fetch, why),
+        }
+    }
+
+    /// A list or a response that tells of nobody that it is good.
+    fn warn_of_unusable(&self, fetch: &FetchRequest, why: LoadError) {
+        let (url, subject, ca) = (&fetch.url, fetch.subject_text(), fetch.issuer_text());
+        self.0.said.unusable.fetch_add(1, Ordering::Relaxed);
+        if self.0.said.is_due("unusable", &ca) {
+            tracing::warn!(
+                %url, %subject, %ca, %why,
+                "revocation information calls no certificate good: what it revokes counts, if the CA signed it"
+            );
+        } else {
+            tracing::info!(%url, %subject, %why, "revocation information calls no certificate good");
+        }
+    }
+
+    /// Takes something into the answerer in force. Answers do not wait for it.
+    fn deliver(
+        &self,
+        take: impl FnOnce(&mut Answerer, SystemTime) -> Result<(), LoadError>,
+    ) -> Result<(), LoadError> {
+        let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = Answerer::clone(&self.present());
+        let taken = take(&mut changed, SystemTime::now());
+        self.put(changed);
+        taken
+    }
+}
+
+/// How long all fetches for one peer may take, in patiences of the fetcher: 15 seconds. The peer waits meanwhile, and
+/// this end keeps its half-open SA.
+const ROUNDS: u32 = 3;
+/// A warning about a CA is repeated after this time.
+const WARN_AFTER: Duration = Duration::from_secs(3600);
+/// Most warnings remembered.
+const MAX_SAID: usize = 1024;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,164 @@
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use ::pki::PeerPolicy;
+use ::pki::issue::{self, Issuer, RevokedEntry, Template};
+use ike_proto::crypto::{SignatureScheme, SigningKey};
+use ike_proto::wire::payload::IdData;
+use ike_proto::wire::registry::CertEncoding;
+use ike_proto::{Distrust, OwnedCert, Question};
+use ike_tokio::Answerer as _;
+use pq_kem::sign::{KeyType, generate, load_private_key};
+
+use super::*;
+use crate::eap::EapConfig;
+use crate::fetch::Fetcher;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const SERIAL: u8 = 77;
+
+/// A CA, the list that its server has, and a peer whose certificate names the URL.
+struct World {
+    key: Box<dyn SigningKey>,
+    ca: Certificate,
+    peer: PeerCredentials,
+    asked: Arc<AtomicUsize>,
+}
+
+impl World {
+    /// `served` makes the list. The second half of its body comes when `held` says so, if there is one.
+    fn new(served: impl FnOnce(&dyn SigningKey) -> Vec<u8>, held: Option<Receiver<()>>) -> Self {
+        let scheme = SignatureScheme::EcdsaP256Sha256;
+        let make = || load_private_key(&generate(KeyType::Scheme(scheme)).unwrap()).unwrap();
+        let (key, own) = (make(), make());
+        let issuer = Issuer { key: &*key, scheme, name: &name("CA") };
+        let certify = |template: &Template, spki: &[u8]| {
+            let der = issue::certificate(template, spki, &issuer).unwrap();
+            Certificate::from_der(&der).unwrap()
+        };
+        let ca = certify(&Template { ca: true, ..template("CA") }, key.public_key());
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/ca.crl", listener.local_addr().unwrap());
+        let id = IdData::fqdn("peer.example.org");
+        let (names, serial) = (vec![id.clone()], vec![SERIAL]);
+        let peer = Template { names, serial, crl: vec![url], ..template("peer") };
+        let peer = certify(&peer, own.public_key());
+        let encoding = CertEncoding::X509_SIGNATURE;
+        let peer = PeerCredentials {
+            connection: "c".to_owned(),
+            round: "r".to_owned(),
+            id,
+            certs: vec![OwnedCert { encoding, data: peer.der().to_vec() }],
+            chain: Default::default(),
+        };
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (body, count) = (served(&*key), Arc::clone(&asked));
+        std::thread::spawn(move || serve(&listener, &body, &count, held.as_ref()));
+        Self { key, ca, peer, asked }
+    }
+
+    fn credentials(&self, loaded: &[Vec<u8>], patience: Duration) -> Credentials {
+        let mut answerer = Answerer::default();
+        answerer.trust_mut().add_ca(self.ca.clone()).unwrap();
+        for list in loaded {
+            answerer.trust_mut().revocation.add_crl(list).unwrap();
+        }
+        answerer.set_policy("c", "r", PeerPolicy::default());
+        Credentials::new(answerer, EapConfig::default(), Fetcher::new(patience))
+    }
+
+    async fn answer(&self, credentials: &Credentials) -> Answer {
+        let question = Question::Revocation(self.peer.clone());
+        credentials.answer(question).await.expect("an answer")
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+fn serve(listener: &TcpListener, body: &[u8], count: &AtomicUsize, held: Option<&Receiver<()>>) {
+    for stream in listener.incoming() {
+        let Ok(mut stream) = stream else { return };
+        count.fetch_add(1, Ordering::Relaxed);
+        let _ = stream.read(&mut [0; 1024]);
+        let header = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+        let (first, second) = body.split_at(body.len() / 2);
+        let _ = stream.write_all(&[header.as_bytes(), first].concat());
+        if let Some(held) = held {
+            let _ = held.recv();
+        }
+        let _ = stream.write_all(second);
+    }
+}
+
+fn name(text: &str) -> Vec<u8> {
+    issue::distinguished_name(&format!("CN={text}")).unwrap()
+}
+
+fn template(subject: &str) -> Template {
+    let now = SystemTime::now();
+    Template {
+        subject: name(subject),
+        not_before: now - 90 * DAY,
+        not_after: now + 90 * DAY,
+        ..Template::default()
+    }
+}
+
+/// A list of `age` days that is valid for `days`.
+fn list(key: &dyn SigningKey, number: u64, (age, days): (u32, u32), revoked: &[u8]) -> Vec<u8> {
+    let scheme = SignatureScheme::EcdsaP256Sha256;
+    let issuer = Issuer { key, scheme, name: &name("CA") };
+    let this = SystemTime::now() - DAY * age;
+    let entry = |serial: &u8| RevokedEntry { serial: vec![*serial], at: this, reason: None };
+    let revoked: Vec<_> = revoked.iter().map(entry).collect();
+    issue::revocation_list(&issuer, this, this + DAY * days, number, &revoked).unwrap()
+}
+
+/// The list at hand is past its date, and the server has one that is older still, and current.
+///
+/// Fault: in `Lists::deliver`, keep a list that is older than the one at hand; in `fetch_for`, take away `before`.
+#[tokio::test]
+async fn a_list_older_than_the_one_at_hand_is_fetched_once() {
+    let world = World::new(|key| list(key, 1, (20, 90), &[]), None);
+    let held = list(&*world.key, 2, (10, 5), &[]);
+    let credentials = world.credentials(&[held], Duration::from_secs(5));
+    for peers in 1..4 {
+        assert!(matches!(world.answer(&credentials).await, Answer::Key(_)));
+        assert_eq!((world.asked(), credentials.unchecked_peers()), (1, peers));
+    }
+    assert_eq!(credentials.unusable_answers(), 1);
+    assert_eq!(credentials.present().trust().revocation.crls().count(), 1);
+}
+
+/// Fault: in `fetch_for`, drop the tasks when the time is over; in `Fetcher::new`, limit the whole fetch of a list.
+#[tokio::test]
+async fn a_fetch_that_outlasts_the_handshake_serves_the_next_peer() {
+    let (go, held): (Sender<()>, _) = channel();
+    let world = World::new(|key| list(key, 1, (1, 5), &[SERIAL]), Some(held));
+    let credentials = world.credentials(&[], Duration::from_millis(200));
+    assert!(matches!(world.answer(&credentials).await, Answer::Key(_)));
+    assert_eq!((world.asked(), credentials.unchecked_peers()), (1, 1));
+    go.send(()).unwrap();
+    let end = Instant::now() + Duration::from_secs(30);
+    while credentials.present().trust().revocation.crls().count() == 0 {
+        assert!(Instant::now() < end, "the fetch did not go on");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let answer = world.answer(&credentials).await;
+    assert!(matches!(answer, Answer::Untrusted(Distrust::Revoked, _)), "{answer:?}");
+    assert_eq!((world.asked(), credentials.unchecked_peers()), (1, 1));
+}
+
+/// Fault: in `Said::is_due`, forget what was said, or leave the CA or the warning out.
+#[test]
+fn a_warning_about_a_ca_is_given_once_an_hour() {
+    let said = Said::default();
+    let due: Vec<bool> =
+        ["a", "a", "b", "a"].into_iter().map(|ca| said.is_due("unchecked", ca)).collect();
+    assert_eq!(due, [true, false, true, false]);
+    assert!(said.is_due("unusable", "a"));
+}
