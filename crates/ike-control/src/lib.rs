@@ -74,5 +74,5 @@ pub use error::OperatorError;
 pub use operator::Operator;
 pub use program::{
     About, AuthorityView, Candidate, CertificateKind, CertificateView, Configuration, Loader,
-    Program,
+    Program, RevocationCounts,
 };

@@ -101,6 +101,15 @@ pub struct About {
     pub backend: &'static str,
 }
 
+/// What could not be learned about the revocation of peers' certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RevocationCounts {
+    /// Peers that were accepted although no URL told the status of a certificate.
+    pub unchecked: u64,
+    /// Lists and OCSP responses that were fetched and called no certificate good.
+    pub unusable: u64,
+}
+
 /// A certificate or a revocation list that a control client may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateView {
@@ -175,6 +184,11 @@ pub trait Program: Send + Sync {
     fn groups(&self, connection: &str, round: &str) -> Vec<String> {
         let _ = (connection, round);
         Vec::new()
+    }
+
+    /// What could not be learned about the revocation of peers' certificates, since the start.
+    fn revocation(&self) -> RevocationCounts {
+        RevocationCounts::default()
     }
 
     /// Forgets fetched revocation lists (`lists`) and OCSP responses (`responses`).

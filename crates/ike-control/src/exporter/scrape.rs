@@ -10,7 +10,7 @@ use prometheus::{Encoder, TextEncoder};
 
 use crate::metrics::{Make, Meters};
 use crate::operator::Operator;
-use crate::program::{About, Configuration};
+use crate::program::{About, Configuration, RevocationCounts};
 
 /// SAs whose counters are asked for at a time.
 const SAMPLED: usize = 512;
@@ -54,6 +54,7 @@ pub async fn scrape(operator: &Operator, meters: &Meters) -> Result<String, Stri
         offloaded.with_label_values(&[kind, direction]).set(count);
     }
     messages(&looked_up, meters, &operator.handle().counters().by_connection());
+    revocation(&looked_up, operator.program().revocation());
     let took = prometheus::Gauge::new("ike_scrape_seconds", "How long this scrape has taken");
     looked_up.register(took).set(begun.elapsed().as_secs_f64());
     let mut families = meters.gather();
@@ -167,6 +168,22 @@ fn messages(make: &Make, meters: &Meters, counted: &[(String, Arc<Values>)]) {
             rekeys.with_label_values(&[label, kind]).inc_by(sum);
         }
     }
+}
+
+/// What could not be learned about the revocation of certificates.
+fn revocation(make: &Make, counts: RevocationCounts) {
+    let unchecked = make.counters(
+        "ike_peers_unchecked_total",
+        "Peers accepted although no URL told whether a certificate is revoked",
+        &[],
+    );
+    unchecked.with_label_values::<&str>(&[]).inc_by(counts.unchecked);
+    let unusable = make.counters(
+        "ike_revocation_unusable_total",
+        "Revocation lists and OCSP responses that were fetched and called no certificate good",
+        &[],
+    );
+    unusable.with_label_values::<&str>(&[]).inc_by(counts.unusable);
 }
 
 fn int(count: usize) -> i64 {

@@ -9,7 +9,7 @@ use ike_config::{Difference, Kind, Overlay};
 use ike_control::views::{Lease, Pool};
 use ike_control::{
     About, AuthorityView, Candidate, CertificateKind, CertificateView, Configuration, Loader,
-    OperatorError, Program,
+    OperatorError, Program, RevocationCounts,
 };
 use ike_proto::config::QcdConfig;
 use ike_proto::crypto::CryptoProvider;
@@ -216,6 +216,12 @@ impl Program for Keeper {
 
     fn groups(&self, connection: &str, round: &str) -> Vec<String> {
         self.present().eap.groups(connection, round).to_vec()
+    }
+
+    fn revocation(&self) -> RevocationCounts {
+        let credentials = &self.0.credentials;
+        let (unchecked, unusable) = (credentials.unchecked_peers(), credentials.unusable_answers());
+        RevocationCounts { unchecked, unusable }
     }
 
     fn flush(&self, lists: bool, responses: bool) {
