@@ -162,6 +162,20 @@ impl Answerer {
         self.settle(peer, Some(usage), now)
     }
 
+    /// The verdict on such a peer before revocation is settled: what is to be fetched is in
+    /// [`TrustedPeer::revocation`]. [`judge_in_tls`](Self::judge_in_tls) must follow.
+    ///
+    /// # Errors
+    /// [`PkiError`] says what is wrong.
+    pub fn judge_unsettled(
+        &self,
+        peer: &PeerCredentials,
+        usage: ExtendedKeyUsagePolicy,
+        now: SystemTime,
+    ) -> Result<TrustedPeer, PkiError> {
+        self.judge_by(peer, (true, Some(usage)), &self.trust, now)
+    }
+
     fn settle(
         &self,
         peer: &PeerCredentials,

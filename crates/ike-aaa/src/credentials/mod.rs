@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use ::pki::{Answerer, FetchKind, FetchRequest};
-use ike_proto::{Answer, EapMessage, PeerCredentials, Question};
+use ike_proto::{Answer, EapAnswer, EapMessage, PeerCredentials, Question};
 use ike_tokio::Work;
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
@@ -218,9 +218,22 @@ impl Credentials {
     /// What comes of an EAP packet.
     async fn eap(&self, message: EapMessage) -> Answer {
         let book = Arc::clone(&self.0.eap.read().unwrap_or_else(PoisonError::into_inner));
+        let failure = failure_of(&message);
         let answer = match book.turn(message, &self.present()) {
             Err(why) => return Answer::Failed(why),
-            Ok(Turn::Here(work)) => self.work(move |_| work()).await,
+            Ok(Turn::Here(work, unsettled)) => {
+                let answer = self.work(move |_| work()).await;
+                let peer = unsettled.lock().unwrap_or_else(PoisonError::into_inner).take();
+                match (answer, peer) {
+                    (Some(answer @ (EapAnswer::Send(..) | EapAnswer::Success(_))), Some(peer)) => {
+                        match self.settle_in_tls(peer).await {
+                            Ok(()) => Some(answer),
+                            Err(why) => Some(EapAnswer::Failure { packet: failure, why }),
+                        }
+                    }
+                    (answer, _) => answer,
+                }
+            }
             Ok(Turn::There(answer)) => Some(answer.await),
         };
         match answer {
@@ -256,6 +269,12 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// The EAP-Failure that refuses `message`, on a responder (RFC 3748 §4.2).
+fn failure_of(message: &EapMessage) -> Option<Vec<u8>> {
+    let identifier = *message.packet.as_ref()?.get(1)?;
+    (!message.initiator).then(|| vec![EAP_FAILURE, identifier, 0, 4])
+}
+
 fn wanted(fetch: &FetchRequest) -> Wanted {
     let posted = match &fetch.kind {
         FetchKind::Crl => Vec::new(),
@@ -264,6 +283,8 @@ fn wanted(fetch: &FetchRequest) -> Wanted {
     (fetch.url.clone(), posted)
 }
 
+/// Code of an EAP-Failure.
+const EAP_FAILURE: u8 = 4;
 /// Fetches at a time.
 const CONNECTIONS: usize = 16;
 /// Fetches of lists at a time: one may take minutes, and the memory of a long list.

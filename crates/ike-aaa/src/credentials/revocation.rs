@@ -8,12 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use ::pki::{Answerer, Certificate, FetchKind, FetchRequest, LoadError};
+use ::pki::{
+    Answerer, Certificate, ExtendedKeyUsagePolicy, FetchKind, FetchRequest, LoadError, Revocation,
+    TrustedPeer,
+};
 use ike_proto::{Answer, PeerCredentials};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 
 use super::{Credentials, Wanted, wanted};
+use crate::eap::TlsPeer;
 
 /// What was said lately, and how often peers were accepted unchecked.
 #[derive(Debug, Default)]
@@ -37,6 +41,14 @@ impl Said {
     }
 }
 
+/// A peer that waits until what is to be known about it is fetched.
+#[derive(Debug, Clone)]
+struct Whom {
+    peer: PeerCredentials,
+    /// What its certificates are for, if it is one of EAP-TLS or EAP-TTLS.
+    usage: Option<ExtendedKeyUsagePolicy>,
+}
+
 impl Credentials {
     /// Peers that were accepted although the status of a certificate was not known and URLs were asked.
     pub fn unchecked_peers(&self) -> u64 {
@@ -50,11 +62,28 @@ impl Credentials {
 
     /// The answer about a peer that has proven to have its key.
     pub(super) async fn answer_about(&self, peer: PeerCredentials) -> Option<Answer> {
-        self.fetch_for(&peer).await;
+        self.fetch_for(&Whom { peer: peer.clone(), usage: None }).await;
         let answer = self.work(move |answerer| answerer.answer_about(&peer, SystemTime::now()));
         let (answer, unchecked) = answer.await?;
         self.warn_of_unchecked(&unchecked);
         Some(answer)
+    }
+
+    /// Settles the revocation of a peer of EAP-TLS or EAP-TTLS, which has proven to have its key. It waits meanwhile.
+    /// The error says why it is refused.
+    pub(super) async fn settle_in_tls(&self, tls: TlsPeer) -> Result<(), String> {
+        let TlsPeer { peer, usage } = tls;
+        self.fetch_for(&Whom { peer: peer.clone(), usage: Some(usage) }).await;
+        let verdict = self
+            .work(move |answerer| answerer.judge_in_tls(&peer, usage, SystemTime::now()))
+            .await
+            .ok_or("the answer broke off")?;
+        let peer = verdict.map_err(|why| {
+            tracing::info!(%why, "certificate refused in EAP");
+            why.to_string()
+        })?;
+        self.warn_of_unchecked(&peer.unchecked);
+        Ok(())
     }
 
     fn warn_of_unchecked(&self, unchecked: &[Arc<Certificate>]) {
@@ -76,11 +105,11 @@ impl Credentials {
     }
 
     /// Fetches what is to be known about `peer`, round by round.
-    pub(super) async fn fetch_for(&self, peer: &PeerCredentials) {
+    async fn fetch_for(&self, whom: &Whom) {
         let end = tokio::time::Instant::now() + self.0.fetcher.patience() * ROUNDS;
         let mut before = HashSet::new();
         loop {
-            let fetches = self.fetches(peer).await;
+            let fetches = self.fetches(whom).await;
             let now: HashSet<Wanted> = fetches.iter().map(wanted).collect();
             if fetches.is_empty() || now == before {
                 return;
@@ -88,7 +117,7 @@ impl Credentials {
             before = now;
             let tasks: Vec<_> = fetches
                 .into_iter()
-                .map(|fetch| tokio::spawn(self.clone().fetch(peer.clone(), fetch)))
+                .map(|fetch| tokio::spawn(self.clone().fetch(whom.clone(), fetch)))
                 .collect();
             for task in tasks {
                 // The task goes on. If it panics there is no information, and the policy decides.
@@ -99,19 +128,28 @@ impl Credentials {
         }
     }
 
-    async fn fetches(&self, peer: &PeerCredentials) -> Vec<FetchRequest> {
-        let peer = peer.clone();
-        let fetches = self.work(move |answerer| answerer.fetches(&peer, SystemTime::now()));
+    async fn fetches(&self, whom: &Whom) -> Vec<FetchRequest> {
+        let Whom { peer, usage } = whom.clone();
+        let fetches = self.work(move |answerer| {
+            let now = SystemTime::now();
+            match usage {
+                None => answerer.fetches(&peer, now),
+                Some(usage) => match answerer.judge_unsettled(&peer, usage, now) {
+                    Ok(TrustedPeer { revocation: Revocation::Pending(fetches), .. }) => fetches,
+                    _ => Vec::new(),
+                },
+            }
+        });
         fetches.await.unwrap_or_default()
     }
 
     /// Fetches one thing, unless somebody else has done so by the time it is this one's turn.
-    async fn fetch(self, peer: PeerCredentials, fetch: FetchRequest) {
+    async fn fetch(self, whom: Whom, fetch: FetchRequest) {
         let wanted = wanted(&fetch);
         let turn = self.turn(wanted.clone());
         let waited = turn.try_lock().is_err();
         let _turn = turn.lock().await;
-        if waited && !self.fetches(&peer).await.iter().any(|again| super::wanted(again) == wanted) {
+        if waited && !self.fetches(&whom).await.iter().any(|again| super::wanted(again) == wanted) {
             return;
         }
         let connections = match fetch.kind {

@@ -7,7 +7,7 @@ use ::eap::{
     Authenticator, AuthenticatorConfig, Conversation, EapType, Fill, Method, Offer, Peer,
     PeerConfig, Secrets, Step, Success, TlsClient, TlsLimits, TlsServer,
 };
-use ::pki::{Answerer, Certificate, Credential, ExtendedKeyUsagePolicy};
+use ::pki::{Answerer, Certificate, Credential, ExtendedKeyUsagePolicy, Revocation};
 use ike_config::{EapId, EapMethod, Way};
 use ike_proto::crypto::Secret;
 use ike_proto::wire::payload::IdData;
@@ -15,7 +15,7 @@ use ike_proto::wire::registry::CertEncoding;
 use ike_proto::{EapAnswer, EapMessage, EapState, EapSuccess, OwnedCert, PeerCredentials};
 use zeroize::Zeroizing;
 
-use super::{EapConfig, EapRound, EapSecrets, Turn, radius, tls};
+use super::{EapConfig, EapRound, EapSecrets, TlsPeer, Turn, Unsettled, radius, tls};
 
 impl Secrets for EapSecrets {
     fn password(&self, identity: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
@@ -34,7 +34,7 @@ impl Secrets for EapSecrets {
 /// A conversation between two questions.
 pub(super) enum Held {
     /// By the methods here.
-    Local(Box<Mutex<Box<dyn Conversation>>>),
+    Local(Box<Mutex<Box<dyn Conversation>>>, Unsettled),
     /// By a server.
     #[cfg(feature = "radius")]
     Radius(Box<radius::Session>),
@@ -61,7 +61,7 @@ impl EapConfig {
         } = message;
         if let Some(held) = state.take::<Held>() {
             return Ok(match *held {
-                Held::Local(conversation) => here(conversation, packet),
+                Held::Local(conversation, unsettled) => here(conversation, unsettled, packet),
                 #[cfg(feature = "radius")]
                 Held::Radius(session) => Turn::There(Box::pin(session.turn(packet))),
             });
@@ -69,34 +69,53 @@ impl EapConfig {
         // A reload may have taken it away.
         let found = self.rounds.get(&(connection.clone(), round));
         let found = found.ok_or("the round is not configured any more")?;
-        let setup =
-            Setup { book: self, round: found, answerer, alone, connection, local_id, remote_id };
+        let unsettled = Unsettled::default();
+        let setup = Setup {
+            book: self,
+            round: found,
+            answerer,
+            unsettled: Arc::clone(&unsettled),
+            alone,
+            connection,
+            local_id,
+            remote_id,
+        };
         if initiator {
             let peer = Peer::new(setup.peer()?);
-            return Ok(here(Box::new(Mutex::new(Box::new(peer))), packet));
+            return Ok(here(Box::new(Mutex::new(Box::new(peer))), unsettled, packet));
         }
         if found.way == Way::Radius {
             let config = self.radius.as_ref().ok_or(radius::NONE)?;
             return Ok(radius::begin(Arc::clone(config), &setup, (path, others), packet));
         }
         let authenticator = Authenticator::new(setup.authenticator()?);
-        Ok(here(Box::new(Mutex::new(Box::new(authenticator))), packet))
+        Ok(here(Box::new(Mutex::new(Box::new(authenticator))), unsettled, packet))
     }
 }
 
-fn here(conversation: Box<Mutex<Box<dyn Conversation>>>, packet: Option<Vec<u8>>) -> Turn {
-    Turn::Here(Box::new(move || work(conversation, packet.as_deref())))
+fn here(
+    conversation: Box<Mutex<Box<dyn Conversation>>>,
+    unsettled: Unsettled,
+    packet: Option<Vec<u8>>,
+) -> Turn {
+    let left = Arc::clone(&unsettled);
+    Turn::Here(Box::new(move || work(conversation, unsettled, packet.as_deref())), left)
 }
 
 /// Works on a packet; may take as long as a signature.
-fn work(conversation: Box<Mutex<Box<dyn Conversation>>>, packet: Option<&[u8]>) -> EapAnswer {
+fn work(
+    conversation: Box<Mutex<Box<dyn Conversation>>>,
+    unsettled: Unsettled,
+    packet: Option<&[u8]>,
+) -> EapAnswer {
     let (step, room) = {
         let mut held = conversation.lock().unwrap_or_else(PoisonError::into_inner);
         (held.handle(packet), held.room())
     };
     match step {
         Step::Send(packet) => {
-            EapAnswer::Send(packet, EapState::of_size(Held::Local(conversation), room))
+            let held = Held::Local(conversation, unsettled);
+            EapAnswer::Send(packet, EapState::of_size(held, room))
         }
         Step::Success(Success { packet, msk, method, identity }) => {
             let identity = match method {
@@ -161,6 +180,7 @@ pub(super) struct Setup<'a> {
     pub(super) book: &'a EapConfig,
     pub(super) round: &'a Arc<EapRound>,
     answerer: &'a Arc<Answerer>,
+    unsettled: Unsettled,
     pub(super) alone: bool,
     pub(super) connection: String,
     local_id: IdData,
@@ -328,24 +348,29 @@ impl Setup<'_> {
     ) -> impl Fn(Option<IdData>) -> tls::Judge + Send + Sync + use<> {
         let (answerer, connection) = (Arc::clone(self.answerer), self.connection.clone());
         let round = self.round.judged_by.clone();
+        let unsettled = Arc::clone(&self.unsettled);
         move |id| {
             let (answerer, connection) = (Arc::clone(&answerer), connection.clone());
-            let round = round.clone();
+            let (round, unsettled) = (round.clone(), Arc::clone(&unsettled));
             tls::Judge::new(move |certs: &[&[u8]]| {
-                judge(&answerer, (&connection, &round), (id.clone(), usage), certs)
+                let peer = judge(&answerer, (&connection, &round), (id.clone(), usage), certs)?;
+                if let Some(peer) = peer {
+                    *unsettled.lock().unwrap_or_else(PoisonError::into_inner) = Some(peer);
+                }
+                Ok(())
             })
         }
     }
 }
 
-/// Whether `certs` are those of `id`, or of anybody, by the rules of a round. Revocation is looked up in what is at
-/// hand: nothing is fetched in the middle of a TLS handshake.
+/// Whether `certs` are those of `id`, or of anybody, by the rules of a round. Nothing is fetched in the middle of a TLS
+/// handshake. If revocation is to be settled before the next packet leaves, it returns the peer.
 fn judge(
     answerer: &Answerer,
     (connection, round): (&str, &str),
     (id, usage): (Option<IdData>, ExtendedKeyUsagePolicy),
     certs: &[&[u8]],
-) -> Result<(), String> {
+) -> Result<Option<TlsPeer>, String> {
     let id = match id {
         Some(id) => id,
         None => {
@@ -363,9 +388,9 @@ fn judge(
         certs,
         chain: Default::default(),
     };
-    let verdict = answerer.judge_in_tls(&peer, usage, SystemTime::now());
-    let peer = verdict.map_err(|why| why.to_string())?;
-    if let Some(certificate) = peer.certificate.filter(|_| peer.addresses.is_some()) {
+    let verdict = answerer.judge_unsettled(&peer, usage, SystemTime::now());
+    let judged = verdict.map_err(|why| why.to_string())?;
+    if let Some(certificate) = judged.certificate.filter(|_| judged.addresses.is_some()) {
         let subject = certificate.subject_text();
         tracing::warn!(
             connection,
@@ -373,7 +398,9 @@ fn judge(
             "the EAP certificate has address blocks (RFC 3779), which EAP does not enforce: limit `remote_ts`"
         );
     }
-    Ok(())
+    // A status that is not known and that no URL tells needs no settling: the policy has decided.
+    let pending = matches!(judged.revocation, Revocation::Pending(_));
+    Ok(pending.then_some(TlsPeer { peer, usage }))
 }
 
 /// An identity of IKE as EAP has it: text as it is, an address as text.

@@ -12,11 +12,11 @@ mod tls;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use ::pki::Credential;
+use ::pki::{Credential, ExtendedKeyUsagePolicy};
 use ike_config::{EapId, EapSecret, TlsOptions, Way};
-use ike_proto::EapAnswer;
+use ike_proto::{EapAnswer, PeerCredentials};
 use ike_tokio::Work;
 #[cfg(all(feature = "eap", not(feature = "radius")))]
 use no_radius as radius;
@@ -95,11 +95,24 @@ impl fmt::Debug for EapConfig {
     }
 }
 
+/// A peer of EAP-TLS or EAP-TTLS whose certificates are good. Whether one is revoked is not known yet.
+#[derive(Debug, Clone)]
+#[cfg_attr(not(feature = "eap"), allow(dead_code, reason = "there is no TLS"))]
+pub(crate) struct TlsPeer {
+    pub(crate) peer: PeerCredentials,
+    /// What its certificates are for.
+    pub(crate) usage: ExtendedKeyUsagePolicy,
+}
+
+/// Where the verifier of TLS leaves such a peer.
+pub(crate) type Unsettled = Arc<Mutex<Option<TlsPeer>>>;
+
 /// What a packet leads to.
 #[cfg_attr(not(feature = "radius"), expect(dead_code, reason = "there is nobody to ask"))]
 pub(crate) enum Turn {
-    /// Work that may take as long as a signature.
-    Here(Box<dyn FnOnce() -> EapAnswer + Send>),
+    /// Work that may take as long as a signature, and where it leaves a peer of TLS whose revocation is to be settled
+    /// before the answer counts.
+    Here(Box<dyn FnOnce() -> EapAnswer + Send>, Unsettled),
     /// A server is asked.
     There(Work<'static, EapAnswer>),
 }

@@ -3,8 +3,8 @@ use std::net::TcpListener;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use ::pki::PeerPolicy;
 use ::pki::issue::{self, Issuer, RevokedEntry, Template};
+use ::pki::{Credential, PeerPolicy};
 use ike_proto::crypto::{SignatureScheme, SigningKey};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::CertEncoding;
@@ -24,6 +24,8 @@ struct World {
     key: Box<dyn SigningKey>,
     ca: Certificate,
     peer: PeerCredentials,
+    /// The key and certificate of the peer, and of gw.example.org, which names no URL.
+    own: [Credential; 2],
     asked: Arc<AtomicUsize>,
 }
 
@@ -32,7 +34,7 @@ impl World {
     fn new(served: impl FnOnce(&dyn SigningKey) -> Vec<u8>, held: Option<Receiver<()>>) -> Self {
         let scheme = SignatureScheme::EcdsaP256Sha256;
         let make = || load_private_key(&generate(KeyType::Scheme(scheme)).unwrap()).unwrap();
-        let (key, own) = (make(), make());
+        let (key, own, gateway) = (make(), make(), make());
         let issuer = Issuer { key: &*key, scheme, name: &name("CA") };
         let certify = |template: &Template, spki: &[u8]| {
             let der = issue::certificate(template, spki, &issuer).unwrap();
@@ -45,6 +47,11 @@ impl World {
         let (names, serial) = (vec![id.clone()], vec![SERIAL]);
         let peer = Template { names, serial, crl: vec![url], ..template("peer") };
         let peer = certify(&peer, own.public_key());
+        let names = vec![IdData::fqdn("gw.example.org")];
+        let shown = certify(&Template { names, ..template("gw") }, gateway.public_key());
+        let owns = [(own, peer.clone()), (gateway, shown)].map(|(key, certificate)| {
+            Credential::new(key.into(), Arc::new(certificate), &[]).unwrap()
+        });
         let encoding = CertEncoding::X509_SIGNATURE;
         let peer = PeerCredentials {
             connection: "c".to_owned(),
@@ -56,7 +63,7 @@ impl World {
         let asked = Arc::new(AtomicUsize::new(0));
         let (body, count) = (served(&*key), Arc::clone(&asked));
         std::thread::spawn(move || serve(&listener, &body, &count, held.as_ref()));
-        Self { key, ca, peer, asked }
+        Self { key, ca, peer, own: owns, asked }
     }
 
     fn credentials(&self, loaded: &[Vec<u8>], patience: Duration) -> Credentials {
@@ -67,6 +74,27 @@ impl World {
         }
         answerer.set_policy("c", "r", PeerPolicy::default());
         Credentials::new(answerer, EapConfig::default(), Fetcher::new(patience))
+    }
+
+    /// As [`credentials`](Self::credentials), with a round of EAP-TLS.
+    #[cfg(feature = "eap")]
+    fn by_eap(&self, own: &Credential) -> Credentials {
+        use crate::eap::EapRound;
+        use ike_config::{EapId, EapMethod, Way};
+        let round = EapRound {
+            way: Way::One(EapMethod::Tls),
+            eap_id: Some(EapId::Exact("peer.example.org".to_owned())),
+            aaa_id: None,
+            credentials: vec![own.clone()],
+            groups: Vec::new(),
+            judged_by: "r".to_owned(),
+        };
+        let key = ("c".to_owned(), "r".to_owned());
+        let rounds = [(key, Arc::new(round))].into();
+        let credentials = self.credentials(&[], Duration::from_secs(5));
+        let answerer = Answerer::clone(&credentials.present());
+        let eap = EapConfig { rounds, ..EapConfig::default() };
+        Credentials::new(answerer, eap, Fetcher::new(Duration::from_secs(5)))
     }
 
     async fn answer(&self, credentials: &Credentials) -> Answer {
@@ -161,4 +189,83 @@ fn a_warning_about_a_ca_is_given_once_an_hour() {
         ["a", "a", "b", "a"].into_iter().map(|ca| said.is_due("unchecked", ca)).collect();
     assert_eq!(due, [true, false, true, false]);
     assert!(said.is_due("unusable", "a"));
+}
+
+/// The client shows a certificate whose list nobody has fetched yet. It is fetched before the gateway answers.
+///
+/// Fault: in `Credentials::eap`, leave `settle_in_tls` out; in `judge`, let `judge_in_tls` decide.
+#[cfg(feature = "eap")]
+#[tokio::test]
+async fn a_revoked_client_of_eap_tls_is_refused_although_its_list_was_never_fetched() {
+    for revoked in [&[][..], &[SERIAL]] {
+        let world = World::new(|key| list(key, 1, (1, 5), revoked), None);
+        let [client, gateway] = world.own.each_ref().map(|own| world.by_eap(own));
+        let refused = converse(&gateway, &client).await;
+        assert_eq!(world.asked(), 1);
+        match refused {
+            None => assert!(revoked.is_empty()),
+            Some(why) => assert!(!revoked.is_empty() && why.contains("revoked"), "{why}"),
+        }
+    }
+}
+
+/// Passes packets from one to the other until the gateway is done; why it refuses the client.
+#[cfg(feature = "eap")]
+async fn converse(gateway: &Credentials, client: &Credentials) -> Option<String> {
+    use ike_proto::{EapAnswer, EapMessage, EapState};
+    let message = |initiator: bool, packet: Option<Vec<u8>>, state: EapState| {
+        let ids = ["gw.example.org", "peer.example.org"].map(IdData::fqdn);
+        let [local_id, remote_id] = ids.clone();
+        let (local_id, remote_id) =
+            if initiator { (remote_id, local_id) } else { (local_id, remote_id) };
+        let path = ike_proto::Path {
+            local: ([192, 0, 2, 1], 4500).into(),
+            remote: ([192, 0, 2, 2], 4500).into(),
+            transport: ike_proto::Transport::UdpEncap,
+        };
+        let (connection, round) = ("c".to_owned(), "r".to_owned());
+        let (alone, others) = (false, Vec::new());
+        Question::Eap(Box::new(EapMessage {
+            connection,
+            round,
+            initiator,
+            alone,
+            local_id,
+            remote_id,
+            path,
+            packet,
+            others,
+            state,
+        }))
+    };
+    let (mut ours, mut theirs) = (EapState::default(), EapState::default());
+    let mut packet = None;
+    for _ in 0..40 {
+        let asked = message(false, packet.take(), std::mem::take(&mut ours));
+        let request = match gateway.answer(asked).await {
+            Some(Answer::Eap(answer)) => match *answer {
+                EapAnswer::Send(request, state) => {
+                    ours = state;
+                    request
+                }
+                EapAnswer::Success(_) => return None,
+                EapAnswer::Failure { packet, why } => {
+                    assert!(matches!(packet.as_deref(), Some([4, _, 0, 4])), "{packet:?}");
+                    return Some(why);
+                }
+            },
+            other => panic!("{other:?}"),
+        };
+        match client.answer(message(true, Some(request), std::mem::take(&mut theirs))).await {
+            Some(Answer::Eap(answer)) => match *answer {
+                EapAnswer::Send(response, state) => {
+                    theirs = state;
+                    packet = Some(response);
+                }
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("the conversation has no end")
 }
