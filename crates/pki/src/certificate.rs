@@ -14,7 +14,7 @@ use ike_proto::wire::registry::IdType;
 use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::crl::dp::DistributionPoint;
-use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName, GeneralNames};
+use x509_cert::ext::pkix::name::{self, DistributionPointName};
 use x509_cert::ext::pkix::{
     AuthorityInfoAccessSyntax, AuthorityKeyIdentifier, BasicConstraints, CrlDistributionPoints,
     ExtendedKeyUsage, KeyUsage, SubjectAltName, SubjectKeyIdentifier,
@@ -23,6 +23,7 @@ use x509_cert::time::Validity;
 
 use crate::address_blocks::AddressBlocks;
 use crate::credential::ca_hash;
+use crate::general_name::GeneralName;
 use crate::names::NameConstraints;
 use crate::policy::Policies;
 use crate::signed::{ALGORITHMS, Signature, Signed};
@@ -58,7 +59,7 @@ struct Extensions {
     basic_constraints: Option<BasicConstraints>,
     key_usage: Option<KeyUsage>,
     extended_key_usage: Option<ExtendedKeyUsage>,
-    names: GeneralNames,
+    names: Vec<GeneralName>,
     crl_points: Vec<DistributionPoint>,
     ocsp: Vec<String>,
     key_identifier: Option<Vec<u8>>,
@@ -405,7 +406,9 @@ impl Extensions {
             ExtendedKeyUsage::OID => {
                 self.extended_key_usage = Some(read(value, "extendedKeyUsage")?);
             }
-            SubjectAltName::OID => self.names = read::<SubjectAltName>(value, "subjectAltName")?.0,
+            SubjectAltName::OID => {
+                self.names = GeneralName::read_all(value).ok_or("subjectAltName")?;
+            }
             CrlDistributionPoints::OID => {
                 self.crl_points = read::<CrlDistributionPoints>(value, "cRLDistributionPoints")?.0;
             }
@@ -448,9 +451,9 @@ fn read<'a, T: Decode<'a>>(value: &'a [u8], what: &'static str) -> Result<T, &'s
 /// does a name that does not fit an ID payload.
 pub(crate) fn identity(name: &GeneralName) -> Option<IdData> {
     let id = match name {
-        GeneralName::DnsName(name) if !name.as_str().contains('*') => IdData::fqdn(name.as_str()),
-        GeneralName::Rfc822Name(name) => IdData::email(name.as_str()),
-        GeneralName::IpAddress(octets) => IdData::ip(address(octets.as_bytes())?),
+        GeneralName::Dns(name) if !name.contains('*') => IdData::fqdn(name),
+        GeneralName::Email(name) => IdData::email(name),
+        GeneralName::Address(octets) => IdData::ip(address(octets)?),
         _ => return None,
     };
     let body = [&[id.kind.0, 0, 0, 0], &*id.data].concat();
@@ -464,8 +467,8 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
 
 /// A URL that may be fetched: `http`, printable ASCII, of limited length. The content is signed; `https` would
 /// need certificates to check certificates.
-fn http_url(name: &GeneralName) -> Option<String> {
-    let GeneralName::UniformResourceIdentifier(url) = name else { return None };
+fn http_url(name: &name::GeneralName) -> Option<String> {
+    let name::GeneralName::UniformResourceIdentifier(url) = name else { return None };
     is_http_url(url.as_str()).then(|| url.as_str().to_owned())
 }
 

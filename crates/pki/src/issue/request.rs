@@ -13,6 +13,7 @@ use super::{IssueError, Issuer, alternative_names, extension, wrap};
 use crate::certificate::identity;
 use crate::error::LoadError;
 use crate::files;
+use crate::general_name::GeneralName;
 use crate::signed::Signed;
 use crate::text;
 
@@ -104,8 +105,8 @@ fn wanted_names(extensions: &[u8]) -> Option<Vec<IdData>> {
     let extensions = Vec::<Extension>::from_der(extensions).ok()?;
     let names = extensions.iter().find(|extension| extension.extn_id == SubjectAltName::OID);
     let Some(names) = names else { return Some(Vec::new()) };
-    let names = SubjectAltName::from_der(names.extn_value.as_bytes()).ok()?;
-    Some(names.0.iter().filter_map(identity).collect())
+    let names = GeneralName::read_all(names.extn_value.as_bytes())?;
+    Some(names.iter().filter_map(identity).collect())
 }
 
 const SET: u8 = 0x31;

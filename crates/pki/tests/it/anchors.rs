@@ -18,17 +18,17 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 const LEAF: &str = "leaf.example.org";
 
 /// A CA with its key.
-struct Ca {
-    certificate: Certificate,
-    key: Box<dyn SigningKey>,
+pub struct Ca {
+    pub certificate: Certificate,
+    pub key: Box<dyn SigningKey>,
 }
 
-fn new_key() -> Box<dyn SigningKey> {
+pub fn new_key() -> Box<dyn SigningKey> {
     let pkcs8 = generate(KeyType::Scheme(SignatureScheme::Ed25519)).unwrap();
     load_private_key(&pkcs8).unwrap()
 }
 
-fn ca_template(name: &str) -> Template {
+pub fn ca_template(name: &str) -> Template {
     Template {
         subject: issue::distinguished_name(&format!("O=Acme, CN={name}")).unwrap(),
         ca: true,
@@ -40,7 +40,7 @@ fn ca_template(name: &str) -> Template {
     }
 }
 
-fn leaf_template() -> Template {
+pub fn leaf_template() -> Template {
     Template {
         subject: issue::distinguished_name("O=Acme, OU=Lab, CN=leaf").unwrap(),
         names: vec![id(LEAF)],
@@ -51,7 +51,7 @@ fn leaf_template() -> Template {
 }
 
 impl Ca {
-    fn root(template: Template) -> Self {
+    pub fn root(template: Template) -> Self {
         let key = new_key();
         let issuer =
             Issuer { key: &*key, scheme: SignatureScheme::Ed25519, name: &template.subject };
@@ -59,29 +59,29 @@ impl Ca {
         Self { certificate: Certificate::from_der(&der).unwrap(), key }
     }
 
-    fn issuer(&self) -> Issuer<'_> {
+    pub fn issuer(&self) -> Issuer<'_> {
         let name = self.certificate.subject();
         Issuer { key: &*self.key, scheme: SignatureScheme::Ed25519, name }
     }
 
     /// A CA below this one.
-    fn sub(&self, template: Template) -> Self {
+    pub fn sub(&self, template: Template) -> Self {
         let key = new_key();
         let certificate = self.certify(&template, &*key);
         Self { certificate, key }
     }
 
-    fn certify(&self, template: &Template, key: &dyn SigningKey) -> Certificate {
+    pub fn certify(&self, template: &Template, key: &dyn SigningKey) -> Certificate {
         let der = issue::certificate(template, key.public_key(), &self.issuer()).unwrap();
         Certificate::from_der(&der).unwrap()
     }
 
-    fn leaf(&self) -> Certificate {
+    pub fn leaf(&self) -> Certificate {
         self.certify(&leaf_template(), &*new_key())
     }
 
     /// A list of what is revoked among these.
-    fn list(&self, revoked: &[&Certificate]) -> Vec<u8> {
+    pub fn list(&self, revoked: &[&Certificate]) -> Vec<u8> {
         let entry = |one: &&Certificate| RevokedEntry {
             serial: one.serial().to_vec(),
             at: now(),
@@ -93,7 +93,7 @@ impl Ca {
 }
 
 /// What lies in x509ca/ and x509crl/.
-fn folders(cas: &[&Ca], lists: &[Vec<u8>]) -> TrustStore {
+pub fn folders(cas: &[&Ca], lists: &[Vec<u8>]) -> TrustStore {
     let mut trust = TrustStore::new();
     for ca in cas {
         trust.add(ca.certificate.clone()).unwrap();

@@ -6,6 +6,7 @@ mod anchors;
 mod answerer;
 mod answers;
 mod common;
+mod constraints;
 mod credentials;
 mod files;
 mod hash_and_url;
