@@ -398,6 +398,7 @@ impl Extensions {
 
     fn add(&mut self, extension: &Extension) -> Result<(), &'static str> {
         let value = extension.extn_value.as_bytes();
+        let mut understood = UNDERSTOOD.contains(&extension.extn_id);
         match extension.extn_id {
             BasicConstraints::OID => {
                 self.basic_constraints = Some(read(value, "basicConstraints")?);
@@ -435,10 +436,9 @@ impl Extensions {
                 let blocks = AddressBlocks::parse(value).ok_or("ipAddrBlocks")?;
                 self.address_blocks = Some(blocks);
             }
-            other => self.policies.add(other, value)?,
+            other => understood |= self.policies.add(other, value)?,
         }
-        // Policies are examined only if a connection asks for some. Their qualifiers are not examined.
-        self.not_understood |= extension.critical && !UNDERSTOOD.contains(&extension.extn_id);
+        self.not_understood |= extension.critical && !understood;
         Ok(())
     }
 }
@@ -477,7 +477,7 @@ pub(crate) fn is_http_url(url: &str) -> bool {
     scheme && url.bytes().all(|c| c.is_ascii_graphic()) && (8..=MAX_URL).contains(&url.len())
 }
 
-/// Extensions that may be critical.
+/// Extensions that may be critical, besides those about policies.
 const UNDERSTOOD: [ObjectIdentifier; 7] = [
     BasicConstraints::OID,
     KeyUsage::OID,

@@ -63,6 +63,18 @@ pub enum PkiError {
         /// The policy, in dotted form.
         policy: String,
     },
+    /// A CA requires a valid policy (requireExplicitPolicy, RFC 5280 §4.2.1.11), and the path has none.
+    PolicyRequired {
+        /// The first certificate of the path, from the trusted CA, after which no policy is valid.
+        subject: String,
+        /// Subject of the certificate that requires a policy.
+        ca: String,
+    },
+    /// A CA maps anyPolicy, or maps a policy to it (RFC 5280 §4.2.1.5).
+    PolicyMapping {
+        /// The CA's subject.
+        ca: String,
+    },
     /// `ca_id` or `cert_policy` is set, but a raw public key has neither a CA nor policies.
     RawKeyWithoutCa,
     /// The end-entity certificate is not one of `certs`.
@@ -193,6 +205,16 @@ impl fmt::Display for PkiError {
                     f,
                     "certificate {subject:?} does not have the policy {policy}, or not by its CAs"
                 )
+            }
+            Self::PolicyRequired { subject, ca } => {
+                write!(
+                    f,
+                    "certificate {subject:?} has no policy that its CAs allow, and {ca:?} requires one \
+                     (requireExplicitPolicy)"
+                )
+            }
+            Self::PolicyMapping { ca } => {
+                write!(f, "the policyMappings of the CA {ca:?} name anyPolicy")
             }
             Self::RawKeyWithoutCa => {
                 f.write_str("a raw public key is not what `ca_id` and `cert_policy` ask for")

@@ -1,5 +1,5 @@
-//! The requirements of a connection on the CAs above its peer's certificate: `ca_id`, and `cert_policy` by the
-//! certificate policies of the path (RFC 5280 §4.2.1.4).
+//! Certificate policies of a path (RFC 5280 §6.1), and the requirements of a connection on the CAs above its peer's
+//! certificate: `ca_id` and `cert_policy`.
 
 use std::fmt;
 
@@ -15,6 +15,8 @@ use crate::error::PkiError;
 use crate::hash_and_url::sha1;
 use crate::path::Path;
 
+mod tree;
+
 /// A certificate policy: an object identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CertificatePolicy(ObjectIdentifier);
@@ -24,10 +26,6 @@ impl CertificatePolicy {
     pub fn parse(text: &str) -> Option<Self> {
         ObjectIdentifier::new(text).ok().map(Self)
     }
-
-    pub(crate) fn oid(self) -> ObjectIdentifier {
-        self.0
-    }
 }
 
 impl fmt::Display for CertificatePolicy {
@@ -36,54 +34,72 @@ impl fmt::Display for CertificatePolicy {
     }
 }
 
-/// The policies of a certificate. Object identifiers are their content octets, of any length.
+/// The extensions of a certificate that are about policies. Object identifiers are their content octets, of any length.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Policies {
     named: Vec<Vec<u8>>,
     /// Pairs of an issuer's policy and the equivalent policy of its subjects.
     mappings: Vec<(Vec<u8>, Vec<u8>)>,
+    require_explicit: Option<usize>,
     inhibit_mapping: Option<usize>,
     inhibit_any: Option<usize>,
 }
 
 impl Policies {
-    /// Adds the extension `oid`, if it is about policies.
-    pub fn add(&mut self, oid: ObjectIdentifier, value: &[u8]) -> Result<(), &'static str> {
+    /// Adds the extension `oid`, if it is about policies. Yields false if the extension is not one of these, or has a part
+    /// that this crate cannot interpret.
+    pub fn add(&mut self, oid: ObjectIdentifier, value: &[u8]) -> Result<bool, &'static str> {
+        let mut understood = true;
         match oid {
             CERTIFICATE_POLICIES => {
-                self.named = named(value).ok_or("certificatePolicies")?;
+                (self.named, understood) = named(value).ok_or("certificatePolicies")?;
             }
             POLICY_MAPPINGS => self.mappings = mappings(value).ok_or("policyMappings")?,
             POLICY_CONSTRAINTS => {
-                self.inhibit_mapping = inhibit_mapping(value).ok_or("policyConstraints")?;
+                (self.require_explicit, self.inhibit_mapping) =
+                    constraints(value).ok_or("policyConstraints")?;
             }
             INHIBIT_ANY_POLICY => {
                 let mut outer = Der::new(value);
-                let count = outer.content(INTEGER).ok_or("inhibitAnyPolicy")?;
+                self.inhibit_any = Some(skip_certs(&mut outer, INTEGER).ok_or("inhibitAnyPolicy")?);
                 outer.end().ok_or("inhibitAnyPolicy")?;
-                self.inhibit_any = Some(number(count));
             }
-            _ => return Ok(()),
+            _ => return Ok(false),
         }
         let most = self.named.len().max(self.mappings.len());
-        if most > MAX_POLICIES { Err("too many policies") } else { Ok(()) }
-    }
-
-    fn has(&self, policy: &[u8]) -> bool {
-        self.named.iter().any(|named| named == policy)
+        if most > MAX_POLICIES { Err("more than 64 policies") } else { Ok(understood) }
     }
 }
 
-/// SEQUENCE OF SEQUENCE with an OBJECT IDENTIFIER, and qualifiers, which are ignored.
-fn named(value: &[u8]) -> Option<Vec<Vec<u8>>> {
+/// SEQUENCE OF SEQUENCE with an OBJECT IDENTIFIER and qualifiers. The second is true if all qualifiers are of known types.
+//= https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.4
+//# If this extension is
+//# critical, the path validation software MUST be able to interpret this
+//# extension (including the optional qualifier), or MUST reject the
+//# certificate.
+fn named(value: &[u8]) -> Option<(Vec<Vec<u8>>, bool)> {
     let mut outer = Der::new(value);
     let mut list = outer.nested(SEQUENCE)?;
     outer.end()?;
-    let mut found = Vec::new();
+    let (mut found, mut understood) = (Vec::new(), true);
     while !list.is_empty() {
-        found.push(list.nested(SEQUENCE)?.content(OBJECT_IDENTIFIER)?.to_vec());
+        let mut policy = list.nested(SEQUENCE)?;
+        found.push(policy.content(OBJECT_IDENTIFIER)?.to_vec());
+        understood &= policy.is_empty() || has_known_qualifiers(policy) == Some(true);
     }
-    Some(found)
+    Some((found, understood))
+}
+
+/// A pointer to a practice statement asks for nothing, and a notice is for a user to read. Neither has one here.
+fn has_known_qualifiers(mut policy: Der<'_>) -> Option<bool> {
+    let mut list = policy.nested(SEQUENCE)?;
+    policy.end()?;
+    let mut known = true;
+    while !list.is_empty() {
+        let kind = list.nested(SEQUENCE)?.content(OBJECT_IDENTIFIER)?;
+        known &= kind == ID_QT_CPS.as_bytes() || kind == ID_QT_UNOTICE.as_bytes();
+    }
+    Some(known)
 }
 
 /// SEQUENCE OF SEQUENCE of two OBJECT IDENTIFIERs.
@@ -101,28 +117,29 @@ fn mappings(value: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     Some(found)
 }
 
-/// SEQUENCE of two INTEGERs with implicit tags. The first, requireExplicitPolicy, has no effect on a path that
-/// must have a policy anyway.
-fn inhibit_mapping(value: &[u8]) -> Option<Option<usize>> {
+/// requireExplicitPolicy and inhibitPolicyMapping: SEQUENCE of two INTEGERs with implicit tags.
+fn constraints(value: &[u8]) -> Option<(Option<usize>, Option<usize>)> {
     let mut outer = Der::new(value);
     let mut constraints = outer.nested(SEQUENCE)?;
     outer.end()?;
-    if constraints.peek() == Some(REQUIRE_EXPLICIT_POLICY) {
-        constraints.content(REQUIRE_EXPLICIT_POLICY)?;
-    }
-    let mut found = None;
-    if constraints.peek() == Some(INHIBIT_POLICY_MAPPING) {
-        found = Some(number(constraints.content(INHIBIT_POLICY_MAPPING)?));
-    }
+    let mut next = |tag| match constraints.peek() == Some(tag) {
+        true => skip_certs(&mut constraints, tag).map(Some),
+        false => Some(None),
+    };
+    let found = (next(REQUIRE_EXPLICIT_POLICY)?, next(INHIBIT_POLICY_MAPPING)?);
     constraints.end()?;
     Some(found)
 }
 
-/// The content of an INTEGER that is not negative. A number that does not fit becomes the largest.
-fn number(octets: &[u8]) -> usize {
-    octets
-        .iter()
-        .fold(0, |all: usize, octet| all.saturating_mul(256).saturating_add(usize::from(*octet)))
+/// An INTEGER that is not negative. A number that does not fit becomes the largest.
+fn skip_certs(reader: &mut Der<'_>, tag: u8) -> Option<usize> {
+    let octets = reader.content(tag)?;
+    if octets.first().is_none_or(|first| *first >= 0x80) {
+        return None;
+    }
+    let digit =
+        |all: usize, octet: &u8| all.saturating_mul(256).saturating_add(usize::from(*octet));
+    Some(octets.iter().fold(0, digit))
 }
 
 /// Requirements on a path.
@@ -145,11 +162,13 @@ impl Wanted<'_> {
         if self.is_nothing() { Ok(()) } else { Err(PkiError::RawKeyWithoutCa) }
     }
 
-    /// Checks the policies alone.
+    /// Checks the policies alone: those that CAs of `path` require, and those of `cert_policy`.
     pub fn policies_in(&self, path: &Path) -> Result<(), PkiError> {
-        match self.policies.iter().find(|policy| !is_valid(path, policy.oid().as_bytes())) {
+        let wanted: Vec<&[u8]> = self.policies.iter().map(|policy| policy.0.as_bytes()).collect();
+        let valid = tree::valid(path, &wanted)?;
+        match self.policies.iter().enumerate().find(|(index, _)| !valid.contains(index)) {
             None => Ok(()),
-            Some(policy) => {
+            Some((_, policy)) => {
                 let subject = path.certificates.first().map(|one| one.subject_text());
                 let (subject, policy) = (subject.unwrap_or_default(), policy.to_string());
                 Err(PkiError::CertificatePolicy { subject, policy })
@@ -180,40 +199,6 @@ fn has_key_id(ca: &Certificate, id: &IdData) -> bool {
             .any(|of| sha1(of)[..] == *id.data)
 }
 
-/// True if the end entity has `policy`, and each CA above it has the policy too, or any policy, or maps one of its
-/// own to it. A root without policies does not count (RFC 5280 §6.1: it is no part of the path).
-fn is_valid(path: &Path, policy: &[u8]) -> bool {
-    let Some((end_entity, _)) = path.certificates.split_first() else { return false };
-    if !end_entity.policies().has(policy) {
-        return false;
-    }
-    let issuers: Vec<&Policies> = path.links().map(|(_, issuer)| issuer.policies()).collect();
-    let root = path.anchor.is_self_issued() && path.anchor.policies().named.is_empty();
-    let asked = issuers.len() - usize::from(root);
-    let mut policy = policy;
-    for (index, issuer) in issuers.iter().enumerate().take(asked) {
-        let above = issuers.get(index + 1..).unwrap_or_default();
-        let any = !inhibited(above, |ca| ca.inhibit_any) && issuer.has(ANY_POLICY.as_bytes());
-        let maps = !inhibited(above, |ca| ca.inhibit_mapping);
-        let mut steps = 0;
-        while !any && !issuer.has(policy) {
-            let mapping = issuer.mappings.iter().find(|(_, subjects)| subjects == policy);
-            match mapping {
-                Some((issuers, _)) if maps && steps < MAX_MAPPINGS => policy = issuers,
-                _ => return false,
-            }
-            steps += 1;
-        }
-    }
-    true
-}
-
-/// True if one of the CAs above forbids something at this depth. `count` is the number of certificates below it
-/// that may still have it.
-fn inhibited(above: &[&Policies], count: impl Fn(&Policies) -> Option<usize>) -> bool {
-    (1..).zip(above).any(|(below, ca)| count(ca).is_some_and(|count| below > count))
-}
-
 const CERTIFICATE_POLICIES: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.32");
 const ANY_POLICY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.32.0");
 const POLICY_MAPPINGS: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.29.33");
@@ -222,7 +207,8 @@ const INHIBIT_ANY_POLICY: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.2
 const REQUIRE_EXPLICIT_POLICY: u8 = 0x80;
 const INHIBIT_POLICY_MAPPING: u8 = 0x81;
 
+const ID_QT_CPS: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.2.1");
+const ID_QT_UNOTICE: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.6.1.5.5.7.2.2");
+
 /// Most policies, and most mappings, of a certificate.
 const MAX_POLICIES: usize = 64;
-/// How often one CA's mappings are followed.
-const MAX_MAPPINGS: usize = 7;

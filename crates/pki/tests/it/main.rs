@@ -18,5 +18,6 @@ mod mutated;
 mod paths;
 mod peers;
 mod policies;
+mod policy_trees;
 mod revocation;
 mod same_ca;
