@@ -19,15 +19,17 @@ use x509_cert::ext::pkix::{
     AuthorityInfoAccessSyntax, AuthorityKeyIdentifier, BasicConstraints, CrlDistributionPoints,
     ExtendedKeyUsage, KeyUsage, SubjectAltName, SubjectKeyIdentifier,
 };
-use x509_cert::time::Validity;
 
 use crate::address_blocks::AddressBlocks;
 use crate::credential::ca_hash;
+use crate::dn::NameHash;
+use crate::error::{LoadError, PkiError};
 use crate::general_name::GeneralName;
 use crate::names::NameConstraints;
 use crate::policy::Policies;
 use crate::signed::{ALGORITHMS, Signature, Signed};
 use crate::text;
+use crate::time;
 
 /// A certificate and its parts that IKE needs. Parsing does not establish trust.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,6 +37,9 @@ pub struct Certificate {
     der: CertificateDer<'static>,
     subject: Vec<u8>,
     issuer: Vec<u8>,
+    /// The same for names that match (RFC 5280 §7.1).
+    subject_hash: NameHash,
+    issuer_hash: NameHash,
     serial: Vec<u8>,
     spki: Vec<u8>,
     /// For a CA, the hash by which CERTREQ names it.
@@ -78,7 +83,7 @@ impl Certificate {
     /// Names the malformed part.
     pub fn from_der(octets: &[u8]) -> Result<Self, &'static str> {
         if octets.len() > MAX_CERTIFICATE {
-            return Err("too long");
+            return Err("longer than 65,535 octets");
         }
         let mut outer = Der::new(octets);
         let mut certificate = outer.nested(SEQUENCE).ok_or("not a DER SEQUENCE")?;
@@ -96,8 +101,10 @@ impl Certificate {
         let algorithm = tbs.element(SEQUENCE).ok_or("signature algorithm")?;
         let form = Form { version_3, one_algorithm: algorithm == outer_algorithm };
         let issuer = tbs.element(SEQUENCE).ok_or("issuer")?.to_vec();
-        let validity = tbs.element(SEQUENCE).ok_or("validity")?;
-        let validity: Validity = Validity::from_der(validity).map_err(|_| "validity")?;
+        let mut validity = tbs.nested(SEQUENCE).ok_or("validity")?;
+        let not_before = time::read(&mut validity).ok_or("validity")?;
+        let not_after = time::read(&mut validity).ok_or("validity")?;
+        validity.end().ok_or("validity")?;
         let subject = tbs.element(SEQUENCE).ok_or("subject")?.to_vec();
         let spki = tbs.element(SEQUENCE).ok_or("subjectPublicKeyInfo")?.to_vec();
         SubjectPublicKeyInfo::parse(&spki).ok_or("subjectPublicKeyInfo")?;
@@ -117,13 +124,15 @@ impl Certificate {
         let ca_hash = ca.then(|| ca_hash(&spki));
         Ok(Self {
             der: CertificateDer::from(octets.to_vec()),
+            subject_hash: NameHash::of(&subject),
+            issuer_hash: NameHash::of(&issuer),
             subject,
             issuer,
             serial,
             spki,
             ca_hash,
-            not_before: validity.not_before.to_system_time(),
-            not_after: validity.not_after.to_system_time(),
+            not_before,
+            not_after,
             form,
             extensions,
         })
@@ -202,9 +211,27 @@ impl Certificate {
             .and_then(|constraints| constraints.path_len_constraint)
     }
 
-    /// True if issuer and subject are the same name.
+    /// True if issuer and subject are the same name (RFC 5280 §7.1).
     pub fn is_self_issued(&self) -> bool {
-        self.subject == self.issuer
+        self.subject_hash == self.issuer_hash
+    }
+
+    /// True if the issuer is the name of `ca`. The signature is not examined.
+    //= https://www.rfc-editor.org/rfc/rfc5280#section-6.1
+    //# (a)  for all x in {1, ..., n-1}, the subject of certificate x is
+    //# the issuer of certificate x+1;
+    pub fn names_as_issuer(&self, ca: &Self) -> bool {
+        self.issuer_hash == ca.subject_hash
+    }
+
+    /// The same for certificates whose subjects match (RFC 5280 §7.1).
+    pub(crate) fn subject_hash(&self) -> NameHash {
+        self.subject_hash
+    }
+
+    /// The [`subject_hash`](Self::subject_hash) of its issuer.
+    pub(crate) fn issuer_hash(&self) -> NameHash {
+        self.issuer_hash
     }
 
     /// True if the certificate is self-issued and signed by its own key: the end of a path (RFC 5280 §3.2).
@@ -233,11 +260,42 @@ impl Certificate {
         }
     }
 
-    /// Checks that the structure meets RFC 5280 §4.1.
-    pub(crate) fn check_form(&self) -> Result<(), &'static str> {
+    /// Checks that this can be the certificate of a CA, whatever its path: it is a CA's, its key may sign certificates, and
+    /// its critical extensions are understood.
+    ///
+    /// # Errors
+    /// [`LoadError::NotCa`], [`LoadError::CriticalExtension`].
+    pub fn check_ca(&self) -> Result<(), LoadError> {
+        match () {
+            () if !self.is_ca() || !self.may_sign_certificates() => Err(LoadError::NotCa),
+            () if self.asks_too_much() => Err(LoadError::CriticalExtension),
+            () => Ok(()),
+        }
+    }
+
+    /// Checks that this can be the certificate of a peer, whatever its path: its form (RFC 5280 §4.1), its critical
+    /// extensions and its key usage. [`verify_peer`](crate::verify_peer) refuses any other one, pinned ones too.
+    ///
+    /// # Errors
+    /// [`PkiError::Malformed`], [`PkiError::CriticalExtension`], [`PkiError::KeyUsage`].
+    pub fn check_peer(&self) -> Result<(), PkiError> {
+        self.check_form()?;
+        if !self.may_sign() {
+            return Err(PkiError::KeyUsage { subject: self.subject_text() });
+        }
+        Ok(())
+    }
+
+    /// Checks that the structure meets RFC 5280 §4.1, and that every critical extension is understood (§4.2).
+    pub(crate) fn check_form(&self) -> Result<(), PkiError> {
         match self.form {
-            Form { version_3: false, .. } => Err("not version 3"),
-            Form { one_algorithm: false, .. } => Err("two different signature algorithms"),
+            Form { version_3: false, .. } => Err(PkiError::Malformed("not version 3")),
+            Form { one_algorithm: false, .. } => {
+                Err(PkiError::Malformed("two different signature algorithms"))
+            }
+            Form { version_3: true, one_algorithm: true } if self.asks_too_much() => {
+                Err(PkiError::CriticalExtension { subject: self.subject_text() })
+            }
             Form { version_3: true, one_algorithm: true } => Ok(()),
         }
     }
@@ -384,7 +442,7 @@ impl Extensions {
     fn parse(list: &[Extension]) -> Result<Self, &'static str> {
         // Each extension is compared with all before it.
         if list.len() > MAX_EXTENSIONS {
-            return Err("too many extensions");
+            return Err("more than 64 extensions");
         }
         let mut parsed = Self::default();
         for (index, extension) in list.iter().enumerate() {

@@ -42,7 +42,7 @@ impl Credential {
             let next = others.iter().find(|other| {
                 other.is_ca()
                     && !other.is_self_issued()
-                    && other.subject() == last.issuer()
+                    && last.names_as_issuer(other)
                     && !chain.contains(other)
             });
             match next.map(Arc::clone) {
@@ -128,9 +128,9 @@ impl Credential {
     /// True if a CA with this [`ca_hash`] is on the path to the root, as far as the chain and `trust` show.
     pub(crate) fn is_issued_under(&self, hash: &[u8; 20], trust: &TrustStore) -> bool {
         let issuers = self.chain.iter().skip(1);
-        let root = self.chain.last().map(|last| last.issuer());
+        let last = self.chain.last();
         let roots = trust.cas().iter().chain(trust.intermediates());
-        let root = roots.filter(|ca| Some(ca.subject()) == root);
+        let root = roots.filter(|ca| last.is_some_and(|last| last.names_as_issuer(ca)));
         issuers.chain(root).any(|ca| ca.ca_hash() == Some(hash))
     }
 }

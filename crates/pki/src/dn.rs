@@ -2,11 +2,54 @@
 
 use std::borrow::Cow;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use ike_proto::wire::der::{Der, OBJECT_IDENTIFIER, SEQUENCE};
 
 /// The relative distinguished names of a DER Name.
 #[derive(Debug)]
 pub(crate) struct Name<'a>(Vec<Vec<Attribute<'a>>>);
+
+/// A hash that is the same for two DER Names if they match. A name that cannot be compared matches itself alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NameHash([u8; 32]);
+
+impl NameHash {
+    //= https://www.rfc-editor.org/rfc/rfc5280#section-7.1
+    //# Two distinguished names DN1 and DN2 match if they
+    //# have the same number of RDNs, for each RDN in DN1 there is a matching
+    //# RDN in DN2, and the matching RDNs appear in the same order in both
+    //# DNs.
+    pub fn of(name: &[u8]) -> Self {
+        let mut hash = Context::new(&SHA256);
+        match Name::read(name) {
+            None => {
+                hash.update(b"?");
+                hash.update(name);
+            }
+            Some(name) => {
+                for rdn in &name.0 {
+                    let mut attributes: Vec<_> = rdn.iter().map(Attribute::prepared).collect();
+                    attributes.sort();
+                    hash.update(&[b'R', attributes.len() as u8]);
+                    for parts in &attributes {
+                        for part in parts {
+                            hash.update(&part.len().to_be_bytes());
+                            hash.update(part);
+                        }
+                    }
+                }
+            }
+        }
+        let mut octets = [0; 32];
+        octets.copy_from_slice(hash.finish().as_ref());
+        Self(octets)
+    }
+}
+
+/// True for two DER Names that match (RFC 5280 §7.1).
+pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
+    a == b || NameHash::of(a) == NameHash::of(b)
+}
 
 /// One attribute of a distinguished name.
 #[derive(Debug)]
@@ -102,6 +145,15 @@ impl<'a> Attribute<'a> {
         }
     }
 
+    /// The type, the kind of the value and the value: the same for attributes that match.
+    fn prepared(&self) -> [Cow<'a, [u8]>; 3] {
+        let (kind, value) = match self.read() {
+            Value::Text(text) => (vec![], Cow::Owned(folded(&text).into_bytes())),
+            Value::Unclear | Value::NoText => (vec![self.tag], Cow::Borrowed(self.value)),
+        };
+        [Cow::Borrowed(self.oid), Cow::Owned(kind), value]
+    }
+
     fn read(&self) -> Value<'a> {
         let text = match self.tag {
             UTF8_STRING | NUMERIC_STRING | PRINTABLE_STRING | IA5_STRING | VISIBLE_STRING => {
@@ -169,6 +221,7 @@ const EMAIL_ADDRESS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ike_proto::wire::der;
 
     #[test]
     fn names_compare_without_regard_to_case_spaces_and_string_type() {
@@ -186,6 +239,49 @@ mod tests {
         // What is no text is the same octet by octet.
         assert_eq!(attribute(4, b"A").is_same(&attribute(4, b"A")), Some(true));
         assert_eq!(attribute(4, b"A").is_same(&attribute(4, b"a")), Some(false));
+    }
+
+    /// Fault: in `NameHash::of`, hash the DER; or leave out the lengths, the order or the kind.
+    #[test]
+    fn names_that_match_have_one_hash() {
+        let attribute = |oid: &[u8], tag, value: &[u8]| {
+            let (mut pair, mut out) = (Vec::new(), Vec::new());
+            der::push(&mut pair, OBJECT_IDENTIFIER, &[oid]);
+            der::push(&mut pair, tag, &[value]);
+            der::push(&mut out, SEQUENCE, &[&pair]);
+            out
+        };
+        let name = |rdns: &[&[&[u8]]]| {
+            let (mut sets, mut out) = (Vec::new(), Vec::new());
+            rdns.iter().for_each(|rdn| der::push(&mut sets, SET, rdn));
+            der::push(&mut out, SEQUENCE, &[&sets]);
+            NameHash::of(&out)
+        };
+        let (o, cn): (&[u8], &[u8]) = (&[0x55, 4, 10], &[0x55, 4, 3]);
+        let acme = attribute(o, UTF8_STRING, b"Acme  Corp");
+        let other = attribute(o, PRINTABLE_STRING, b"ACME corp ");
+        let (a, b) = (attribute(cn, UTF8_STRING, b"a"), attribute(cn, UTF8_STRING, b"b"));
+        assert_eq!(name(&[&[&acme], &[&a]]), name(&[&[&other], &[&a]]));
+        assert_eq!(name(&[&[&a, &b]]), name(&[&[&b, &a]]));
+        let raw = attribute(cn, UTF8_STRING, b"a\xff");
+        let all = [
+            name(&[]),
+            name(&[&[&acme]]),
+            name(&[&[&a]]),
+            name(&[&[&a], &[&b]]),
+            name(&[&[&b], &[&a]]),
+            name(&[&[&a, &b]]),
+            name(&[&[&attribute(cn, UTF8_STRING, b"ab")]]),
+            name(&[&[&attribute(cn, 4, b"a")]]),
+            name(&[&[&raw]]),
+            name(&[&[&attribute(cn, UTF8_STRING, b"A\xff")]]),
+            NameHash::of(b"no name"),
+            NameHash::of(b""),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(all.iter().skip(index + 1).all(|later| later != one), "{index}");
+        }
+        assert_eq!(name(&[&[&raw]]), name(&[&[&raw]]));
     }
 
     /// Fault: in `Attribute::is_same`, compare octets if a value is no text of its type.

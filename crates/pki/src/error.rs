@@ -23,8 +23,13 @@ pub enum PkiError {
     NoCertificate,
     /// A CERT payload has an encoding that cannot be used; see [`EncodingProblem`].
     Encoding(CertEncoding, EncodingProblem),
-    /// More CERT payloads, or more octets of them, than are accepted.
-    TooMuch(&'static str),
+    /// The peer sends more of something than is accepted.
+    TooMuch {
+        /// CERT payloads, or octets of them.
+        what: &'static str,
+        /// The limit.
+        most: usize,
+    },
     /// Not a well-formed X.509 certificate; names the defect.
     Malformed(&'static str),
     /// A certificate of the path has expired.
@@ -121,7 +126,15 @@ pub enum PkiError {
     /// A certificate is used as a CA without being one, or for a longer path than it allows.
     BasicConstraints,
     /// A critical extension that is not understood (RFC 5280 §4.2).
-    CriticalExtension,
+    CriticalExtension {
+        /// Subject of the certificate.
+        subject: String,
+    },
+    /// The peer's certificate is a trust anchor, and no other one has issued it.
+    TrustAnchor {
+        /// Its subject.
+        subject: String,
+    },
     /// The identity that the peer asserts is not in its certificate.
     IdentityNotInCertificate {
         /// The identity.
@@ -141,8 +154,13 @@ pub enum PkiError {
         /// Its subject.
         subject: String,
     },
-    /// Checking the path takes too much work.
-    Limits,
+    /// There may be a path, but it has more of something than is examined.
+    Limits {
+        /// Signatures, CAs and the like.
+        what: &'static str,
+        /// The limit.
+        most: usize,
+    },
 }
 
 /// Defects of a certificate encoding (RFC 7296 §3.6).
@@ -185,7 +203,7 @@ impl fmt::Display for PkiError {
             Self::NoPolicy => f.write_str("nothing is configured to judge the peer by any more"),
             Self::NoCertificate => f.write_str("the peer sent no certificate"),
             Self::Encoding(encoding, problem) => write!(f, "{encoding}: {problem}"),
-            Self::TooMuch(what) => write!(f, "too many {what}"),
+            Self::TooMuch { what, most } => write!(f, "the peer sends more than {most} {what}"),
             Self::Malformed(what) => write!(f, "malformed certificate: {what}"),
             Self::Expired { subject, not_after } => {
                 write!(f, "certificate {subject:?} expired on {}", Date(*not_after))
@@ -246,7 +264,16 @@ impl fmt::Display for PkiError {
                 )
             }
             Self::BasicConstraints => f.write_str("the basicConstraints do not allow this path"),
-            Self::CriticalExtension => f.write_str("a critical extension is not understood"),
+            Self::CriticalExtension { subject } => {
+                write!(f, "certificate {subject:?} has a critical extension that is not understood")
+            }
+            Self::TrustAnchor { subject } => {
+                write!(
+                    f,
+                    "certificate {subject:?} is a trusted CA, which cannot vouch for itself; to accept it as the \
+                     peer's, name it in `certs` of `remote`"
+                )
+            }
             Self::IdentityNotInCertificate { id, names } => {
                 write!(f, "the certificate does not have the identity {:?}", id.to_string())?;
                 for (index, name) in names.iter().take(SHOWN_NAMES).enumerate() {
@@ -266,7 +293,9 @@ impl fmt::Display for PkiError {
             Self::RevocationUnknown { subject } => {
                 write!(f, "not known whether certificate {subject:?} has been revoked")
             }
-            Self::Limits => f.write_str("certificate path too complex"),
+            Self::Limits { what, most } => {
+                write!(f, "the certificate path needs more than {most} {what}")
+            }
         }
     }
 }
@@ -301,6 +330,8 @@ pub enum LoadError {
     Unsupported(&'static str),
     /// Not a CA certificate.
     NotCa,
+    /// A trust anchor with a critical extension that is not understood (RFC 5280 §4.2).
+    CriticalExtension,
     /// Not a certificate of an OCSP responder.
     NotResponder,
     /// The key does not belong to the certificate.
@@ -330,6 +361,7 @@ impl fmt::Display for LoadError {
             Self::Passphrase => f.write_str("wrong passphrase, or damaged"),
             Self::Unsupported(what) => write!(f, "{what} not supported"),
             Self::NotCa => f.write_str("not a CA certificate"),
+            Self::CriticalExtension => f.write_str("a critical extension is not understood"),
             Self::NotResponder => f.write_str("not a certificate for OCSP signing"),
             Self::KeyMismatch => f.write_str("the private key is not that of the certificate"),
             Self::Identity => f.write_str("the identity is not in the certificate"),

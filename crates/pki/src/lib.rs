@@ -38,6 +38,7 @@ mod policy;
 mod revocation;
 mod signed;
 mod text;
+mod time;
 mod trust;
 mod verified;
 mod verify;

@@ -148,7 +148,8 @@ impl Subtree {
 
 impl Comparisons {
     fn one(&mut self) -> Result<(), PkiError> {
-        self.0 = self.0.checked_sub(1).ok_or(PkiError::Limits)?;
+        let limit = PkiError::Limits { what: "comparisons of names", most: MAX_COMPARISONS };
+        self.0 = self.0.checked_sub(1).ok_or(limit)?;
         Ok(())
     }
 }

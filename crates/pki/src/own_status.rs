@@ -148,8 +148,10 @@ impl Answerer {
         let signed = Signed::parse(certificate.der())?;
         let algorithms = trust.verified().algorithms();
         let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm as _).collect();
-        trust.cas().iter().chain(trust.intermediates()).find(|ca| {
-            ca.subject() == certificate.issuer() && signed.is_by_one(ca.spki(), &algorithms)
-        })
+        trust
+            .cas()
+            .iter()
+            .chain(trust.intermediates())
+            .find(|ca| certificate.names_as_issuer(ca) && signed.is_by_one(ca.spki(), &algorithms))
     }
 }

@@ -104,22 +104,23 @@ impl PathQuery<'_> {
         })
     }
 
-    /// The checks that need no path.
+    /// The checks that need no path. A CA's certificate may be a peer's, if its key may make signatures besides those on
+    /// certificates.
+    //= https://www.rfc-editor.org/rfc/rfc5280#section-6.1
+    //# In most cases, the target
+    //# certificate will be an end entity certificate, but the target
+    //# certificate may be a CA certificate as long as the subject public key
+    //# is to be used for a purpose other than verifying the signature on a
+    //# public key certificate.
     fn check_end_entity(&self, end_entity: &Certificate) -> Result<(), PkiError> {
         check_validity(end_entity, self.now)?;
-        if !end_entity.may_sign() {
-            return Err(PkiError::KeyUsage { subject: end_entity.subject_text() });
-        }
-        self.check_always(end_entity)?;
-        if end_entity.is_ca() { Err(PkiError::BasicConstraints) } else { Ok(()) }
+        end_entity.check_peer()?;
+        self.check_always(end_entity)
     }
 
     /// The checks of every certificate of a path but its anchor.
     fn check_always(&self, certificate: &Certificate) -> Result<(), PkiError> {
-        certificate.check_form().map_err(PkiError::Malformed)?;
-        if certificate.asks_too_much() {
-            return Err(PkiError::CriticalExtension);
-        }
+        certificate.check_form()?;
         if !self.extended_key_usage.allows(certificate) {
             return Err(PkiError::ExtendedKeyUsage { subject: certificate.subject_text() });
         }
@@ -140,6 +141,11 @@ impl PathQuery<'_> {
         }
         for certificate in path.certificates.iter().skip(1) {
             self.check_always(certificate)?;
+        }
+        // The extensions of an anchor limit what it is trusted for, so all of its critical ones must be understood. Its
+        // extendedKeyUsage is not asked: RFC 5280 §4.2.1.12 is about the key of an end entity.
+        if path.anchor.asks_too_much() {
+            return Err(PkiError::CriticalExtension { subject: path.anchor.subject_text() });
         }
         check_lengths(path)?;
         check_names(path)?;
@@ -216,7 +222,7 @@ pub(crate) fn check_validity(certificate: &Certificate, now: SystemTime) -> Resu
 
 /// True for two certificates of one CA: a renewed certificate has the same name and key.
 pub(crate) fn same_ca(a: &Certificate, b: &Certificate) -> bool {
-    a.subject() == b.subject() && a.spki() == b.spki()
+    a.subject_hash() == b.subject_hash() && a.spki() == b.spki()
 }
 
 impl ExtendedKeyUsagePolicy {

@@ -29,14 +29,12 @@ impl TrustStore {
     /// basicConstraints is no CA, so roots of X.509 version 1 are refused.
     ///
     /// # Errors
-    /// [`LoadError::NotCa`].
+    /// [`LoadError::NotCa`], [`LoadError::CriticalExtension`].
     //= https://www.rfc-editor.org/rfc/rfc4945#section-5.1.3.9
     //# IKE implementations
     //# SHOULD reject CA certificates that do not contain this extension.
     pub fn add_ca(&mut self, certificate: Certificate) -> Result<(), LoadError> {
-        if !certificate.is_ca() || !certificate.may_sign_certificates() {
-            return Err(LoadError::NotCa);
-        }
+        certificate.check_ca()?;
         if !self.anchors.iter().any(|ca| ca.der() == certificate.der()) {
             self.anchors.push(Arc::new(certificate));
         }
@@ -46,7 +44,7 @@ impl TrustStore {
     /// Adds `certificate` as a file of x509ca/: a self-signed CA becomes a trust anchor, any other CA a link to one.
     ///
     /// # Errors
-    /// [`LoadError::NotCa`].
+    /// [`LoadError::NotCa`], [`LoadError::CriticalExtension`].
     pub fn add(&mut self, certificate: Certificate) -> Result<(), LoadError> {
         match certificate.is_self_signed() {
             true => self.add_ca(certificate),
@@ -84,19 +82,19 @@ impl TrustStore {
     pub fn loose<'a>(&'a self, more: &'a [Arc<Certificate>]) -> Vec<&'a Arc<Certificate>> {
         let (mut names, mut left) = (Vec::new(), Vec::new());
         for ca in more {
-            if ca.is_self_signed() { names.push(ca.subject()) } else { left.push(ca) }
+            if ca.is_self_signed() { names.push(ca.subject_hash()) } else { left.push(ca) }
         }
-        names.extend(self.anchors.iter().map(|ca| ca.subject()));
+        names.extend(self.anchors.iter().map(|ca| ca.subject_hash()));
         left.extend(&self.intermediates);
         loop {
-            let (under, loose): (Vec<_>, Vec<_>) = left
-                .into_iter()
-                .partition(|ca| names.contains(&ca.issuer()) || names.contains(&ca.subject()));
+            let (under, loose): (Vec<_>, Vec<_>) = left.into_iter().partition(|ca| {
+                names.contains(&ca.issuer_hash()) || names.contains(&ca.subject_hash())
+            });
             left = loose;
             if under.is_empty() {
                 return left;
             }
-            names.extend(under.iter().map(|ca| ca.subject()));
+            names.extend(under.iter().map(|ca| ca.subject_hash()));
         }
     }
 

@@ -156,7 +156,7 @@ pub(crate) fn verify_peer_by(
 ) -> Result<TrustedPeer, PkiError> {
     let policy = terms.policy;
     if certs.iter().map(|cert| cert.data.len()).sum::<usize>() > MAX_CERTS_LEN {
-        return Err(PkiError::TooMuch("octets of certificates"));
+        return Err(PkiError::TooMuch { what: "octets of certificates", most: MAX_CERTS_LEN });
     }
     let (responses, certs): (Vec<Cert<'_>>, Vec<Cert<'_>>) =
         certs.iter().copied().partition(|cert| cert.encoding == CertEncoding::OCSP);
@@ -186,7 +186,7 @@ impl<'a> Presented<'a> {
     fn read(certs: &[Cert<'a>], trust: &TrustStore) -> Result<Self, PkiError> {
         let verified = trust.verified();
         if certs.len() > MAX_CERTS {
-            return Err(PkiError::TooMuch("CERT payloads"));
+            return Err(PkiError::TooMuch { what: "CERT payloads", most: MAX_CERTS });
         }
         let Some(first) = certs.first() else { return Ok(Self::Nothing) };
         match first.encoding {
@@ -211,7 +211,8 @@ impl<'a> Presented<'a> {
             }
         }
         if others.len() > MAX_INTERMEDIATES {
-            return Err(PkiError::TooMuch("intermediate certificates"));
+            let what = "certificates besides its own";
+            return Err(PkiError::TooMuch { what, most: MAX_INTERMEDIATES });
         }
         Ok(Self::Certificates(end_entity, others))
     }
@@ -257,9 +258,9 @@ fn certificate(
     });
     match found {
         // A certificate that is trusted without a CA cannot be revoked by one.
-        Err(PkiError::UnknownCa { .. } | PkiError::BasicConstraints)
-            if pinned && policy.cacerts.is_empty() && policy.wanted().is_nothing() =>
-        {
+        Err(
+            PkiError::UnknownCa { .. } | PkiError::BasicConstraints | PkiError::TrustAnchor { .. },
+        ) if pinned && policy.cacerts.is_empty() && policy.wanted().is_nothing() => {
             identity::check(id, end_entity)?;
             check_strength(end_entity, None, chain)?;
             Ok(TrustedPeer {

@@ -40,7 +40,8 @@ impl<'a> Host<'a> {
         let authority = rest.split(['/', '?', '#']).next()?;
         let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
         let (host, port) = host.split_once(':').unwrap_or((host, ""));
-        if user.contains('@') || !port.bytes().all(|c| c.is_ascii_digit()) {
+        let of_user = |c: u8| c.is_ascii_graphic() && !b"@\\\"<>[]^`{|}".contains(&c);
+        if !user.bytes().all(of_user) || !port.bytes().all(|c| c.is_ascii_digit()) {
             return None;
         }
         let host = Self::read(host)?;

@@ -28,6 +28,8 @@ pub(super) struct Search<'a> {
     signatures: usize,
     steps: usize,
     paths: usize,
+    /// A path would have gone on above [`MAX_DEPTH`] CAs.
+    too_deep: bool,
 }
 
 impl<'a> Search<'a> {
@@ -48,15 +50,15 @@ impl<'a> Search<'a> {
                 left.push(other);
             }
         }
-        let mut names = vec![end_entity.issuer()];
+        let mut names = vec![end_entity.issuer_hash()];
         loop {
             let (fit, rest): (Vec<_>, Vec<_>) =
-                left.into_iter().partition(|other| names.contains(&other.subject()));
+                left.into_iter().partition(|other| names.contains(&other.subject_hash()));
             left = rest;
             if fit.is_empty() || named.len() >= MAX_LINKS {
                 break;
             }
-            names = fit.iter().map(|other| other.issuer()).collect();
+            names = fit.iter().map(|other| other.issuer_hash()).collect();
             named.extend(fit);
         }
         named.truncate(MAX_LINKS);
@@ -70,6 +72,7 @@ impl<'a> Search<'a> {
             signatures: MAX_SIGNATURES,
             steps: MAX_STEPS,
             paths: MAX_PATHS,
+            too_deep: false,
         }
     }
 
@@ -101,7 +104,6 @@ impl<'a> Search<'a> {
         match (found, refusal) {
             (Some(found), _) => Ok(found),
             (None, Some(why)) => Err(why),
-            (None, None) if self.steps == 0 || self.signatures == 0 => Err(PkiError::Limits),
             (None, None) => Err(self.dead_end()),
         }
     }
@@ -149,13 +151,14 @@ impl<'a> Search<'a> {
             }
         }
         if chain.len() == MAX_DEPTH {
+            self.too_deep |= self.links.iter().any(|link| last.names_as_issuer(link));
             return false;
         }
         for link in self.links.clone() {
             // RFC 4158 §5.2: no CA twice.
             let before = [self.end_entity].into_iter().chain(chain.iter().copied());
             if before.into_iter().any(|certificate| same_ca(certificate, link))
-                || link.subject() != last.issuer()
+                || !last.names_as_issuer(link)
                 || !self.step()
                 || !self.has_issued(link, last)
             {
@@ -177,7 +180,7 @@ impl<'a> Search<'a> {
     }
 
     fn has_issued(&mut self, issuer: &Certificate, certificate: &Certificate) -> bool {
-        issuer.subject() == certificate.issuer()
+        certificate.names_as_issuer(issuer)
             && self.signature(issuer, certificate) == Signature::Good
     }
 
@@ -199,12 +202,24 @@ impl<'a> Search<'a> {
         signature
     }
 
-    /// Why there is no path: a missing issuer, or a wrong signature.
+    /// Why there is no path: a limit, a missing issuer, or a wrong signature.
     fn dead_end(&mut self) -> PkiError {
+        if is_among(&self.anchors, self.end_entity) {
+            return PkiError::TrustAnchor { subject: self.end_entity.subject_text() };
+        }
+        for (reached, what, most) in [
+            (self.signatures == 0, "signatures", MAX_SIGNATURES),
+            (self.steps == 0, "comparisons of issuers", MAX_STEPS),
+            (self.too_deep, "CAs below the trusted one", MAX_DEPTH),
+        ] {
+            if reached {
+                return PkiError::Limits { what, most };
+            }
+        }
         let mut last = self.end_entity;
         for _ in 0..=self.named.len() {
             let anchors = self.anchors.clone();
-            let mut named = anchors.iter().filter(|ca| ca.subject() == last.issuer()).peekable();
+            let mut named = anchors.iter().filter(|ca| last.names_as_issuer(ca)).peekable();
             if named.peek().is_some() {
                 let unsupported =
                     named.any(|ca| self.signature(ca, last) == Signature::Unsupported);
@@ -213,7 +228,7 @@ impl<'a> Search<'a> {
                     false => PkiError::BadSignature { subject: self.end_entity.subject_text() },
                 };
             }
-            match self.named.iter().find(|ca| ca.subject() == last.issuer()) {
+            match self.named.iter().find(|ca| last.names_as_issuer(ca)) {
                 Some(ca) if ca.der() != last.der() => last = ca,
                 _ => break,
             }
@@ -222,8 +237,8 @@ impl<'a> Search<'a> {
     }
 }
 
-fn is_among(anchors: &[Arc<Certificate>], certificate: &Certificate) -> bool {
-    anchors.iter().any(|anchor| anchor.der() == certificate.der())
+fn is_among<A: AsRef<Certificate>>(anchors: &[A], certificate: &Certificate) -> bool {
+    anchors.iter().map(AsRef::as_ref).any(|anchor| anchor.der() == certificate.der())
 }
 
 /// Most CAs between a certificate and its anchor.

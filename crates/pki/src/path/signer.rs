@@ -14,6 +14,7 @@ use x509_cert::ext::pkix::name::GeneralName;
 use super::search::Search;
 use super::{Path, PathQuery, check_validity, same_ca};
 use crate::certificate::Certificate;
+use crate::dn::NameHash;
 use crate::error::PkiError;
 use crate::policy::{self, Wanted};
 
@@ -43,9 +44,7 @@ impl PathQuery<'_> {
         let names = names(certificate);
         let mut signers: Vec<Signer> = Vec::new();
         let is_other = |ca: &Certificate| {
-            ca.may_sign_crls()
-                && ca.der() != issuer.der()
-                && names.iter().any(|name| name == ca.subject())
+            ca.may_sign_crls() && ca.der() != issuer.der() && names.contains(&ca.subject_hash())
         };
         if is_other(anchor) {
             signers.push(Signer { certificate: Arc::clone(anchor), only_named: false });
@@ -57,7 +56,7 @@ impl PathQuery<'_> {
             }
         }
         for root in self.anchors {
-            let other = root.subject() == certificate.issuer()
+            let other = certificate.names_as_issuer(root)
                 && root.spki() != issuer.spki()
                 && root.is_self_issued()
                 && root.may_sign_crls();
@@ -107,11 +106,11 @@ impl PathQuery<'_> {
 }
 
 /// The names of those who may sign lists about `certificate`: its issuer, and each cRLIssuer that it names.
-fn names(certificate: &Certificate) -> Vec<Vec<u8>> {
+fn names(certificate: &Certificate) -> Vec<NameHash> {
     let cited = certificate.crl_points().iter().filter_map(|point| point.crl_issuer.as_ref());
     let cited = cited.flatten().filter_map(|name| match name {
-        GeneralName::DirectoryName(name) => name.to_der().ok(),
+        GeneralName::DirectoryName(name) => name.to_der().ok().map(|name| NameHash::of(&name)),
         _ => None,
     });
-    [certificate.issuer().to_vec()].into_iter().chain(cited).collect()
+    [certificate.issuer_hash()].into_iter().chain(cited).collect()
 }

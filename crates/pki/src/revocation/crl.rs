@@ -19,6 +19,7 @@ use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName, GeneralName
 
 use super::SKEW;
 use crate::certificate::Certificate;
+use crate::dn;
 use crate::error::LoadError;
 use crate::files;
 use crate::issue::RevokedEntry;
@@ -154,7 +155,7 @@ impl Crl {
 
     /// True if `ca` signed it and may sign revocation lists.
     pub fn is_signed_by(&self, ca: &Certificate) -> bool {
-        self.head.issuer == ca.subject() && ca.may_sign_crls() && self.is_by(ca.spki())
+        dn::same(&self.head.issuer, ca.subject()) && ca.may_sign_crls() && self.is_by(ca.spki())
     }
 
     /// True if this key, DER SubjectPublicKeyInfo, made the signature.
@@ -183,7 +184,7 @@ impl Crl {
     /// True if `certificate` names the issuer of the list: as its issuer, or, for an indirect list, as the cRLIssuer
     /// of a distribution point (RFC 5280 §6.3.3 (b)).
     pub(super) fn is_for(&self, certificate: &Certificate) -> bool {
-        if self.head.issuer == certificate.issuer() {
+        if dn::same(&self.head.issuer, certificate.issuer()) {
             return true;
         }
         let indirect = self.head.extensions.point.as_ref().is_some_and(|scope| scope.indirect_crl);
@@ -194,7 +195,7 @@ impl Crl {
     fn is_cited_by(&self, point: &DistributionPoint) -> bool {
         point.crl_issuer.iter().flatten().any(|name| match name {
             GeneralName::DirectoryName(name) => {
-                name.to_der().is_ok_and(|name| name == self.head.issuer)
+                name.to_der().is_ok_and(|name| dn::same(&name, &self.head.issuer))
             }
             _ => false,
         })
@@ -233,7 +234,7 @@ impl Crl {
         if !self.is_understood() || self.is_of_attributes() || !self.is_for(certificate) {
             return none;
         }
-        let own = self.head.issuer == certificate.issuer();
+        let own = dn::same(&self.head.issuer, certificate.issuer());
         let Some(scope) = &self.head.extensions.point else { return all_reasons() };
         let other_kind = match certificate.is_ca() {
             true => scope.only_contains_user_certs,

@@ -14,6 +14,7 @@ use x509_cert::ext::pkix::crl::dp::Reasons;
 use super::crl::{Crl, Entry, all_reasons};
 use super::{Status, push_bounded};
 use crate::certificate::Certificate;
+use crate::dn;
 use crate::error::LoadError;
 use crate::path::Signer;
 
@@ -128,7 +129,7 @@ impl Lists {
     /// unless it is by another CA or older than one at hand.
     pub fn deliver(&mut self, crl: Crl, url: &str, asked: Asked<'_>) -> Result<(), LoadError> {
         let urls = [url.to_owned()];
-        if !crl.is_for(asked.certificate) && crl.issuer() != asked.certificate.issuer() {
+        if !crl.is_for(asked.certificate) && !dn::same(crl.issuer(), asked.certificate.issuer()) {
             return Err(LoadError::Signature);
         }
         let by = signer(&crl, &urls, asked).ok_or(match crl.is_of_attributes() {

@@ -148,7 +148,7 @@ impl RevocationStore {
         issuer: Option<&Certificate>,
     ) -> Option<&str> {
         let named = |authority: &&Authority| {
-            authority.cert_uri_base.is_some() && authority.ca.subject() == certificate.issuer()
+            authority.cert_uri_base.is_some() && certificate.names_as_issuer(&authority.ca)
         };
         let mut named = self.authorities.iter().filter(named);
         let first = named.clone().next();

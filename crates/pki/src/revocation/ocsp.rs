@@ -317,7 +317,7 @@ impl Signed<'_> {
     //# question as stated above.
     fn delegate(&self, delegate: &[u8], issuer: &Certificate, now: SystemTime) -> Option<Vec<u8>> {
         let delegate = Certificate::from_der(delegate).ok()?;
-        let good = delegate.issuer() == issuer.subject()
+        let good = delegate.names_as_issuer(issuer)
             && delegate.check_form().is_ok()
             && !delegate.asks_too_much()
             && !delegate.is_ca()

@@ -5,6 +5,7 @@
 mod anchors;
 mod answerer;
 mod answers;
+mod chains;
 mod common;
 mod constraints;
 mod credentials;

@@ -147,7 +147,7 @@ fn only_a_ca_issues_and_only_as_deep_as_it_may() {
         assert_eq!(trust.add_ca(certificate(name)), Err(LoadError::NotCa), "{name}");
         assert_eq!(trust.add_intermediate(certificate(name)), Err(LoadError::NotCa), "{name}");
     }
-    // A CA certificate is not for a peer, even if it could sign.
+    // The key of this CA may not sign anything else.
     let root = verdict(
         "C=CH, O=pq-ike, CN=Intermediate",
         &["inter"],
@@ -180,7 +180,8 @@ fn names_stay_within_the_constraints_of_the_ca() {
 
 #[test]
 fn what_is_not_understood_or_too_weak_is_refused() {
-    assert_eq!(outcome(&["critical"]), Err("a critical extension is not understood".to_owned()));
+    let why = "certificate \"C=CH, O=pq-ike, CN=critical.example.org\" has a critical extension that is not understood";
+    assert_eq!(outcome(&["critical"]), Err(why.to_owned()));
     assert_eq!(outcome(&["sha1"]), Err("signature algorithm not accepted".to_owned()));
     let v1 = verdict("CN=v1", &["v1"], &PeerPolicy::default(), &trusting(&["root"]));
     assert_eq!(v1.unwrap_err(), PkiError::Malformed("not version 3"));

@@ -168,10 +168,11 @@ fn too_many_certificates_are_refused_before_any_work() {
     };
     assert_eq!(verdict(&vec![x509(moon.der()); MAX_CERTS]), Ok(()));
     let many = vec![x509(moon.der()); MAX_CERTS + 1];
-    assert_eq!(verdict(&many), Err(PkiError::TooMuch("CERT payloads")));
+    assert_eq!(verdict(&many), Err(PkiError::TooMuch { what: "CERT payloads", most: 16 }));
     let long = vec![0x30; MAX_CERTS_LEN];
     let shown = [x509(moon.der()), x509(&long)];
-    assert_eq!(verdict(&shown), Err(PkiError::TooMuch("octets of certificates")));
+    let too_long = PkiError::TooMuch { what: "octets of certificates", most: 262_144 };
+    assert_eq!(verdict(&shown), Err(too_long));
     let names = [
         "moon",
         "inter",
@@ -186,7 +187,8 @@ fn too_many_certificates_are_refused_before_any_work() {
     ];
     let shown: Vec<_> = names.iter().map(|name| certificate(name)).collect();
     let shown: Vec<_> = shown.iter().map(|certificate| x509(certificate.der())).collect();
-    assert_eq!(verdict(&shown), Err(PkiError::TooMuch("intermediate certificates")));
+    let refusal = verdict(&shown).unwrap_err().to_string();
+    assert_eq!(refusal, "the peer sends more than 8 certificates besides its own");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 
+use crate::dn;
+
 /// One serial number: its length and its octets; of a longer one than RFC 5280 §4.1.2.2 allows, a mark and a hash.
 type Key = [u8; KEY];
 
@@ -72,7 +74,7 @@ impl Serials {
     /// What the list says about the certificate of `issuer` with this serial number. An entry that revokes outweighs
     /// one that removes.
     pub fn find(&self, issuer: &[u8], serial: &[u8]) -> Option<Entry> {
-        let group = self.groups.iter().find(|group| group.issuer == issuer)?;
+        let group = self.groups.iter().find(|group| dn::same(&group.issuer, issuer))?;
         let key = key(serial);
         let has = |keys: &[Key]| keys.binary_search(&key).is_ok();
         match (has(&group.revoked), has(&group.removed)) {
