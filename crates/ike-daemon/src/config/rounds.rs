@@ -314,10 +314,12 @@ fn trusted(
         files.iter().filter_map(|file| file.chain.first().cloned()).collect()
     };
     for file in &named.cacerts {
-        for ca in file.chain.iter().filter(|ca| !ca.is_ca() || !ca.may_sign_certificates()) {
-            let NamedFile { option, name, place } = &file.file;
-            let message = format!("`{option}`, {name:?}: {:?} is no CA", ca.subject_text());
-            report.expected(*place, message, CA);
+        for ca in &file.chain {
+            if let Err(why) = ca.check_ca() {
+                let NamedFile { option, name, place } = &file.file;
+                let message = format!("`{option}`, {name:?}: {:?}: {why}", ca.subject_text());
+                report.expected(*place, message, CA);
+            }
         }
     }
     round.policy.cacerts = firsts(&named.cacerts);
@@ -330,6 +332,14 @@ fn trusted(
         }
     }
     round.policy.certs = firsts(&named.certs);
+    for file in &named.certs {
+        // Each login by it would be refused.
+        if let Some(Err(why)) = file.chain.first().map(|certificate| certificate.check_peer()) {
+            let NamedFile { option, name, place } = &file.file;
+            let expected = "a certificate that a peer may have, or its key in `pubkeys`";
+            report.expected(*place, format!("`{option}`, {name:?}: {why}"), expected);
+        }
+    }
     for key in named.pubkeys {
         // The reader has reported it if it is a pattern.
         let IdMatch::Exact(id) = &round.auth.id else { break };

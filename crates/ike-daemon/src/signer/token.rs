@@ -13,7 +13,7 @@ use cryptoki::mechanism::rsa::{PkcsMgfType, PkcsPssParams};
 use cryptoki::mechanism::{Mechanism, MechanismType};
 use cryptoki::object::{Attribute, AttributeType, KeyType, ObjectClass, ObjectHandle};
 use cryptoki::session::{Session, UserType};
-use cryptoki::slot::Slot;
+use cryptoki::slot::{Slot, TokenInfo};
 use cryptoki::types::AuthPin;
 use ike_proto::crypto::{CryptoError, Secret, SignatureScheme, SigningKey};
 use ike_proto::wire::der::{self, Der};
@@ -21,15 +21,18 @@ use ike_proto::wire::der::{self, Der};
 use super::TokenKey;
 
 /// Opens a key; says why not.
+///
+/// Without a slot, every token is searched. A slot of a module may be empty, or its token not initialized (SoftHSM always
+/// has one such slot): these have no keys. What a token says stands beside what others say.
 pub(super) fn open(key: &TokenKey, pin: Option<&Secret>) -> Result<Arc<dyn SigningKey>, String> {
     let module = module(&key.module)?;
     let pin = pin.map(|pin| Secret::copy_from(pin.expose()));
     let failed = |why: Error| format!("PKCS#11 module {:?}: {why}", key.module);
     let slots = match key.slot {
         Some(number) => vec![Slot::try_from(number).map_err(failed)?],
-        None => module.get_slots_with_token().map_err(failed)?,
+        None => module.get_slots_with_initialized_token().map_err(failed)?,
     };
-    let mut why = format!("no private key with CKA_ID {}", Hex(&key.handle));
+    let (mut reasons, searched) = (Vec::new(), slots.len());
     for slot in slots {
         match Opened::find(&module, slot, &key.handle, pin.as_ref()) {
             Ok(Some(opened)) => {
@@ -40,10 +43,74 @@ pub(super) fn open(key: &TokenKey, pin: Option<&Secret>) -> Result<Arc<dyn Signi
                 return Ok(Arc::new(Token { module, slot, handle, pin, spki, opened }));
             }
             Ok(None) => {}
-            Err(error) => why = format!("slot {slot}: {error}"),
+            Err(error) => {
+                let token = module.get_token_info(slot).ok();
+                let reason = match error {
+                    Error::Pkcs11(RvError::PinIncorrect | RvError::PinLocked, _) => {
+                        let tries = refusals(&key.module, slot);
+                        wrong_pin(tries, token.as_ref().map(PinState::of))
+                    }
+                    error => error.to_string(),
+                };
+                let label = token.map(|token| token.label().to_owned());
+                reasons
+                    .push(format!("slot {slot}, token {:?}: {reason}", label.unwrap_or_default()));
+            }
         }
     }
-    Err(why)
+    Err(not_found(&key.handle, searched, &reasons))
+}
+
+/// Why there is no key: what each token that failed has said.
+fn not_found(handle: &[u8], searched: usize, reasons: &[String]) -> String {
+    let handle = Hex(handle);
+    match (searched, reasons) {
+        (0, _) => format!("no private key with CKA_ID {handle}: no slot has an initialized token"),
+        (_, []) => format!("no private key with CKA_ID {handle}, in {searched} tokens"),
+        (_, reasons) => format!("no private key with CKA_ID {handle}: {}", reasons.join("; ")),
+    }
+}
+
+/// What a token tells of its PIN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PinState {
+    Locked,
+    LastTry,
+    SomeTries,
+}
+
+impl PinState {
+    fn of(token: &TokenInfo) -> Self {
+        match (token.user_pin_locked(), token.user_pin_final_try()) {
+            (true, _) => Self::Locked,
+            (false, true) => Self::LastTry,
+            (false, false) => Self::SomeTries,
+        }
+    }
+}
+
+/// The refusal of a PIN, the `tries`-th of this process. Tokens lock after a few, often three, and do not tell how many are
+/// left.
+fn wrong_pin(tries: u32, state: Option<PinState>) -> String {
+    let left = match state {
+        Some(PinState::Locked) => "and the token is locked now: unlock it with its own tool",
+        Some(PinState::LastTry) => {
+            "and the token has one try left before it locks: correct `pin` before anything else"
+        }
+        Some(PinState::SomeTries) | None => {
+            "and tokens lock after a few: correct `pin`, since each `check`, start and reload is one try"
+        }
+    };
+    format!("wrong PIN, try {tries} of this process, {left}")
+}
+
+/// Counts one more refusal of a PIN in this slot by this process, and yields their number.
+fn refusals(module: &Path, slot: Slot) -> u32 {
+    static REFUSALS: Mutex<Option<HashMap<(PathBuf, u64), u32>>> = Mutex::new(None);
+    let mut all = lock(&REFUSALS);
+    let count = all.get_or_insert_default().entry((module.to_path_buf(), slot.id())).or_default();
+    *count = count.saturating_add(1);
+    *count
 }
 
 /// The module in a shared library. It is initialized once in a process, and stays.
@@ -293,4 +360,42 @@ impl fmt::Debug for Token {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `open`, keep the reason of the last slot alone.
+    #[test]
+    fn every_token_that_failed_is_named_and_no_other_error_hides_it() {
+        let reasons =
+            ["slot 1, token \"a\": wrong PIN".to_owned(), "slot 2, token \"b\": busy".to_owned()];
+        assert_eq!(
+            not_found(&[0x0a, 1], 3, &reasons),
+            "no private key with CKA_ID 0a01: slot 1, token \"a\": wrong PIN; slot 2, token \"b\": busy"
+        );
+        assert_eq!(not_found(&[1], 2, &[]), "no private key with CKA_ID 01, in 2 tokens");
+        assert!(not_found(&[1], 0, &[]).ends_with("no slot has an initialized token"));
+    }
+
+    /// Fault: in `wrong_pin`, leave out the state.
+    #[test]
+    fn a_refused_pin_counts_its_tries_and_says_what_is_left() {
+        let slot = Slot::try_from(7u64).unwrap();
+        let (one, other) = (Path::new("one.so"), Path::new("other.so"));
+        assert_eq!([refusals(one, slot), refusals(one, slot), refusals(other, slot)], [1, 2, 1]);
+        for (state, part) in [
+            (Some(PinState::Locked), "is locked now"),
+            (Some(PinState::LastTry), "one try left"),
+            (Some(PinState::SomeTries), "is one try"),
+            (None, "is one try"),
+        ] {
+            let line = wrong_pin(2, state);
+            assert!(
+                line.starts_with("wrong PIN, try 2 of this process") && line.contains(part),
+                "{line}"
+            );
+        }
+    }
 }

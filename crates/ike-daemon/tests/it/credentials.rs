@@ -269,7 +269,7 @@ fn a_mistake_about_certificates_is_named_with_its_line() {
         (local("certs = 'moon.pem'\nauth = 'xauth-eap'"), &["3: ", "not supported yet"]),
         (local("certs = 'moon.pem'\nauth = 'mldsa66'"), &["3: ", "cannot be \"mldsa66\""]),
         (remote("cacerts = 'ca.pm'"), &["5: ", "did you mean `ca.pem`?"]),
-        (remote("cacerts = '../x509/moon.pem'"), &["5: ", "is no CA", "CA:TRUE"]),
+        (remote("cacerts = '../x509/moon.pem'"), &["5: ", "not a CA certificate", "CA:TRUE"]),
         (remote("revocation = 'stric'"), &["5: ", "did you mean `strict`?"]),
         (remote("groups = 'x'"), &["5: ", "nothing tells which of these `groups`"]),
         (remote("ca_id = 'vpn*.org'"), &["5: ", "`connections.c.remote.ca_id` cannot be", "`*`"]),
