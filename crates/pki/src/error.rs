@@ -322,10 +322,15 @@ pub enum LoadError {
     Nothing(&'static str),
     /// Malformed; names the part.
     Malformed(&'static str),
+    /// A certificate that is malformed; names its defect.
+    Certificate(&'static str),
     /// Encrypted, and no passphrase was given.
     PassphraseNeeded,
     /// The passphrase is wrong, or the file damaged.
     Passphrase,
+    /// The empty passphrase is wrong for a PKCS#12 file. Some programs write files with no passphrase at all, which is
+    /// another one.
+    NullPassphrase,
     /// An unsupported encryption, key type or form; names it.
     Unsupported(&'static str),
     /// Not a CA certificate.
@@ -357,8 +362,12 @@ impl fmt::Display for LoadError {
         match self {
             Self::Nothing(what) => write!(f, "no {what} in it"),
             Self::Malformed(what) => write!(f, "malformed {what}"),
+            Self::Certificate(part) => write!(f, "malformed certificate: {part}"),
             Self::PassphraseNeeded => f.write_str("encrypted; a passphrase is needed"),
             Self::Passphrase => f.write_str("wrong passphrase, or damaged"),
+            Self::NullPassphrase => f.write_str(
+                "wrong passphrase, or a file with a NULL passphrase, which is not read: export it with a passphrase",
+            ),
             Self::Unsupported(what) => write!(f, "{what} not supported"),
             Self::NotCa => f.write_str("not a CA certificate"),
             Self::CriticalExtension => f.write_str("a critical extension is not understood"),

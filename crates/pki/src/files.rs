@@ -23,8 +23,7 @@ mod pkcs12;
 /// # Errors
 /// If there is none, or one is malformed.
 pub fn load_certificates(octets: &[u8]) -> Result<Vec<Certificate>, LoadError> {
-    let parse =
-        |der: &[u8]| Certificate::from_der(der).map_err(|_| LoadError::Malformed("certificate"));
+    let parse = |der: &[u8]| Certificate::from_der(der).map_err(LoadError::Certificate);
     if is_der(octets) {
         return Ok(vec![parse(octets)?]);
     }
@@ -123,6 +122,9 @@ fn key_error(why: KeyError) -> LoadError {
         KeyError::Encrypted => LoadError::Unsupported("PEM encryption other than PKCS#8"),
         KeyError::RsaSize => LoadError::Unsupported("size of RSA key"),
         KeyError::Malformed => LoadError::Malformed("private key"),
+        KeyError::MlDsaForm => LoadError::Malformed(
+            "ML-DSA private key: its parts differ, or it has neither a form of RFC 9881 §6 nor 32 octets",
+        ),
         // KeyError::Unsupported also ends here.
         _ => LoadError::Unsupported("type of key"),
     }

@@ -1,14 +1,18 @@
 //! What the log of an end says of a peer it refuses. The peer hears one thing, whatever it was.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{AuthConfig, IdMatch, PreSharedKey};
 use ike_proto::crypto::Secret;
-use ike_proto::wire::registry::NotifyType;
+use ike_proto::wire::payload::{Payload, Spi};
+use ike_proto::wire::registry::{NotifyType, ProtocolId};
 use ike_proto::{Event, Failure, PeerRefused};
+use ike_tests::handmade::{self, Started};
+use ike_tests::network::Packet;
 use ike_tests::setup::{address, identity};
-use ike_tests::{A, B, Host, Setup};
+use ike_tests::{A, B, Host, Setup, cheap};
 
 /// What is changed, and what B says of A.
 type Case = (fn(&mut Setup), &'static str, &'static str);
@@ -118,6 +122,23 @@ fn a_refused_ike_sa_init_tells_both_proposals() {
     let expected = "no proposal fits: received aes128-sha256-x25519; \
                     configured aes256gcm16-prfsha384-x25519";
     assert_eq!(said.first().map(String::as_str), Some(expected));
+}
+
+/// A peer of another make writes its SPI into the proposals of IKE_SA_INIT.
+///
+/// Fault: in `init` of detail.rs, leave out the SPI.
+#[test]
+fn proposals_of_ike_sa_init_with_an_spi_are_refused_with_that_reason() {
+    let mut pair = Setup::new(8).build();
+    let started = Started::new(cheap::post_quantum(), 1);
+    let mut payloads = started.payloads();
+    payloads[0] = Payload::Sa(handmade::proposal(ProtocolId::IKE, handmade::IKE, Spi::Ike(7)));
+    let (from, to) = (SocketAddr::new(address(1), 500), pair.socket(B, 500));
+    pair.inject(Packet::forged(from, to, started.encode(&payloads)));
+    let said = pair.hosts[B].events(init);
+    let expected = "every proposal has an SPI, which RFC 7296 §3.3.1 forbids here: \
+                    aes256gcm16-prfsha256-x25519";
+    assert_eq!(said, [expected]);
 }
 
 #[test]

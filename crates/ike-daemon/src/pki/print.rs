@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::pki::issue::Request;
-use ::pki::{Certificate, Crl, files};
+use ::pki::{Certificate, Crl, LoadError, files};
 use ike_proto::crypto::sign::SignatureScheme;
 
 use super::args::InputArgs;
@@ -12,16 +12,26 @@ use super::{Failure, Input};
 /// `--print`
 pub(super) fn print(args: &InputArgs) -> Result<(), Failure> {
     let input = Input::read(args)?;
+    let certificates = files::load_certificates(&input.content);
     let text = if let Ok(crl) = Crl::load_whole(&input.content) {
         list(&crl)
     } else if let Ok(request) = Request::load(&input.content) {
         self::request(&request)
-    } else if let Ok(certificates) = files::load_certificates(&input.content) {
+    } else if let Ok(certificates) = &certificates {
         certificates.iter().map(certificate).collect::<Vec<_>>().join("\n")
     } else if let Ok(spki) = files::load_public_key(&input.content) {
         public_key(&spki)
     } else {
-        let key = input.private_key(args.passphrase_file.as_ref())?;
+        let key = input.private_key(args.passphrase_file.as_ref());
+        let key = key.map_err(|failure| match (failure, &certificates) {
+            // What is neither is most likely a certificate, unless it is a key that a passphrase opens.
+            (Failure::Load(name, why), Err(certificate @ LoadError::Certificate(_)))
+                if !matches!(why, LoadError::PassphraseNeeded | LoadError::Passphrase) =>
+            {
+                Failure::Load(name, *certificate)
+            }
+            (failure, _) => failure,
+        })?;
         format!("private key\n{}", public_key(key.public_key()))
     };
     print!("{text}");

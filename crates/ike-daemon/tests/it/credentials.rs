@@ -231,6 +231,22 @@ pubkeys = ['sun.pub']
     );
 }
 
+/// Fault: in `trusted` of rounds.rs, leave out `check_peer`.
+#[test]
+fn a_pinned_certificate_that_every_login_would_refuse_is_a_mistake() {
+    let folder = Folder::new("credentials-version-1");
+    let v1 = concat!(env!("CARGO_MANIFEST_DIR"), "/../pki/tests/fixtures/v1.pem");
+    folder.write("v1.pem", fs::read(v1).expect("a fixture"));
+    let pinning = |file: &str| {
+        MOON.replace("id = 'sun.example.org'", &format!("id = 'sun.example.org'\ncerts = '{file}'"))
+    };
+    folder.one_mistake(
+        &pinning("../v1.pem"),
+        &["5: ", "`connections.c.remote.certs`", "not version 3", "`pubkeys`"],
+    );
+    folder.accept(&pinning("moon.pem"));
+}
+
 #[test]
 fn a_mistake_about_certificates_is_named_with_its_line() {
     let folder = Folder::new("credentials-mistakes");

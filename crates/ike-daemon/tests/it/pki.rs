@@ -169,7 +169,12 @@ fn everything_prints_and_has_a_public_key() {
 fn mistakes_are_named() {
     let folder = &tempdir("pki-mistakes");
     four_commands(folder, "ed25519");
+    let pem = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
+    fs::write(folder.join("bad.pem"), pem).unwrap();
+    fs::write(folder.join("bad.der"), [0x30, 0]).unwrap();
     for (line, expected) in [
+        ("--print --in bad.pem", "bad.pem: malformed certificate: tbsCertificate"),
+        ("--print --in bad.der", "bad.der: malformed certificate: tbsCertificate"),
         ("--gen --type mldsa65 --size 3", "no such --size"),
         ("--gen --type rsa --size 1024", "no such --size"),
         ("--self --in missing.key --dn CN=x", "missing.key: "),

@@ -8,7 +8,7 @@ use super::{Payloads, Refusal};
 use crate::config::{
     ChildConfig, ConnectionConfig, DowngradePrevention, EndpointConfig, ProposalConfig, TsSpec,
 };
-use crate::wire::payload::{Proposal, TrafficSelector};
+use crate::wire::payload::{Proposal, Spi, TrafficSelector};
 use crate::wire::registry::NotifyType;
 
 /// The most octets of a list, because unauthenticated peers choose the length of theirs.
@@ -71,8 +71,14 @@ pub(crate) fn init(
     if connections.is_empty() {
         return "downgrade prevention is required, and the peer does not announce it".to_owned();
     }
+    let received = offered(&sa.proposals);
+    if sa.proposals.iter().all(|proposal| proposal.spi != Spi::None) {
+        return format!(
+            "every proposal has an SPI, which RFC 7296 §3.3.1 forbids here: {received}"
+        );
+    }
     let configured = list(connections.iter().flat_map(|connection| &connection.proposals));
-    format!("no proposal fits: received {}; configured {configured}", offered(&sa.proposals))
+    format!("no proposal fits: received {received}; configured {configured}")
 }
 
 /// Why a request leads to no child, if nothing configured fits.

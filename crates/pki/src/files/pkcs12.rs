@@ -25,19 +25,23 @@ pub struct Pkcs12 {
 /// The decrypted key passes through memory of the PKCS#12 library that is not wiped.
 ///
 /// # Errors
-/// [`LoadError::Passphrase`] if the MAC does not fit; without a MAC the file is refused.
+/// [`LoadError::Passphrase`] or [`LoadError::NullPassphrase`] if the MAC does not fit; without a MAC the file is refused.
 pub fn load_pkcs12(octets: &[u8], passphrase: &[u8]) -> Result<Pkcs12, LoadError> {
     let passphrase = std::str::from_utf8(passphrase).map_err(|_| LoadError::Passphrase)?;
     if !has_mac(octets).ok_or(LoadError::Malformed("PKCS#12 file"))? {
         return Err(LoadError::Unsupported("PKCS#12 without a MAC"));
     }
-    let archive = Pkcs12Archive::from_pkcs12(octets, passphrase).map_err(pkcs12_error)?;
+    let archive = Pkcs12Archive::from_pkcs12(octets, passphrase).map_err(pkcs12_error);
+    let archive = archive.map_err(|why| match why {
+        LoadError::Passphrase if passphrase.is_empty() => LoadError::NullPassphrase,
+        why => why,
+    })?;
     let key = |bag: &p12_keystore::PrivateKeyBag| {
         load_plain(bag.key.as_der()).map(Arc::from).map_err(key_error)
     };
     let certificate = |bag: &p12_keystore::CertificateBag| {
         let parsed = Certificate::from_der(bag.cert.as_der());
-        parsed.map_err(|_| LoadError::Malformed("certificate"))
+        parsed.map_err(LoadError::Certificate)
     };
     Ok(Pkcs12 {
         keys: archive.keys.iter().map(key).collect::<Result<_, _>>()?,

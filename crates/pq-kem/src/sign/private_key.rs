@@ -28,6 +28,9 @@ pub enum KeyError {
     RsaSize,
     /// Not a private key in any known form, or one whose parts do not fit together.
     Malformed,
+    /// An ML-DSA key that has none of the three forms of RFC 9881 §6 and is no seed either, or whose parts do not fit
+    /// together.
+    MlDsaForm,
 }
 
 impl fmt::Display for KeyError {
@@ -40,6 +43,9 @@ impl fmt::Display for KeyError {
                 "an RSA key must have 2048 to 8192 bits and an exponent of 65537 to 2^32"
             }
             Self::Malformed => "not a valid private key",
+            Self::MlDsaForm => {
+                "an ML-DSA key must have a form of RFC 9881 section 6 or 32 octets, and its parts must agree"
+            }
         })
     }
 }
@@ -168,8 +174,12 @@ fn load_pkcs8(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
         }
         SignatureScheme::MlDsa44 | SignatureScheme::MlDsa65 | SignatureScheme::MlDsa87 => {
             let set = MlDsaSet::of(scheme).ok_or(KeyError::Unsupported)?;
-            let pair = PqdsaKeyPair::from_pkcs8(set.algorithm, octets);
-            Ok(Box::new(AwsLcKey::ml_dsa(set, pair.map_err(|_| KeyError::Malformed)?)))
+            let pair = match private.len() {
+                // Not a form of RFC 9881 §6, but what Botan writes. No other form is that short.
+                ML_DSA_SEED => PqdsaKeyPair::from_seed(set.algorithm, private),
+                _ => PqdsaKeyPair::from_pkcs8(set.algorithm, octets),
+            };
+            Ok(Box::new(AwsLcKey::ml_dsa(set, pair.map_err(|_| KeyError::MlDsaForm)?)))
         }
         #[cfg(feature = "experimental-falcon")]
         SignatureScheme::Falcon512 => super::falcon::load(private),
@@ -204,6 +214,9 @@ fn pkcs8_parts(octets: &[u8]) -> Option<(&[u8], &[u8])> {
     // Attributes and the public key may follow.
     Some((algorithm, fields.content(der::OCTET_STRING)?))
 }
+
+/// Octets of the seed of an ML-DSA key (FIPS 204).
+const ML_DSA_SEED: usize = 32;
 
 /// `OneAsymmetricKey` of version 0 around `key`.
 fn pkcs8(scheme: SignatureScheme, key: &[u8]) -> Zeroizing<Vec<u8>> {
