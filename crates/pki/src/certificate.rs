@@ -260,8 +260,8 @@ impl Certificate {
         }
     }
 
-    /// Checks that this can be the certificate of a CA, whatever its path: it is a CA's, its key may sign certificates, and
-    /// its critical extensions are understood.
+    /// Checks that this can be the certificate of a CA, whatever its path: it is a CA's, its key may sign
+    /// certificates, and its critical extensions are understood.
     ///
     /// # Errors
     /// [`LoadError::NotCa`], [`LoadError::CriticalExtension`].

@@ -1,7 +1,7 @@
 //! Names of all nine forms that a certificate and its constraints may have (RFC 5280 §4.2.1.6).
 //!
-//! x509-cert does not read x400Address, and reads the content of ediPartyName. Here both are names of their form, no more,
-//! so that one such name does not make a certificate unreadable.
+//! x509-cert does not read x400Address, and reads the content of ediPartyName. Here both are names of their form, no
+//! more, so that one such name does not make a certificate unreadable.
 
 use ike_proto::wire::der::{Der, SEQUENCE, context};
 

@@ -3,8 +3,8 @@
 //! rustls-webpki refuses every CA that has constraints on directory names (rustls/webpki#19), but RFC 5280 makes
 //! that form mandatory.
 //!
-//! A constraint must not let through what it forbids. So a name that cannot be compared with a constraint of its form for
-//! certain is not permitted by it, and is excluded by it. Names of other forms are not affected.
+//! A constraint must not let through what it forbids. So a name that cannot be compared with a constraint of its form
+//! for certain is not permitted by it, and is excluded by it. Names of other forms are not affected.
 
 use der::asn1::ObjectIdentifier;
 use ike_proto::wire::der::{Der, SEQUENCE, context};

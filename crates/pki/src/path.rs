@@ -104,8 +104,8 @@ impl PathQuery<'_> {
         })
     }
 
-    /// The checks that need no path. A CA's certificate may be a peer's, if its key may make signatures besides those on
-    /// certificates.
+    /// The checks that need no path. A CA's certificate may be a peer's, if its key may make signatures besides those
+    /// on certificates.
     //= https://www.rfc-editor.org/rfc/rfc5280#section-6.1
     //# In most cases, the target
     //# certificate will be an end entity certificate, but the target

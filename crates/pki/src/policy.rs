@@ -46,8 +46,8 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// Adds the extension `oid`, if it is about policies. Yields false if the extension is not one of these, or has a part
-    /// that this crate cannot interpret.
+    /// Adds the extension `oid`, if it is about policies. Yields false if the extension is not one of these, or has a
+    /// part that this crate cannot interpret.
     pub fn add(&mut self, oid: ObjectIdentifier, value: &[u8]) -> Result<bool, &'static str> {
         let mut understood = true;
         match oid {
@@ -71,7 +71,8 @@ impl Policies {
     }
 }
 
-/// SEQUENCE OF SEQUENCE with an OBJECT IDENTIFIER and qualifiers. The second is true if all qualifiers are of known types.
+/// SEQUENCE OF SEQUENCE with an OBJECT IDENTIFIER and qualifiers. The second is true if all qualifiers are of known
+/// types.
 //= https://www.rfc-editor.org/rfc/rfc5280#section-4.2.1.4
 //# If this extension is
 //# critical, the path validation software MUST be able to interpret this

@@ -22,8 +22,8 @@ use super::TokenKey;
 
 /// Opens a key; says why not.
 ///
-/// Without a slot, every token is searched. A slot of a module may be empty, or its token not initialized (SoftHSM always
-/// has one such slot): these have no keys. What a token says stands beside what others say.
+/// Without a slot, every token is searched. A slot of a module may be empty, or its token not initialized (SoftHSM
+/// always has one such slot): these have no keys. What a token says stands beside what others say.
 pub(super) fn open(key: &TokenKey, pin: Option<&Secret>) -> Result<Arc<dyn SigningKey>, String> {
     let module = module(&key.module)?;
     let pin = pin.map(|pin| Secret::copy_from(pin.expose()));
@@ -89,8 +89,8 @@ impl PinState {
     }
 }
 
-/// The refusal of a PIN, the `tries`-th of this process. Tokens lock after a few, often three, and do not tell how many are
-/// left.
+/// The refusal of a PIN, the `tries`-th of this process. Tokens lock after a few, often three, and do not tell how
+/// many are left.
 fn wrong_pin(tries: u32, state: Option<PinState>) -> String {
     let left = match state {
         Some(PinState::Locked) => "and the token is locked now: unlock it with its own tool",

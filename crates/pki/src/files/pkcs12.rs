@@ -25,7 +25,8 @@ pub struct Pkcs12 {
 /// The decrypted key passes through memory of the PKCS#12 library that is not wiped.
 ///
 /// # Errors
-/// [`LoadError::Passphrase`] or [`LoadError::NullPassphrase`] if the MAC does not fit; without a MAC the file is refused.
+/// [`LoadError::Passphrase`] or [`LoadError::NullPassphrase`] if the MAC does not fit; without a MAC the file is
+/// refused.
 pub fn load_pkcs12(octets: &[u8], passphrase: &[u8]) -> Result<Pkcs12, LoadError> {
     let passphrase = std::str::from_utf8(passphrase).map_err(|_| LoadError::Passphrase)?;
     if !has_mac(octets).ok_or(LoadError::Malformed("PKCS#12 file"))? {

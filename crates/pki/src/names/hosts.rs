@@ -1,5 +1,5 @@
-//! Host names, mailboxes and URIs, as constraints compare them. A name that does not have the form of its RFC is no name
-//! here: what another program reads in it is not certain.
+//! Host names, mailboxes and URIs, as constraints compare them. A name that does not have the form of its RFC is no
+//! name here: what another program reads in it is not certain.
 
 use std::borrow::Cow;
 

@@ -1,7 +1,7 @@
 //! The valid policies of a path (RFC 5280 §6.1).
 //!
-//! The RFC builds a tree. Here each depth has one node for each policy, with all its parents, so that the work is bounded
-//! by the number of policies: the tree of the RFC can grow exponentially with the length of the path.
+//! The RFC builds a tree. Here each depth has one node for each policy, with all its parents, so that the work is
+//! bounded by the number of policies: the tree of the RFC can grow exponentially with the length of the path.
 
 use std::collections::BTreeSet;
 

@@ -154,8 +154,8 @@ fn a_revoked_sub_ca_is_refused_although_cacerts_names_it() {
     assert!(matches!(refusal, Err(PkiError::Revoked { .. })), "{refusal:?}");
 }
 
-/// A certificate that is configured itself is trusted without a path. One path to it is too long, the other shows that it
-/// is revoked.
+/// A certificate that is configured itself is trusted without a path. One path to it is too long, the other shows
+/// that it is revoked.
 ///
 /// Fault: in `Search::first`, keep the first refusal.
 #[test]

@@ -39,7 +39,8 @@ fn limits(permitted: &[Name<'_>], excluded: &[Name<'_>], after: &[u8]) -> OtherE
     OtherExtension { oid: "2.5.29.30".to_owned(), critical: true, value }
 }
 
-/// The verdict on a certificate with `names` alone, which asserts the first of them or `id`, below a root with `limits`.
+/// The verdict on a certificate with `names` alone, which asserts the first of them or `id`, below a root with
+/// `limits`.
 fn verdict(limits: OtherExtension, names: &[Name<'_>], id: Option<IdData>) -> Result<(), PkiError> {
     let root = Ca::root(Template { others: vec![limits], ..ca_template("Root") });
     let value: Vec<u8> = names.iter().flat_map(|one| name(*one)).collect();
@@ -89,8 +90,8 @@ fn what_is_one_identity_is_one_name_for_a_constraint() {
     check(verdict(limits(&[(EMAIL, ROOT)], &[], &[]), &[(EMAIL, ROOT)], id()), true);
 }
 
-/// Fault: in `Subtree::relation`, have a name or base that cannot be read outside of the subtree; in `domain`, strip every
-/// period from the base.
+/// Fault: in `Subtree::relation`, have a name or base that cannot be read outside of the subtree; in `domain`, strip
+/// every period from the base.
 #[test]
 fn what_cannot_be_compared_for_certain_is_forbidden() {
     for (permitted, excluded, name) in [
@@ -123,8 +124,8 @@ fn what_cannot_be_compared_for_certain_is_forbidden() {
     }
 }
 
-/// Fault: in `Subtree::relation`, have a base that cannot be read forbid names of every form; in `GeneralName::read`, refuse
-/// x400Address or ediPartyName.
+/// Fault: in `Subtree::relation`, have a base that cannot be read forbid names of every form; in `GeneralName::read`,
+/// refuse x400Address or ediPartyName.
 #[test]
 fn what_cannot_be_compared_forbids_no_names_of_other_forms() {
     let host = (DNS, "gw.example.org");

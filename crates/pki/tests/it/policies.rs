@@ -44,8 +44,8 @@ fn a_policy_is_in_the_certificate_and_allowed_by_its_cas() {
         (["policy-bare", "policy-bare-inter"], &["1.2.3.1"], false),
         (["policy-any", "policy-any-inter"], &["1.2.3.1"], true),
         (["policy-any", "policy-any-inter"], &["1.2.3.2"], false),
-        // 1.2.3.1 above is 1.2.3.7 below; 1.2.3.6 comes from one that the CA does not have. The connection speaks in the
-        // terms of the trusted CA, which does not know 1.2.3.7.
+        // 1.2.3.1 above is 1.2.3.7 below; 1.2.3.6 comes from one that the CA does not have. The connection speaks in
+        // the terms of the trusted CA, which does not know 1.2.3.7.
         (["policy-map", "policy-map-inter"], &["1.2.3.1"], true),
         (["policy-map", "policy-map-inter"], &["1.2.3.7"], false),
         (["policy-map", "policy-map-inter"], &["1.2.3.6"], false),

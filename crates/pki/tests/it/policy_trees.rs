@@ -95,8 +95,8 @@ fn is_required(chain: &[(&str, Extensions)]) -> bool {
 
 /// PKITS 4.8 and 4.9.
 ///
-/// Fault: in `Tree::prepare`, leave out require_explicit; in `valid`, do not prepare with the anchor; in `Tree::wrap_up`,
-/// leave out the end entity's own.
+/// Fault: in `Tree::prepare`, leave out require_explicit; in `valid`, do not prepare with the anchor; in
+/// `Tree::wrap_up`, leave out the end entity's own.
 #[test]
 fn a_ca_may_require_a_policy_of_every_path() {
     let none = Vec::new;
@@ -190,7 +190,8 @@ fn mappings_and_any_policy_count_as_far_as_the_cas_above_allow() {
     assert!(matches!(outcome(&chain, &[GOLD]), Err(PkiError::CertificatePolicy { .. })));
 }
 
-/// Fault: in `Extensions::add`, ignore what `Policies::add` yields; in `Tree::prepare`, leave out the check of mappings.
+/// Fault: in `Extensions::add`, ignore what `Policies::add` yields; in `Tree::prepare`, leave out the check of
+/// mappings.
 #[test]
 fn critical_extensions_about_policies_are_taken_where_they_are_understood() {
     let qualifier =
