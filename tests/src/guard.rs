@@ -3,13 +3,17 @@
 //! A file names each figure once, with its base:
 //!
 //! ```text
-//! # NAME BASE [+PERCENT% REASON]
-//! handshake-psk 246504 +1.5% the registry of crossing IKE SAs
-//! malformed 1706
+//! # NAME BASE COMMIT [+PERCENT% REASON]
+//! handshake-psk 246504 65a59d7 +1.5% the registry of crossing IKE SAs
+//! malformed 1706 65a59d7
+//! # limit NAME FIGURE [missed FIGURE COMMIT REASON]
+//! limit handshake-psk 260000
 //! ```
 //!
-//! A figure may exceed its base by [`TOLERANCE`]. An allowance adds to that, and needs a reason. No program writes
-//! these files: a person edits a base or an allowance, and the reason stands in the same change.
+//! The base was measured at COMMIT. A figure may exceed its base by [`TOLERANCE`]. An allowance adds to that, and needs
+//! a reason. A figure with a limit may also not exceed that. If a limit is missed, its line says by how much, since
+//! which commit, and why. No program writes these files: a person edits them. `benches/bases.py` compares them with
+//! their history.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,11 +21,17 @@ use std::str::FromStr;
 /// Percent by which a figure may exceed its base without an allowance.
 pub const TOLERANCE: f64 = 3.0;
 
+/// Percent by which a base may be too high.
+pub const SLACK: f64 = 1.0;
+
+/// Percent of the largest allowance of a figure without a limit.
+pub const LARGEST_ALLOWANCE: f64 = 5.0;
+
 /// The bases of one file, in its order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Bases(Vec<Base>);
 
-/// One line of the file.
+/// One figure of the file.
 #[derive(Debug, Clone, PartialEq)]
 struct Base {
     name: String,
@@ -29,6 +39,23 @@ struct Base {
     /// Percent; 0 without an allowance.
     allowance: f64,
     /// Empty without an allowance.
+    reason: String,
+    limit: Option<Limit>,
+}
+
+/// What a figure may not exceed, whatever its base.
+#[derive(Debug, Clone, PartialEq)]
+struct Limit {
+    figure: u64,
+    missed: Option<Missed>,
+}
+
+/// A limit that is missed.
+#[derive(Debug, Clone, PartialEq)]
+struct Missed {
+    /// What the figure may not exceed instead.
+    figure: u64,
+    /// The commit since which the limit is missed, and why.
     reason: String,
 }
 
@@ -53,10 +80,21 @@ enum Verdict {
     Good,
     /// It exceeds the base, the tolerance and the allowance together.
     TooMuch,
+    /// It exceeds its limit, or what its limit is missed by.
+    AboveLimit,
+    /// Its limit is not missed any more.
+    MeetsLimit,
+    /// It is below the base by more than [`SLACK`].
+    BaseTooHigh,
     /// It would be good without its allowance.
     NeedsNoAllowance,
-    /// It is below the base by more than the tolerance.
-    MuchLess,
+}
+
+impl Verdict {
+    /// True if the figure and its line may stay.
+    fn is_good(self) -> bool {
+        matches!(self, Self::Good | Self::NeedsNoAllowance)
+    }
 }
 
 impl FromStr for Bases {
@@ -69,13 +107,88 @@ impl FromStr for Bases {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let base = Base::read(line).map_err(|why| format!("line {number}: {why}"))?;
-            if all.iter().any(|other| other.name == base.name) {
-                return Err(format!("line {number}: {} stands here twice", base.name));
+            let added = match line.strip_prefix("limit ") {
+                Some(limit) => {
+                    Limit::read(limit).and_then(|(name, limit)| add_limit(&mut all, &name, limit))
+                }
+                None => Base::read(line).and_then(|base| add_base(&mut all, base)),
+            };
+            added.map_err(|why| format!("line {number}: {why}"))?;
+        }
+        for base in &all {
+            if base.allowance > LARGEST_ALLOWANCE && base.limit.is_none() {
+                let (name, percent) = (&base.name, base.allowance);
+                return Err(format!(
+                    "allowance +{percent}% of {name} is more than {LARGEST_ALLOWANCE}%"
+                ));
             }
-            all.push(base);
         }
         if all.is_empty() { Err("no base".to_owned()) } else { Ok(Self(all)) }
+    }
+}
+
+fn add_base(all: &mut Vec<Base>, base: Base) -> Result<(), String> {
+    if all.iter().any(|other| other.name == base.name) {
+        return Err(format!("{} stands here twice", base.name));
+    }
+    all.push(base);
+    Ok(())
+}
+
+/// Adds a limit to its base, which stands above.
+fn add_limit(all: &mut [Base], name: &str, limit: Limit) -> Result<(), String> {
+    let base = all.iter_mut().find(|base| base.name == name);
+    let base = base.ok_or_else(|| format!("{name} has a limit before its base"))?;
+    match base.limit.replace(limit) {
+        Some(_) => Err(format!("{name} has two limits")),
+        None => Ok(()),
+    }
+}
+
+/// A number above 0.
+fn number(word: Option<&str>) -> Option<u64> {
+    word.and_then(|word| word.parse().ok()).filter(|number| *number > 0)
+}
+
+/// The shortened or whole hash of a commit.
+fn commit(word: Option<&str>) -> Option<&str> {
+    word.filter(|word| {
+        (7..=40).contains(&word.len()) && word.chars().all(|c| c.is_ascii_hexdigit())
+    })
+}
+
+impl Limit {
+    /// The name of a figure, and its limit.
+    fn read(line: &str) -> Result<(String, Self), String> {
+        let mut words = line.split_whitespace();
+        let name = words.next().unwrap_or_default().to_owned();
+        let figure = number(words.next()).ok_or_else(|| format!("limit of {name} is no number"))?;
+        let missed = match words.next() {
+            None => None,
+            Some("missed") => {
+                let why = format!("missed limit of {name} needs a figure, a commit and a reason");
+                let figure = number(words.next())
+                    .filter(|more| *more > figure)
+                    .ok_or_else(|| why.clone())?;
+                let since = commit(words.next()).ok_or_else(|| why.clone())?;
+                let reason: Vec<_> = std::iter::once(since).chain(words).collect();
+                if reason.len() < 2 {
+                    return Err(why);
+                }
+                Some(Missed { figure, reason: reason.join(" ") })
+            }
+            Some(word) => return Err(format!("{word} stands behind the limit of {name}")),
+        };
+        Ok((name, Self { figure, missed }))
+    }
+
+    fn verdict(&self, now: u64) -> Verdict {
+        match &self.missed {
+            Some(_) if now <= self.figure => Verdict::MeetsLimit,
+            Some(missed) if now > missed.figure => Verdict::AboveLimit,
+            None if now > self.figure => Verdict::AboveLimit,
+            _ => Verdict::Good,
+        }
     }
 }
 
@@ -83,8 +196,8 @@ impl Base {
     fn read(line: &str) -> Result<Self, String> {
         let mut words = line.split_whitespace();
         let name = words.next().unwrap_or_default().to_owned();
-        let base = words.next().and_then(|word| word.parse().ok()).filter(|base| *base > 0);
-        let base = base.ok_or_else(|| format!("{name} has no base"))?;
+        let base = number(words.next()).ok_or_else(|| format!("{name} has no base"))?;
+        commit(words.next()).ok_or_else(|| format!("base of {name} names no commit"))?;
         let allowance = match words.next() {
             None => 0.0,
             Some(word) => word
@@ -98,7 +211,7 @@ impl Base {
         if allowance > 0.0 && reason.is_empty() {
             return Err(format!("allowance of {name} has no reason"));
         }
-        Ok(Self { name, base, allowance, reason })
+        Ok(Self { name, base, allowance, reason, limit: None })
     }
 
     /// Percent by which `now` exceeds the base.
@@ -107,16 +220,43 @@ impl Base {
     }
 
     fn verdict(&self, now: u64) -> Verdict {
+        let of_limit = self.limit.as_ref().map_or(Verdict::Good, |limit| limit.verdict(now));
         match self.change(now) {
             change if change > TOLERANCE + self.allowance => Verdict::TooMuch,
-            change if change < -TOLERANCE => Verdict::MuchLess,
+            _ if of_limit != Verdict::Good => of_limit,
+            change if change < -SLACK => Verdict::BaseTooHigh,
             change if change <= TOLERANCE && self.allowance > 0.0 => Verdict::NeedsNoAllowance,
             _ => Verdict::Good,
+        }
+    }
+
+    /// What a person has to do about the figure; empty if nothing.
+    fn advice(&self, now: u64) -> String {
+        match (self.verdict(now), &self.limit) {
+            (Verdict::Good, _) => String::new(),
+            (Verdict::TooMuch, _) => ": TOO MUCH".to_owned(),
+            (Verdict::BaseTooHigh, _) => {
+                format!(": BASE TOO HIGH; lower it to {now} in a commit that changes nothing else")
+            }
+            (Verdict::AboveLimit, Some(Limit { missed: Some(missed), .. })) => {
+                format!(": ABOVE {}, by which its limit is missed", missed.figure)
+            }
+            (Verdict::AboveLimit, _) => ": ABOVE ITS LIMIT".to_owned(),
+            (Verdict::MeetsLimit, _) => {
+                ": MEETS ITS LIMIT, whose line says that it is missed".to_owned()
+            }
+            (Verdict::NeedsNoAllowance, _) => ": its allowance is not needed any more".to_owned(),
         }
     }
 }
 
 impl Bases {
+    /// The limit of a figure, whether it is missed or not.
+    pub fn limit(&self, name: &str) -> Option<u64> {
+        let base = self.0.iter().find(|base| base.name == name)?;
+        base.limit.as_ref().map(|limit| limit.figure)
+    }
+
     /// Compares figures with their bases.
     pub fn compare(&self, figures: &[(String, u64)]) -> Report {
         let mut report = Report { rows: Vec::new(), strays: Vec::new() };
@@ -135,9 +275,9 @@ impl Bases {
 }
 
 impl Report {
-    /// True if every base was measured once, nothing else was, and no figure is too large.
+    /// True if every base was measured once, nothing else was, no figure is too large, and no base is too high.
     pub fn is_good(&self) -> bool {
-        let fits = |(base, now): &(Base, u64)| base.verdict(*now) != Verdict::TooMuch;
+        let fits = |(base, now): &(Base, u64)| base.verdict(*now).is_good();
         self.strays.is_empty() && self.rows.iter().all(fits)
     }
 }
@@ -154,12 +294,13 @@ impl fmt::Display for Report {
             if !base.reason.is_empty() {
                 write!(f, " ({})", base.reason)?;
             }
-            match base.verdict(*now) {
-                Verdict::Good => writeln!(f)?,
-                Verdict::TooMuch => writeln!(f, ": TOO MUCH")?,
-                Verdict::NeedsNoAllowance => writeln!(f, ": its allowance is not needed any more")?,
-                Verdict::MuchLess => writeln!(f, ": the base may be lowered")?,
+            if let Some(limit) = &base.limit {
+                write!(f, ", limit {}", limit.figure)?;
             }
+            if let Some(Limit { missed: Some(missed), .. }) = &base.limit {
+                write!(f, ", MISSED since {}", missed.reason)?;
+            }
+            writeln!(f, "{}", base.advice(*now))?;
         }
         for (name, stray) in &self.strays {
             match stray {
@@ -193,8 +334,8 @@ mod tests {
     const FILE: &str = "\
         # comment\n\
         \n\
-        one 1000\n\
-        two 1000 +2.5% it checks twice\n";
+        one 1000 0123456\n\
+        two 1000 0123456 +2.5% it checks twice\n";
 
     fn report(figures: &[(&str, u64)]) -> Report {
         let figures: Vec<_> = figures.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect();
@@ -226,31 +367,78 @@ mod tests {
         }
     }
 
-    /// Fault: in `Base::read`, accept an empty reason.
+    /// Fault: in `Base::read`, accept an empty reason or no commit; in `Bases::from_str`, compare no allowance with
+    /// `LARGEST_ALLOWANCE`.
     #[test]
-    fn an_allowance_needs_a_reason() {
+    fn a_base_needs_a_commit_and_an_allowance_a_reason() {
         for (line, why) in [
-            ("one 1000 +2%", "line 1: allowance of one has no reason"),
-            ("one 1000 2% for nothing", "line 1: allowance 2% of one is not +PERCENT%"),
-            ("one 1000 +0% for nothing", "line 1: allowance +0% of one is not +PERCENT%"),
-            ("one 1000 because", "line 1: allowance because of one is not +PERCENT%"),
+            ("one 1000 0123456 +2%", "line 1: allowance of one has no reason"),
+            ("one 1000 0123456 2% for nothing", "line 1: allowance 2% of one is not +PERCENT%"),
+            ("one 1000 0123456 +0% for nothing", "line 1: allowance +0% of one is not +PERCENT%"),
+            ("one 1000 0123456 because", "line 1: allowance because of one is not +PERCENT%"),
+            ("one 1000 0123456 +60% x", "allowance +60% of one is more than 5%"),
+            ("one 1000", "line 1: base of one names no commit"),
+            ("one 1000 +2% it checks twice", "line 1: base of one names no commit"),
+            ("one 1000 012345", "line 1: base of one names no commit"),
             ("one", "line 1: one has no base"),
             ("one 0", "line 1: one has no base"),
-            ("one 1\none 2", "line 2: one stands here twice"),
+            ("one 1 0123456\none 2 0123456", "line 2: one stands here twice"),
             ("# nothing", "no base"),
         ] {
             assert_eq!(line.parse::<Bases>(), Err(why.to_owned()), "{line}");
         }
     }
 
-    /// Fault: in `Base::verdict`, drop the arm of one of the two.
+    /// Fault: in `Base::verdict`, compare with `TOLERANCE` in place of `SLACK`; in `Verdict::is_good`, accept
+    /// `BaseTooHigh`.
     #[test]
-    fn the_report_says_what_may_be_tightened() {
-        let report = report(&[("one", 969), ("two", 1030)]);
-        assert!(report.is_good(), "{report}");
-        let text = report.to_string();
-        assert!(text.contains("-3.1%  +3.0%: the base may be lowered"), "{text}");
-        assert!(text.contains("(it checks twice): its allowance is not needed any more"), "{text}");
+    fn a_base_is_lowered_when_the_figure_is_one_percent_below() {
+        let good = report(&[("one", 990), ("two", 1030)]);
+        assert!(good.is_good(), "{good}");
+        assert!(
+            good.to_string().contains("(it checks twice): its allowance is not needed any more"),
+            "{good}"
+        );
+        let high = report(&[("one", 989), ("two", 1031)]);
+        assert!(!high.is_good(), "{high}");
+        assert!(
+            high.to_string().contains("-1.1%  +3.0%: BASE TOO HIGH; lower it to 989"),
+            "{high}"
+        );
+    }
+
+    /// Fault: in `Base::verdict`, leave `of_limit` out; in `Limit::verdict`, drop an arm.
+    #[test]
+    fn a_limit_holds_whatever_the_base_and_a_missed_one_is_named() {
+        let file =
+            |limit: &str| format!("one 1000 0123456 +20% much\nlimit one {limit}").parse::<Bases>();
+        let verdict =
+            |limit: &str, now: u64| file(limit).unwrap().compare(&[("one".to_owned(), now)]);
+        for (limit, now, advice) in [
+            ("1100", 1100, None),
+            ("1100", 1101, Some(": ABOVE ITS LIMIT")),
+            ("1100 missed 1120 89abcde a hash", 1120, None),
+            ("1100 missed 1120 89abcde a hash", 1121, Some(": ABOVE 1120")),
+            ("1100 missed 1120 89abcde a hash", 1100, Some(": MEETS ITS LIMIT")),
+            ("1300", 1231, Some(": TOO MUCH")),
+        ] {
+            let report = verdict(limit, now);
+            assert_eq!(report.is_good(), advice.is_none(), "{report}");
+            assert!(report.to_string().contains(advice.unwrap_or("limit 1100")), "{report}");
+        }
+        let needs = "line 2: missed limit of one needs a figure, a commit and a reason";
+        for (limit, why) in [
+            ("1100 missed 1120 89abcde", needs),
+            ("1100 missed 1120 a hash", needs),
+            ("1100 missed 1100 89abcde a hash", needs),
+            ("1100 1120", "line 2: 1120 stands behind the limit of one"),
+            ("many", "line 2: limit of one is no number"),
+            ("1100\nlimit one 1200", "line 3: one has two limits"),
+            ("1100\nlimit two 1200", "line 3: two has a limit before its base"),
+        ] {
+            assert_eq!(file(limit), Err(why.to_owned()), "{limit}");
+        }
+        assert_eq!(file("1100 missed 1120 89abcde a hash").unwrap().limit("one"), Some(1100));
     }
 
     /// Fault: write `+4%` without a reason into one of the files.

@@ -73,6 +73,7 @@ const RULES: &[(&str, How)] = &[
         "benches/shards.sh",
         How::Script(&[("CONNECTIONS", "8"), ("REPEATS", "1"), ("DAEMON", "ike-daemon")]),
     ),
+    ("benches/bases.py", How::InCi),
     ("benches/counts.sh", How::InCi),
     ("benches/size.sh", How::InCi),
     ("docs/links/run.sh", How::Pictures),
@@ -253,10 +254,13 @@ fn from(place: &Place, arguments: &[String]) -> Result<(), String> {
     place.bench(arguments)
 }
 
-/// What `.ci/run` runs need not run twice.
+/// What `.ci/run` and its check of commits run need not run twice.
 fn in_ci(words: &[String]) -> Result<(), String> {
     let (program, options) = (&words[0], &words[1..]);
-    if !read(".ci/run").lines().any(|line| line.split(' ').next() == Some(program)) {
+    let runs = |script: &str| {
+        read(script).lines().any(|line| line.trim().split(' ').next() == Some(program))
+    };
+    if ![".ci/run", ".ci/commits"].into_iter().any(runs) {
         return Err(format!(".ci/run does not run {program}"));
     }
     let script = read(program);
