@@ -6,6 +6,7 @@ mod anchors;
 mod answerer;
 mod answers;
 mod chains;
+mod combinations;
 mod common;
 mod constraints;
 mod credentials;
@@ -18,7 +19,10 @@ mod lists;
 mod mutated;
 mod paths;
 mod peers;
+mod pkits;
 mod policies;
 mod policy_trees;
 mod revocation;
 mod same_ca;
+#[path = "../suites/mod.rs"]
+mod suites;
