@@ -206,7 +206,7 @@ impl Credentials {
         if self.0.said.is_due("unusable", &ca) {
             tracing::warn!(
                 %url, %subject, %ca, %why,
-                "revocation information calls no certificate good: what it revokes counts, if the CA signed it"
+                "revocation information from this URL cannot call a certificate good: check the server of the URL"
             );
         } else {
             tracing::info!(%url, %subject, %why, "revocation information calls no certificate good");

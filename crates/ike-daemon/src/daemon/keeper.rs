@@ -71,7 +71,12 @@ impl Keeper {
         };
         self.read_qcd_secret(&config);
         let keeper = self.clone();
-        Ok(self.candidate(config, move |config| keeper.warn_of_delayed(config)))
+        Ok(self.candidate(config, move |config| {
+            for warning in &config.warnings {
+                tracing::warn!("{warning}");
+            }
+            keeper.warn_of_delayed(config);
+        }))
     }
 
     /// `config`, to be put in force. `first` sees it just before that.
