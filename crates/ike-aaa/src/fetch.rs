@@ -56,6 +56,7 @@ impl Fetcher {
             .timeout_connect(Some(patience))
             .timeout_send_request(Some(patience))
             .timeout_recv_response(Some(patience))
+            .timeout_per_read(Some(LONGEST_PAUSE))
             .timeout_recv_body(Some(LONGEST_LIST));
         let lists = limited(lists, REDIRECTS).build().new_agent();
         Self { agent: config(patience, REDIRECTS).new_agent(), lists, patience }
@@ -170,6 +171,8 @@ fn body(
 
 /// How long a fetch may take. The peer waits for its answer meanwhile.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the server of a list may send nothing.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long the body of a list may take, and what it must come to: octets a second, after some seconds.
 const LONGEST_LIST: Duration = Duration::from_secs(600);
 const LEAST_RATE: u64 = 16 * 1024;

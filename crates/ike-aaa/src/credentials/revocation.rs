@@ -148,7 +148,8 @@ impl Credentials {
         let wanted = wanted(&fetch);
         let turn = self.turn(wanted.clone());
         let waited = turn.try_lock().is_err();
-        let _turn = turn.lock().await;
+        let patience = self.0.fetcher.patience() * ROUNDS;
+        let Ok(_turn) = tokio::time::timeout(patience, turn.lock()).await else { return };
         if waited && !self.fetches(&whom).await.iter().any(|again| super::wanted(again) == wanted) {
             return;
         }

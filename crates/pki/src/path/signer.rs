@@ -44,7 +44,11 @@ impl PathQuery<'_> {
         let names = names(certificate);
         let mut signers: Vec<Signer> = Vec::new();
         let is_other = |ca: &Certificate| {
-            ca.may_sign_crls() && ca.der() != issuer.der() && names.contains(&ca.subject_hash())
+            // Without a keyUsage only a CA's key may: any CA below the anchor can give an end entity this name.
+            (ca.is_ca() || ca.key_usages().contains(&"cRLSign"))
+                && ca.may_sign_crls()
+                && ca.der() != issuer.der()
+                && names.contains(&ca.subject_hash())
         };
         if is_other(anchor) {
             signers.push(Signer { certificate: Arc::clone(anchor), only_named: false });

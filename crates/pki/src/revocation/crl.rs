@@ -312,7 +312,7 @@ impl Crl {
 
     /// True if both are of one issuer and one scope, so that the newer one says all that there is to say.
     pub(super) fn is_of_same_scope(&self, other: &Self) -> bool {
-        self.head.issuer == other.head.issuer
+        dn::same(&self.head.issuer, &other.head.issuer)
             && self.head.extensions.scope == other.head.extensions.scope
     }
 

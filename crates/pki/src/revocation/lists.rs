@@ -50,6 +50,16 @@ pub(super) struct Asked<'a> {
 struct Counted<'a> {
     crl: &'a Crl,
     by: &'a [u8],
+    /// The key is that of another anchor of the CA's name.
+    by_namesake: bool,
+}
+
+impl Counted<'_> {
+    /// True if this list ends what `older` says. The list of a namesake ends only lists by the same key, since it may be
+    /// another CA, and an attacker on the path may put its list behind the URL.
+    fn ends(&self, older: &Self, now: SystemTime) -> bool {
+        (!self.by_namesake || self.by == older.by) && self.crl.supersedes(older.crl, now)
+    }
 }
 
 impl Lists {
@@ -102,8 +112,9 @@ impl Lists {
         let loaded = self.loaded.iter().map(|crl| (crl, &[][..]));
         let fetched = self.fetched.iter().map(|one| (&one.crl, one.urls.as_slice()));
         let counted = loaded.chain(fetched).filter_map(|(crl, urls)| {
-            let by = signer(crl, urls, asked)?.certificate.spki();
-            Some(Counted { crl, by })
+            let signer = signer(crl, urls, asked)?;
+            let by = signer.certificate.spki();
+            Some(Counted { crl, by, by_namesake: signer.only_named })
         });
         counted.collect()
     }
@@ -118,7 +129,7 @@ impl Lists {
         };
         !one.crl.is_delta()
             && !one.crl.is_from_future(now)
-            && !counted.iter().any(|newer| newer.crl.supersedes(one.crl, now))
+            && !counted.iter().any(|newer| newer.ends(one, now))
             && current()
     }
 
@@ -136,12 +147,13 @@ impl Lists {
             true => LoadError::Irrelevant,
             false => LoadError::Signature,
         })?;
+        let by_namesake = by.only_named;
         let by = by.certificate.spki().to_vec();
         let counted = self.counted(asked);
         if counted.iter().any(|held| held.by == by && held.crl.supersedes(&crl, asked.now)) {
             return Err(LoadError::Older);
         }
-        let new = Counted { crl: &crl, by: &by };
+        let new = Counted { crl: &crl, by: &by, by_namesake };
         let current = self.may_say_good(&new, &counted, asked.now)
             || crl.is_delta() && self.is_of_use(&new, &counted, asked.now);
         let reasons = crl.reasons(asked.certificate);
@@ -200,7 +212,7 @@ fn revoking<'a>(
         Some(Entry::Removed) if new.crl.is_delta() => {
             new.by == old.by && new.crl.lifts(old.crl, asked.now)
         }
-        Some(Entry::Removed) | None => new.crl.supersedes(old.crl, asked.now),
+        Some(Entry::Removed) | None => new.ends(old, asked.now),
     };
     let revoking = counted.iter().filter(move |one| says(one) == Some(Entry::Revoked));
     revoking.filter(move |old| !counted.iter().any(|new| ends(new, old)))

@@ -97,7 +97,11 @@ pub(crate) fn cert_id(certificate: &Certificate, issuer: &Certificate) -> Vec<u8
     let hash = &SHA1_FOR_LEGACY_USE_ONLY;
     let key = SubjectPublicKeyInfo::parse(issuer.spki()).map(|spki| spki.key).unwrap_or_default();
     let mut id = wrap(SEQUENCE, &[&wrap(OBJECT_IDENTIFIER, &[ID_SHA1]), &[NULL, 0]]);
-    asn1::push(&mut id, OCTET_STRING, &[digest(hash, issuer.subject()).as_ref()]);
+    //= https://www.rfc-editor.org/rfc/rfc6960#section-4.1.1
+    //# The hash shall be calculated over the
+    //# DER encoding of the issuer's name field in the certificate being
+    //# checked.
+    asn1::push(&mut id, OCTET_STRING, &[digest(hash, certificate.issuer()).as_ref()]);
     asn1::push(&mut id, OCTET_STRING, &[digest(hash, key).as_ref()]);
     asn1::push(&mut id, INTEGER, &[certificate.serial()]);
     wrap(SEQUENCE, &[&id])
@@ -254,8 +258,9 @@ impl<'a> Single<'a> {
             _ => return false,
         };
         let Some(spki) = SubjectPublicKeyInfo::parse(issuer.spki()) else { return false };
+        let mut names = [certificate.issuer(), issuer.subject()].into_iter();
         self.serial == certificate.serial()
-            && self.issuer_name_hash == digest(hash, issuer.subject()).as_ref()
+            && names.any(|name| self.issuer_name_hash == digest(hash, name).as_ref())
             && self.issuer_key_hash == digest(hash, spki.key).as_ref()
     }
 

@@ -253,3 +253,27 @@ fn an_indirect_list_counts_for_the_issuers_that_it_names() {
     // It is fetched, too.
     assert_eq!(outcomes(&peer(true), &by(STRICT), &trust, &ours)[1], Outcome::Revoked);
 }
+
+/// Another CA may have been made under the name, and an attacker on the path may put its list behind the URL.
+///
+/// Fault: in `Counted::ends`, do not ask who signed the older list.
+#[test]
+fn the_list_of_a_namesake_ends_no_revocation() {
+    let (ca, namesake) = (Owner::root("CA"), Owner::root("CA"));
+    let mut trust = trusting(&[&ca, &namesake]);
+    let outdated = List {
+        this_update: now() - 8 * DAY,
+        next_update: Some(now() - DAY),
+        number: Some(1),
+        ..List::default()
+    };
+    trust.revocation.add_crl(&outdated.by(&ca)).unwrap();
+    let peer = ca.peer();
+    for policy in [RELAXED, STRICT] {
+        for (owner, expected) in [(&namesake, Outcome::Revoked), (&ca, Outcome::Accepted)] {
+            let newer = List { this_update: now(), number: Some(9), ..List::empty() }.by(owner);
+            let served = [(URL, newer.as_slice())];
+            assert_eq!(outcome_of(&[&peer], &by(policy), &mut trust.clone(), &served), expected);
+        }
+    }
+}

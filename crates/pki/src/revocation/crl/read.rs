@@ -179,14 +179,19 @@ fn entries<R: Read>(
 /// Reads crlEntryExtensions; `Some(false)` if there is one that this crate does not know, `None` if they are malformed.
 fn entry_extensions(mut list: Der<'_>, entry: &mut Entry, issuer: &mut Vec<u8>) -> Option<bool> {
     let mut understood = true;
+    let mut has_reason = false;
     while !list.is_empty() {
         let extension = Extension::read(&mut list)?;
         match extension.oid {
-            REASON_CODE => match Der::new(extension.value).content(ENUMERATED) {
-                Some([REMOVE_FROM_CRL]) => *entry = Entry::Removed,
-                Some([0..=10]) => {}
-                _ => understood = false,
-            },
+            REASON_CODE if has_reason => (*entry, understood) = (Entry::Revoked, false),
+            REASON_CODE => {
+                has_reason = true;
+                match Der::new(extension.value).content(ENUMERATED) {
+                    Some([REMOVE_FROM_CRL]) => *entry = Entry::Removed,
+                    Some([0..=10]) => {}
+                    _ => understood = false,
+                }
+            }
             CERTIFICATE_ISSUER => {
                 let named = directory_name(extension.value);
                 understood &= named.is_some();

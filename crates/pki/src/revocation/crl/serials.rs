@@ -74,10 +74,14 @@ impl Serials {
     /// What the list says about the certificate of `issuer` with this serial number. An entry that revokes outweighs
     /// one that removes.
     pub fn find(&self, issuer: &[u8], serial: &[u8]) -> Option<Entry> {
-        let group = self.groups.iter().find(|group| dn::same(&group.issuer, issuer))?;
         let key = key(serial);
         let has = |keys: &[Key]| keys.binary_search(&key).is_ok();
-        match (has(&group.revoked), has(&group.removed)) {
+        // A list may write one name in several ways.
+        let groups = self.groups.iter().filter(|group| dn::same(&group.issuer, issuer));
+        let (revoked, removed) = groups.fold((false, false), |(revoked, removed), group| {
+            (revoked || has(&group.revoked), removed || has(&group.removed))
+        });
+        match (revoked, removed) {
             (true, _) => Some(Entry::Revoked),
             (false, true) => Some(Entry::Removed),
             (false, false) => None,
@@ -145,6 +149,22 @@ mod tests {
             assert_eq!(serials.find(issuer, serial), found, "{issuer:?} {serial:?}");
         }
         assert_eq!(serials.count(), 6);
+    }
+
+    /// Fault: in `find`, look into the first group of the name alone.
+    #[test]
+    fn an_issuer_may_be_written_in_several_ways() {
+        // CN=A as a UTF8String and as a PrintableString.
+        let name =
+            |tag| [&[0x30, 12, 0x31, 10, 0x30, 8, 6, 3, 0x55, 4, 3][..], &[tag, 1, b'A']].concat();
+        let mut serials = Serials::default();
+        assert!(serials.add(&name(0x0c), &[1], Entry::Revoked));
+        assert!(serials.add(&name(0x13), &[2], Entry::Revoked));
+        serials.finish();
+        for (tag, serial) in [(0x0c, 1), (0x0c, 2), (0x13, 1), (0x13, 2)] {
+            assert_eq!(serials.find(&name(tag), &[serial]), Some(Entry::Revoked), "{tag} {serial}");
+        }
+        assert_eq!(serials.find(&name(0x0c), &[3]), None);
     }
 
     /// Fault: in `add`, take away the limit.
