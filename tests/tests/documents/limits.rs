@@ -46,7 +46,7 @@ const LIMITS: [Limit; 5] = [
     },
     Limit {
         page: "docs/certificates.md",
-        words: "counts up to # minutes before its thisUpdate",
+        words: "good from # minutes before its thisUpdate",
         file: "crates/pki/src/revocation/mod.rs",
         constant: "SKEW",
         unit: 60,
