@@ -212,6 +212,7 @@ impl Signer {
             Question::Lease(_) => Answer::Failed("no addresses".to_owned()),
             Question::Ends { .. } => Answer::Failed("addresses are not known here".to_owned()),
             Question::Eap(_) => Answer::Failed("no EAP here".to_owned()),
+            Question::Resume(_) => Answer::Resumable,
             Question::Judge(_) | Question::Revocation(_) => Answer::Key(PeerKey {
                 spki: key(KeyType::Scheme(SCHEME), 1).public_key().to_vec(),
                 revocation_pending: false,

@@ -26,6 +26,7 @@ pub fn conversations(start: impl Fn() -> Box<dyn Conversation> + 'static) -> End
                 method: format!("{:?}", success.method),
                 identity: Some(success.identity),
                 authorization: None,
+                certificate: None,
             }),
             Step::Failure(packet, why) => EapAnswer::Failure { packet, why },
         }

@@ -415,6 +415,7 @@ impl World {
             Question::Sign(_) => "sign",
             Question::Judge(_) => "judge",
             Question::Revocation(_) => "revocation",
+            Question::Resume(_) => "resume",
             Question::Lease(_) => "lease",
             Question::Exchange(_) => return self.ask_exchange(host, ticket, question),
             Question::Eap(_) => "eap",

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant, SystemTime};
 use ike_proto::config::EndpointConfig;
 use ike_proto::dataplane::{self, Reply, Usage};
 use ike_proto::{
-    Answer, ChildState, Command, Endpoint, Event, Input, Now, Output, Path, Question, RequestId,
-    Transmit, TransmitKind,
+    Answer, ChildState, Command, Endpoint, Event, Input, Now, Output, Path, PeerCertificate,
+    Question, RequestId, Transmit, TransmitKind,
 };
 use ike_tests::Seeded;
 use ike_tests::cheap::{self, Signer};
@@ -376,7 +376,10 @@ fn answer(suite: Suite, question: &Question) -> Answer {
         (&mut answer, question)
     {
         let name = String::from_utf8_lossy(&peer.id.data);
-        key.certificate = Some(format!("C=CH, O=Example, CN={name}"));
+        let subject = format!("C=CH, O=Example, CN={name}");
+        // As much as the path of a certificate by a root has.
+        let path = [0; 29].into();
+        key.certificate = Some(Arc::new(PeerCertificate { subject, path }));
     }
     answer
 }

@@ -14,7 +14,7 @@ use crate::crypto::SignatureScheme;
 use crate::dataplane::{
     self, DataPlaneError, Encapsulation, Flow, Mode, Reply, SaId, TrafficSelector,
 };
-use crate::question::{Answer, Assignment, Authorization, Question};
+use crate::question::{Answer, Assignment, Authorization, PeerCertificate, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 pub use hint::{BothSelectors, Hint};
@@ -706,8 +706,8 @@ pub struct UsedAuth {
     pub method: AuthMethod,
     /// The signature's scheme; `None` for a method without signature.
     pub scheme: Option<SignatureScheme>,
-    /// The subject of a peer's certificate, safe in a log line.
-    pub certificate: Option<String>,
+    /// A peer's certificate.
+    pub certificate: Option<Arc<PeerCertificate>>,
     /// The result of EAP, if the round used EAP.
     pub eap: Option<Box<UsedEap>>,
     /// The addresses that the peer's certificate authorizes (RFC 3779); `None` for any.

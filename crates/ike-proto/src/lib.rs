@@ -35,6 +35,6 @@ pub use ike_wire as wire;
 pub use ipsec_types::{crypto, dataplane};
 pub use question::{
     AcceptedScheme, Answer, Assignment, Authorization, EapAnswer, EapMessage, EapState, EapSuccess,
-    Exchange, Exchanged, Lease, LeaseRequest, OwnedCert, PeerCredentials, PeerKey, Question,
-    SignRequest, Signed,
+    Exchange, Exchanged, Lease, LeaseRequest, OwnedCert, PeerCertificate, PeerCredentials, PeerKey,
+    Question, ResumeClaim, SignRequest, Signed,
 };

@@ -94,7 +94,9 @@ impl NoCredentials {
     fn lacks(question: &Question) -> &'static str {
         match question {
             Question::Sign(_) => "no private key",
-            Question::Judge(_) | Question::Revocation(_) => "no certificates to trust",
+            Question::Judge(_) | Question::Revocation(_) | Question::Resume(_) => {
+                "no certificates to trust"
+            }
             Question::Lease(_) => "no addresses to assign",
             Question::Eap(_) => "no EAP credentials",
             Question::Exchange(_) => "the key exchange was interrupted",

@@ -129,6 +129,9 @@ fn run(hosts: &mut [Host; 2], now: Now) {
                         Question::Sign(_) => "sign",
                         Question::Judge(_) => "judge the peer's certificate",
                         Question::Revocation(_) => "look whether it was revoked",
+                        Question::Resume(_) => {
+                            "look whether the certificate of a ticket was revoked"
+                        }
                         Question::Exchange(_) => "do a slow key exchange",
                         Question::Lease(_) => "give the peer an address",
                         Question::Eap(_) => "look at an EAP packet",

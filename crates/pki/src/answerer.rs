@@ -16,6 +16,7 @@ use crate::credential::{Credential, certificate_request, in_order};
 use crate::error::{LoadError, PkiError};
 use crate::hash_and_url;
 use crate::path::ExtendedKeyUsagePolicy;
+use crate::record::Examples;
 use crate::revocation::{Crl, FetchRequest, OwnStatus};
 use crate::trust::TrustStore;
 use crate::verify::{PeerPolicy, Revocation, Terms, TrustedPeer, verify_peer_by};
@@ -33,6 +34,7 @@ pub struct Answerer {
     /// Connections that send OCSP responses to peers that ask for them; true if the responses are fetched ahead.
     pub(crate) replies: HashMap<String, bool>,
     pub(crate) own_status: OwnStatus,
+    pub(crate) examples: Examples,
 }
 
 /// By the names of the connection and of the round.
@@ -133,6 +135,7 @@ impl Answerer {
             Question::Judge(peer) => key(self.judge(peer, false, &self.trust, now)),
             Question::Lease(_) => Answer::Failed("there are no addresses".to_owned()),
             Question::Revocation(peer) => self.answer_about(peer, now).0,
+            Question::Resume(claim) => self.resume(claim, now),
         }
     }
 
@@ -218,6 +221,7 @@ impl Answerer {
             | Question::Eap(_)
             | Question::Ends { .. } => false,
             Question::Lease(_) => true,
+            Question::Resume(_) => self.trust.revocation.is_empty(),
         }
     }
 
@@ -266,6 +270,11 @@ impl Answerer {
     pub fn credentials(&self, connection: &str, round: &str) -> &[Credential] {
         let rounds = self.local.get(connection);
         rounds.and_then(|rounds| rounds.get(round)).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// The policies for all rounds of the peer.
+    pub(crate) fn policies(&self, connection: &str) -> Vec<&PeerPolicy> {
+        self.remote.get(connection).into_iter().flat_map(|rounds| rounds.values()).collect()
     }
 
     fn policy(&self, connection: &str, round: &str) -> Option<&PeerPolicy> {
@@ -337,7 +346,9 @@ impl Answerer {
         let certs: Vec<Cert<'_>> = peer.certs.iter().map(OwnedCert::as_cert).collect();
         let usage = usage.unwrap_or(policy.extended_key_usage);
         let terms = Terms { policy, chain: &peer.chain, usage, proven };
-        verify_peer_by(&peer.id, &certs, terms, trust, now)
+        let judged = verify_peer_by(&peer.id, &certs, terms, trust, now)?;
+        self.examples.keep(&judged.path);
+        Ok(judged)
     }
 }
 
@@ -358,7 +369,7 @@ fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
     match verdict {
         Ok(peer) => {
             let revocation_pending = matches!(peer.revocation, Revocation::Pending(_));
-            let certificate = peer.certificate.map(|certificate| certificate.subject_text());
+            let certificate = peer.shown();
             let addresses = peer.addresses.map(|addresses| selectors(&addresses));
             Answer::Key(PeerKey { spki: peer.spki, revocation_pending, certificate, addresses })
         }

@@ -44,6 +44,10 @@ impl NameHash {
         octets.copy_from_slice(hash.finish().as_ref());
         Self(octets)
     }
+
+    pub fn octets(&self) -> &[u8; 32] {
+        &self.0
+    }
 }
 
 /// True for two DER Names that match (RFC 5280 §7.1).

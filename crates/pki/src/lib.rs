@@ -35,8 +35,10 @@ mod names;
 mod own_status;
 mod path;
 mod policy;
+mod record;
 mod revocation;
 mod signed;
+mod standing;
 mod text;
 mod time;
 mod trust;
@@ -55,6 +57,7 @@ pub use revocation::{
     Authority, Crl, FetchKind, FetchRequest, MAX_BODY, MAX_LIST, OwnStatus, RevocationPolicy,
     RevocationStore, StatusFetch, StatusFetches,
 };
+pub use standing::RevokedCertificate;
 pub use trust::TrustStore;
 pub use verify::{
     MAX_CERTS, MAX_CERTS_LEN, MAX_INTERMEDIATES, PeerPolicy, RawKey, Revocation, TrustedPeer,

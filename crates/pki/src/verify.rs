@@ -49,7 +49,7 @@ pub struct PeerPolicy {
 }
 
 impl PeerPolicy {
-    fn wanted(&self) -> Wanted<'_> {
+    pub(crate) fn wanted(&self) -> Wanted<'_> {
         Wanted { ca: self.ca_id.as_ref(), policies: &self.cert_policies }
     }
 

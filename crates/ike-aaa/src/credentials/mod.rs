@@ -13,7 +13,7 @@ use ike_tokio::Work;
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
-use crate::eap::{EapConfig, Turn};
+use crate::eap::{EapConfig, Turn, lock};
 use crate::fetch::Fetcher;
 use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
@@ -96,6 +96,7 @@ impl Credentials {
         let _one = self.0.changing.lock().unwrap_or_else(PoisonError::into_inner);
         answerer.trust_mut().inherit(self.present().trust());
         answerer.inherit_status(&self.present());
+        answerer.inherit_examples(&self.present());
         self.put(answerer);
         self.0.status_changed.notify_one();
     }
@@ -221,16 +222,23 @@ impl Credentials {
         let failure = failure_of(&message);
         let answer = match book.turn(message, &self.present()) {
             Err(why) => return Answer::Failed(why),
-            Ok(Turn::Here(work, unsettled)) => {
+            Ok(Turn::Here(work, seen)) => {
                 let answer = self.work(move |_| work()).await;
-                let peer = unsettled.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let peer = lock(&seen).unsettled.take();
                 match (answer, peer) {
-                    (Some(answer @ (EapAnswer::Send(..) | EapAnswer::Success(_))), Some(peer)) => {
-                        match self.settle_in_tls(peer).await {
-                            Ok(()) => Some(answer),
-                            Err(why) => Some(EapAnswer::Failure { packet: failure, why }),
+                    (
+                        Some(mut answer @ (EapAnswer::Send(..) | EapAnswer::Success(_))),
+                        Some(peer),
+                    ) => match self.settle_in_tls(peer).await {
+                        Ok(shown) => {
+                            if let EapAnswer::Success(success) = &mut answer {
+                                success.certificate.clone_from(&shown);
+                            }
+                            lock(&seen).shown = shown;
+                            Some(answer)
                         }
-                    }
+                        Err(why) => Some(EapAnswer::Failure { packet: failure, why }),
+                    },
                     (answer, _) => answer,
                 }
             }

@@ -12,7 +12,7 @@ use ::pki::{
     Answerer, Certificate, ExtendedKeyUsagePolicy, FetchKind, FetchRequest, LoadError, Revocation,
     TrustedPeer,
 };
-use ike_proto::{Answer, PeerCredentials};
+use ike_proto::{Answer, PeerCertificate, PeerCredentials};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 
@@ -70,8 +70,11 @@ impl Credentials {
     }
 
     /// Settles the revocation of a peer of EAP-TLS or EAP-TTLS, which has proven to have its key. It waits meanwhile.
-    /// The error says why it is refused.
-    pub(super) async fn settle_in_tls(&self, tls: TlsPeer) -> Result<(), String> {
+    /// Returns its certificate. The error says why it is refused.
+    pub(super) async fn settle_in_tls(
+        &self,
+        tls: TlsPeer,
+    ) -> Result<Option<Arc<PeerCertificate>>, String> {
         let TlsPeer { peer, usage } = tls;
         self.fetch_for(&Whom { peer: peer.clone(), usage: Some(usage) }).await;
         let verdict = self
@@ -83,7 +86,7 @@ impl Credentials {
             why.to_string()
         })?;
         self.warn_of_unchecked(&peer.unchecked);
-        Ok(())
+        Ok(peer.shown())
     }
 
     fn warn_of_unchecked(&self, unchecked: &[Arc<Certificate>]) {

@@ -15,7 +15,7 @@ use ike_proto::wire::registry::CertEncoding;
 use ike_proto::{EapAnswer, EapMessage, EapState, EapSuccess, OwnedCert, PeerCredentials};
 use zeroize::Zeroizing;
 
-use super::{EapConfig, EapRound, EapSecrets, TlsPeer, Turn, Unsettled, radius, tls};
+use super::{EapConfig, EapRound, EapSecrets, InTls, Seen, TlsPeer, Turn, lock, radius, tls};
 
 impl Secrets for EapSecrets {
     fn password(&self, identity: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
@@ -34,7 +34,7 @@ impl Secrets for EapSecrets {
 /// A conversation between two questions.
 pub(super) enum Held {
     /// By the methods here.
-    Local(Box<Mutex<Box<dyn Conversation>>>, Unsettled),
+    Local(Box<Mutex<Box<dyn Conversation>>>, Seen),
     /// By a server.
     #[cfg(feature = "radius")]
     Radius(Box<radius::Session>),
@@ -61,7 +61,7 @@ impl EapConfig {
         } = message;
         if let Some(held) = state.take::<Held>() {
             return Ok(match *held {
-                Held::Local(conversation, unsettled) => here(conversation, unsettled, packet),
+                Held::Local(conversation, seen) => here(conversation, seen, packet),
                 #[cfg(feature = "radius")]
                 Held::Radius(session) => Turn::There(Box::pin(session.turn(packet))),
             });
@@ -69,12 +69,12 @@ impl EapConfig {
         // A reload may have taken it away.
         let found = self.rounds.get(&(connection.clone(), round));
         let found = found.ok_or("the round is not configured any more")?;
-        let unsettled = Unsettled::default();
+        let seen = Seen::default();
         let setup = Setup {
             book: self,
             round: found,
             answerer,
-            unsettled: Arc::clone(&unsettled),
+            seen: Arc::clone(&seen),
             alone,
             connection,
             local_id,
@@ -82,30 +82,30 @@ impl EapConfig {
         };
         if initiator {
             let peer = Peer::new(setup.peer()?);
-            return Ok(here(Box::new(Mutex::new(Box::new(peer))), unsettled, packet));
+            return Ok(here(Box::new(Mutex::new(Box::new(peer))), seen, packet));
         }
         if found.way == Way::Radius {
             let config = self.radius.as_ref().ok_or(radius::NONE)?;
             return Ok(radius::begin(Arc::clone(config), &setup, (path, others), packet));
         }
         let authenticator = Authenticator::new(setup.authenticator()?);
-        Ok(here(Box::new(Mutex::new(Box::new(authenticator))), unsettled, packet))
+        Ok(here(Box::new(Mutex::new(Box::new(authenticator))), seen, packet))
     }
 }
 
 fn here(
     conversation: Box<Mutex<Box<dyn Conversation>>>,
-    unsettled: Unsettled,
+    seen: Seen,
     packet: Option<Vec<u8>>,
 ) -> Turn {
-    let left = Arc::clone(&unsettled);
-    Turn::Here(Box::new(move || work(conversation, unsettled, packet.as_deref())), left)
+    let left = Arc::clone(&seen);
+    Turn::Here(Box::new(move || work(conversation, seen, packet.as_deref())), left)
 }
 
 /// Works on a packet; may take as long as a signature.
 fn work(
     conversation: Box<Mutex<Box<dyn Conversation>>>,
-    unsettled: Unsettled,
+    seen: Seen,
     packet: Option<&[u8]>,
 ) -> EapAnswer {
     let (step, room) = {
@@ -114,7 +114,7 @@ fn work(
     };
     match step {
         Step::Send(packet) => {
-            let held = Held::Local(conversation, unsettled);
+            let held = Held::Local(conversation, seen);
             EapAnswer::Send(packet, EapState::of_size(held, room))
         }
         Step::Success(Success { packet, msk, method, identity }) => {
@@ -128,6 +128,7 @@ fn work(
                 method: described(method, &identity),
                 identity: Some(identity),
                 authorization: None,
+                certificate: lock(&seen).shown.clone(),
             })
         }
         Step::Failure(packet, why) => EapAnswer::Failure { packet, why },
@@ -180,7 +181,7 @@ pub(super) struct Setup<'a> {
     pub(super) book: &'a EapConfig,
     pub(super) round: &'a Arc<EapRound>,
     answerer: &'a Arc<Answerer>,
-    unsettled: Unsettled,
+    seen: Seen,
     pub(super) alone: bool,
     pub(super) connection: String,
     local_id: IdData,
@@ -348,15 +349,13 @@ impl Setup<'_> {
     ) -> impl Fn(Option<IdData>) -> tls::Judge + Send + Sync + use<> {
         let (answerer, connection) = (Arc::clone(self.answerer), self.connection.clone());
         let round = self.round.judged_by.clone();
-        let unsettled = Arc::clone(&self.unsettled);
+        let seen = Arc::clone(&self.seen);
         move |id| {
             let (answerer, connection) = (Arc::clone(&answerer), connection.clone());
-            let (round, unsettled) = (round.clone(), Arc::clone(&unsettled));
+            let (round, seen) = (round.clone(), Arc::clone(&seen));
             tls::Judge::new(move |certs: &[&[u8]]| {
                 let peer = judge(&answerer, (&connection, &round), (id.clone(), usage), certs)?;
-                if let Some(peer) = peer {
-                    *unsettled.lock().unwrap_or_else(PoisonError::into_inner) = Some(peer);
-                }
+                *lock(&seen) = peer;
                 Ok(())
             })
         }
@@ -364,13 +363,13 @@ impl Setup<'_> {
 }
 
 /// Whether `certs` are those of `id`, or of anybody, by the rules of a round. Nothing is fetched in the middle of a TLS
-/// handshake. If revocation is to be settled before the next packet leaves, it returns the peer.
+/// handshake. If revocation is to be settled before the next packet leaves, the result has the peer.
 fn judge(
     answerer: &Answerer,
     (connection, round): (&str, &str),
     (id, usage): (Option<IdData>, ExtendedKeyUsagePolicy),
     certs: &[&[u8]],
-) -> Result<Option<TlsPeer>, String> {
+) -> Result<InTls, String> {
     let id = match id {
         Some(id) => id,
         None => {
@@ -390,6 +389,7 @@ fn judge(
     };
     let verdict = answerer.judge_unsettled(&peer, usage, SystemTime::now());
     let judged = verdict.map_err(|why| why.to_string())?;
+    let shown = judged.shown();
     if let Some(certificate) = judged.certificate.filter(|_| judged.addresses.is_some()) {
         let subject = certificate.subject_text();
         tracing::warn!(
@@ -400,7 +400,7 @@ fn judge(
     }
     // A status that is not known and that no URL tells needs no settling: the policy has decided.
     let pending = matches!(judged.revocation, Revocation::Pending(_));
-    Ok(pending.then_some(TlsPeer { peer, usage }))
+    Ok(InTls { unsettled: pending.then_some(TlsPeer { peer, usage }), shown })
 }
 
 /// An identity of IKE as EAP has it: text as it is, an address as text.

@@ -12,11 +12,11 @@ mod tls;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::pki::{Credential, ExtendedKeyUsagePolicy};
 use ike_config::{EapId, EapSecret, TlsOptions, Way};
-use ike_proto::{EapAnswer, PeerCredentials};
+use ike_proto::{EapAnswer, PeerCertificate, PeerCredentials};
 use ike_tokio::Work;
 #[cfg(all(feature = "eap", not(feature = "radius")))]
 use no_radius as radius;
@@ -104,15 +104,29 @@ pub(crate) struct TlsPeer {
     pub(crate) usage: ExtendedKeyUsagePolicy,
 }
 
-/// Where the verifier of TLS leaves such a peer.
-pub(crate) type Unsettled = Arc<Mutex<Option<TlsPeer>>>;
+/// What the verifier of TLS has seen.
+#[derive(Debug, Default)]
+#[cfg_attr(not(feature = "eap"), allow(dead_code, reason = "there is no TLS"))]
+pub(crate) struct InTls {
+    /// A peer whose revocation is to be settled before the next packet leaves.
+    pub(crate) unsettled: Option<TlsPeer>,
+    /// The certificate of the other end.
+    pub(crate) shown: Option<Arc<PeerCertificate>>,
+}
+
+/// Where the verifier of TLS leaves that.
+pub(crate) type Seen = Arc<Mutex<InTls>>;
+
+pub(crate) fn lock(seen: &Seen) -> MutexGuard<'_, InTls> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// What a packet leads to.
 #[cfg_attr(not(feature = "radius"), expect(dead_code, reason = "there is nobody to ask"))]
 pub(crate) enum Turn {
     /// Work that may take as long as a signature, and where it leaves a peer of TLS whose revocation is to be settled
     /// before the answer counts.
-    Here(Box<dyn FnOnce() -> EapAnswer + Send>, Unsettled),
+    Here(Box<dyn FnOnce() -> EapAnswer + Send>, Seen),
     /// A server is asked.
     There(Work<'static, EapAnswer>),
 }

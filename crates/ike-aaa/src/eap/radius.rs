@@ -171,6 +171,7 @@ impl Session {
                         lifetime: answer.grants.lifetime,
                         granted: answer.grants.kept,
                     })),
+                    certificate: None,
                 })
             }
             (Code::Reject, packet) => {

@@ -72,6 +72,7 @@ impl Meters {
             Question::Sign(_) => "sign",
             Question::Judge(_) => "judge",
             Question::Revocation(_) => "revocation",
+            Question::Resume(_) => "resume",
             Question::Exchange(_) => "key_exchange",
             Question::Eap(_) => "eap",
             Question::Ends { .. } => "ends",

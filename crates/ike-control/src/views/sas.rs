@@ -119,7 +119,8 @@ impl Auth {
             (None, None, AuthMethod::NULL) => "NULL".to_owned(),
             (None, None, other) => other.to_string(),
         };
-        Self { id: used.id.to_string(), by, certificate: used.certificate.clone() }
+        let certificate = used.certificate.as_ref().map(|shown| shown.subject.clone());
+        Self { id: used.id.to_string(), by, certificate }
     }
 }
 

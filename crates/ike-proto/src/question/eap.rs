@@ -2,10 +2,12 @@
 
 use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::crypto::Secret;
 use crate::event::Path;
+use crate::question::PeerCertificate;
 use crate::wire::payload::IdData;
 
 /// An EAP packet has arrived, or it is time for the first one. Answered by [`Answer::Eap`](super::Answer::Eap), or
@@ -77,6 +79,8 @@ pub struct EapSuccess {
     pub identity: Option<Vec<u8>>,
     /// On a responder: what the peer is granted, if its account says more than the password.
     pub authorization: Option<Box<Authorization>>,
+    /// On a responder: the certificate that the peer has shown in EAP, if it has.
+    pub certificate: Option<Arc<PeerCertificate>>,
 }
 
 /// What a peer is granted by its account.

@@ -9,6 +9,7 @@
 mod eap;
 mod exchange;
 mod lease;
+mod resume;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -24,6 +25,7 @@ pub use eap::{Authorization, EapAnswer, EapMessage, EapState, EapSuccess};
 pub(crate) use exchange::{Claim, Key};
 pub use exchange::{Exchange, Exchanged};
 pub use lease::{Assignment, Lease, LeaseRequest};
+pub use resume::{PeerCertificate, ResumeClaim};
 
 /// A question that the engine cannot answer by itself.
 #[derive(Debug)]
@@ -40,6 +42,10 @@ pub enum Question {
     /// lists and judge again. Answered by [`Answer::Key`] with the same key and nothing pending, or by
     /// [`Answer::Failed`].
     Revocation(PeerCredentials),
+    /// The peer has proven that a ticket is its own (RFC 5723). Has one of the certificates by which it authenticated
+    /// been revoked since? Answered by [`Answer::Resumable`], or by [`Answer::Untrusted`] or [`Answer::Failed`]. Then
+    /// the ticket is void, and the peer begins in full. Nothing need be fetched for the answer.
+    Resume(ResumeClaim),
     /// Do a slow key exchange ([`KeMethod::is_slow`](crate::crypto::KeMethod::is_slow)). Answered by the result of
     /// [`Exchange::perform`], on any thread, or by [`Answer::Failed`].
     Exchange(Exchange),
@@ -115,11 +121,14 @@ pub struct OwnedCert {
 
 /// The answer to a [`Question`].
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "an answer is handed over once, and kept nowhere")]
 pub enum Answer {
     /// The signatures.
     Signed(Signed),
     /// The peer's key.
     Key(PeerKey),
+    /// None of the certificates is revoked, as far as is known.
+    Resumable,
     /// The key exchange is done, or the method refused what the peer sent.
     Exchanged(Exchanged),
     /// The peer's addresses, with the question that they answer. If no SA waits for them any more, they come back
@@ -162,8 +171,8 @@ pub struct PeerKey {
     /// True if something must be fetched before the peer can be trusted, or if the answering side wants to know
     /// that the peer has proven that it has the key. [`Question::Revocation`] follows after a valid signature.
     pub revocation_pending: bool,
-    /// The subject of its certificate as text that is safe in a log line; `None` for a raw public key.
-    pub certificate: Option<String>,
+    /// Its certificate; `None` for a raw public key.
+    pub certificate: Option<Arc<PeerCertificate>>,
     /// The addresses that the peer's certificate authorizes (RFC 3779): its traffic selectors are narrowed to these.
     /// `None` for no limit.
     pub addresses: Option<Arc<[TrafficSelector]>>,

@@ -329,8 +329,8 @@ impl fmt::Display for Rounds<'_> {
                 (None, Some(eap)) => f.write_str(eap)?,
                 (None, None) => write!(f, "{}", used.method)?,
             }
-            if let Some(subject) = &used.certificate {
-                write!(f, " ({subject:?})")?;
+            if let Some(certificate) = &used.certificate {
+                write!(f, " ({:?})", certificate.subject)?;
             }
         }
         Ok(())

@@ -26,8 +26,9 @@ impl Peer {
             Question::Judge(peer) | Question::Revocation(peer) => {
                 Some(Self { connection: peer.connection.clone(), id: peer.id.to_string() })
             }
-            // The engine itself tells what failed in EAP.
+            // The engine itself tells what failed in EAP, and who presented a ticket.
             Question::Sign(_)
+            | Question::Resume(_)
             | Question::Exchange(_)
             | Question::Lease(_)
             | Question::Eap(_)

@@ -19,11 +19,11 @@ use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName, GeneralName
 
 use super::SKEW;
 use crate::certificate::Certificate;
-use crate::dn;
+use crate::dn::{self, NameHash};
 use crate::error::LoadError;
 use crate::files;
 use crate::issue::RevokedEntry;
-use crate::text;
+use crate::text::{self, Date};
 
 mod proof;
 mod read;
@@ -31,6 +31,7 @@ mod serials;
 
 use read::{Head, Parts};
 pub(super) use serials::Entry;
+pub(crate) use serials::SerialKey;
 
 /// A revocation list. Parsing does not verify the signature.
 pub struct Crl {
@@ -178,7 +179,28 @@ impl Crl {
 
     /// What the list says about `certificate`, by an entry for its issuer.
     pub(super) fn entry(&self, certificate: &Certificate) -> Option<Entry> {
-        self.head.serials.find(certificate.issuer(), certificate.serial())
+        self.entry_of(certificate.issuer(), SerialKey::of(certificate.serial()))
+    }
+
+    /// What the list says about the certificate of `issuer`, a DER Name, with this serial number.
+    pub(super) fn entry_of(&self, issuer: &[u8], serial: SerialKey) -> Option<Entry> {
+        self.head.serials.find(issuer, serial)
+    }
+
+    /// True if the list revokes the certificate of its own issuer with this serial number.
+    pub(crate) fn revokes_serial(&self, serial: SerialKey) -> bool {
+        self.entry_of(&self.head.issuer, serial) == Some(Entry::Revoked)
+    }
+
+    /// A hash of the issuer's name.
+    pub(crate) fn issuer_hash(&self) -> NameHash {
+        NameHash::of(&self.head.issuer)
+    }
+
+    /// The list in words that are safe in a log line.
+    pub(crate) fn describe(&self) -> String {
+        let issuer = self.issuer_text();
+        format!("the revocation list of {issuer:?} of {}", Date(self.head.this_update))
     }
 
     /// True if `certificate` names the issuer of the list: as its issuer, or, for an indirect list, as the cRLIssuer

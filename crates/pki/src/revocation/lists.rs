@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use der::flagset::FlagSet;
 use x509_cert::ext::pkix::crl::dp::Reasons;
 
-use super::crl::{Crl, Entry, all_reasons};
+use super::crl::{Crl, Entry, SerialKey, all_reasons};
 use super::{Status, push_bounded};
 use crate::certificate::Certificate;
 use crate::dn;
@@ -44,6 +44,13 @@ pub(super) struct Asked<'a> {
     /// The URLs of lists that it, or its CA's authority, names.
     pub urls: &'a [String],
     pub now: SystemTime,
+}
+
+impl<'a> Asked<'a> {
+    /// The certificate as lists name it: by the DER Name of its issuer and its serial number.
+    fn named(self) -> (&'a [u8], SerialKey) {
+        (self.certificate.issuer(), SerialKey::of(self.certificate.serial()))
+    }
 }
 
 /// A list that counts for a certificate, and the one who signed it.
@@ -88,7 +95,7 @@ impl Lists {
     //# either the certificate expired or was removed from hold.
     pub fn status(&self, asked: Asked<'_>) -> Status {
         let counted = self.counted(asked);
-        if revoking(&counted, asked).next().is_some() {
+        if revoking(&counted, asked.named(), asked.now).next().is_some() {
             return Status::Revoked;
         }
         let mut reasons = FlagSet::<Reasons>::default();
@@ -103,8 +110,29 @@ impl Lists {
     /// True if lists call the certificate revoked, and each of them is past its nextUpdate.
     pub fn is_outdated(&self, asked: Asked<'_>) -> bool {
         let counted = self.counted(asked);
-        let mut revoking = revoking(&counted, asked).peekable();
+        let mut revoking = revoking(&counted, asked.named(), asked.now).peekable();
         revoking.peek().is_some() && revoking.all(|one| one.crl.is_outdated(asked.now))
+    }
+
+    /// Says which list revokes the certificate with this serial number that is in all other ways as the one asked for.
+    pub fn revoked_by(&self, asked: Asked<'_>, serial: SerialKey) -> Option<String> {
+        let counted = self.counted(asked);
+        let mut revoking = revoking(&counted, (asked.certificate.issuer(), serial), asked.now);
+        revoking.next().map(|one| one.crl.describe())
+    }
+
+    /// The same by lists that the key of `ca` signed, for a certificate of which nothing else is known.
+    pub fn revoked_by_key(
+        &self,
+        ca: &Certificate,
+        serial: SerialKey,
+        now: SystemTime,
+    ) -> Option<String> {
+        let own = self.all().filter(|crl| !crl.is_of_attributes() && crl.is_signed_by(ca));
+        let counted = |crl| Counted { crl, by: ca.spki(), by_namesake: false };
+        let counted: Vec<Counted<'_>> = own.map(|crl| counted(&**crl)).collect();
+        let mut revoking = revoking(&counted, (ca.subject(), serial), now);
+        revoking.next().map(|one| one.crl.describe())
     }
 
     /// The lists that say something about the certificate: those by the same CA.
@@ -204,15 +232,16 @@ impl Lists {
 /// Those lists that call the certificate revoked, and that no other one ends.
 fn revoking<'a>(
     counted: &'a [Counted<'a>],
-    asked: Asked<'a>,
+    (issuer, serial): (&'a [u8], SerialKey),
+    now: SystemTime,
 ) -> impl Iterator<Item = &'a Counted<'a>> {
-    let says = move |one: &Counted<'_>| one.crl.entry(asked.certificate);
+    let says = move |one: &Counted<'_>| one.crl.entry_of(issuer, serial);
     let ends = move |new: &Counted<'_>, old: &Counted<'_>| match says(new) {
         Some(Entry::Revoked) => false,
         Some(Entry::Removed) if new.crl.is_delta() => {
-            new.by == old.by && new.crl.lifts(old.crl, asked.now)
+            new.by == old.by && new.crl.lifts(old.crl, now)
         }
-        Some(Entry::Removed) | None => new.ends(old, asked.now),
+        Some(Entry::Removed) | None => new.ends(old, now),
     };
     let revoking = counted.iter().filter(move |one| says(one) == Some(Entry::Revoked));
     revoking.filter(move |old| !counted.iter().any(|new| ends(new, old)))

@@ -10,6 +10,7 @@ use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 use crate::certificate::Certificate;
 use crate::error::{LoadError, PkiError};
 use crate::path::{Path, Signer};
+use crate::text::Date;
 
 mod authority;
 mod crl;
@@ -20,6 +21,7 @@ mod ocsp;
 mod own;
 
 pub use authority::Authority;
+pub(crate) use crl::SerialKey;
 pub use crl::{Crl, MAX_LIST};
 pub use fetch::{FetchKind, FetchRequest};
 pub(crate) use in_band::InBand;
@@ -394,6 +396,49 @@ impl RevocationStore {
             let asked = Asked { certificate, signers: &signers, urls: &[], now };
             self.status(issuer, asked, InBand::default()) == Status::Revoked
         })
+    }
+
+    /// Says by which list or response a certificate with this serial number is revoked, if it is. In all other ways it
+    /// is like `example`, of which `issuer` is the issuer and `signers` may sign lists.
+    pub(crate) fn revoked_as(
+        &self,
+        example: &Certificate,
+        issuer: &Certificate,
+        serial: SerialKey,
+        signers: &[Signer],
+        now: SystemTime,
+    ) -> Option<String> {
+        let urls = self.list_urls(example, issuer);
+        let asked = Asked { certificate: example, signers, urls: &urls, now };
+        let list = self.lists.revoked_by(asked, serial);
+        list.or_else(|| self.answered_revoked(issuer, serial))
+    }
+
+    /// The same for a certificate of which nothing else is known, by lists and responses of its issuer `ca` alone.
+    pub(crate) fn revoked_under(
+        &self,
+        ca: &Certificate,
+        serial: SerialKey,
+        now: SystemTime,
+    ) -> Option<String> {
+        let list = self.lists.revoked_by_key(ca, serial, now);
+        list.or_else(|| self.answered_revoked(ca, serial))
+    }
+
+    /// Of each responder's answers the newest counts.
+    fn answered_revoked(&self, issuer: &Certificate, serial: SerialKey) -> Option<String> {
+        let about = |answer: &&OcspAnswer| answer.is_about_serial(serial, issuer);
+        let mut newest = self.answers.iter().filter(about).filter(|answer| {
+            let newer = |other: &OcspAnswer| other.is_about_same(answer) && other.outranks(answer);
+            !self.answers.iter().any(newer)
+        });
+        let revoking = newest.find(|answer| answer.is_revoked())?;
+        Some(format!("an OCSP response of {}", Date(revoking.this_update())))
+    }
+
+    /// True if there is neither a list nor a response.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.answers.is_empty() && self.lists.all().next().is_none()
     }
 
     /// The URLs of lists about `certificate`: those that it names, then those of the CA's authority.

@@ -12,7 +12,7 @@ use ike_proto::wire::der::{
     self as asn1, Der, INTEGER, NULL, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context,
 };
 
-use super::{SKEW, Status};
+use super::{SKEW, SerialKey, Status};
 use crate::certificate::Certificate;
 use crate::error::LoadError;
 use crate::names::Comparisons;
@@ -37,6 +37,18 @@ impl OcspAnswer {
         self.serial == certificate.serial()
             && self.issuer == issuer.subject()
             && self.issuer_spki == issuer.spki()
+    }
+
+    /// The same for a serial number.
+    pub fn is_about_serial(&self, serial: SerialKey, issuer: &Certificate) -> bool {
+        SerialKey::of(&self.serial) == serial
+            && self.issuer == issuer.subject()
+            && self.issuer_spki == issuer.spki()
+    }
+
+    /// When the information was right.
+    pub fn this_update(&self) -> SystemTime {
+        self.this_update
     }
 
     /// True if both are of one responder, about one certificate.

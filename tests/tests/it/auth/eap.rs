@@ -95,6 +95,7 @@ pub(super) fn short_peer(key: Option<u8>) -> End {
             method: "short".to_owned(),
             identity: None,
             authorization: None,
+            certificate: None,
         }),
         _ => EapAnswer::Failure { packet: None, why: "refused".to_owned() },
     })
@@ -109,6 +110,7 @@ pub(super) fn short_server(key: Option<u8>) -> End {
             method: "short".to_owned(),
             identity: None,
             authorization: None,
+            certificate: None,
         }),
     })
 }

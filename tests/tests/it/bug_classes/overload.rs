@@ -105,6 +105,7 @@ fn success(packet: Option<Vec<u8>>) -> EapAnswer {
         method: "short".to_owned(),
         identity: None,
         authorization: None,
+        certificate: None,
     })
 }
 

@@ -37,6 +37,7 @@ fn eap(message: EapMessage) -> EapAnswer {
             method: "short".to_owned(),
             identity: None,
             authorization: None,
+            certificate: None,
         })
     };
     match message.packet.as_deref() {

@@ -9,7 +9,7 @@ use super::*;
 
 /// A network that stands still as soon as A has presented its ticket; that request.
 #[track_caller]
-fn presented(pair: &mut Pair) -> Packet {
+pub(super) fn presented(pair: &mut Pair) -> Packet {
     pair.establish();
     lose(pair);
     pair.net.manual = true;
@@ -19,7 +19,7 @@ fn presented(pair: &mut Pair) -> Packet {
 }
 
 /// `request` with a ticket that `change` has seen.
-fn with_ticket(request: &Packet, change: impl FnOnce(&mut Vec<u8>)) -> Packet {
+pub(super) fn with_ticket(request: &Packet, change: impl FnOnce(&mut Vec<u8>)) -> Packet {
     let message = Message::decode(&request.octets).unwrap();
     let is_ticket = |kind| kind == NotifyType::TICKET_OPAQUE;
     let mut ticket = Vec::new();
@@ -45,7 +45,7 @@ fn with_ticket(request: &Packet, change: impl FnOnce(&mut Vec<u8>)) -> Packet {
     Packet::forged(request.src, request.dst, octets)
 }
 
-fn ticket_of(request: &Packet) -> Vec<u8> {
+pub(super) fn ticket_of(request: &Packet) -> Vec<u8> {
     let mut found = Vec::new();
     with_ticket(request, |ticket| found = ticket.clone());
     found
@@ -60,7 +60,7 @@ fn answer(request: &Packet, spi_r: u64, payloads: &[Payload<'_>]) -> Packet {
 }
 
 /// What B says to it.
-fn said(pair: &mut Pair, packet: Packet) -> Vec<NotifyType> {
+pub(super) fn said(pair: &mut Pair, packet: Packet) -> Vec<NotifyType> {
     pair.net.mailbox.clear();
     pair.inject(packet);
     let mut kinds = Vec::new();

@@ -21,7 +21,7 @@ fn prf(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// prf+ of RFC 7296 §2.13.
-fn prf_plus(key: &[u8], seed: &[u8], length: usize) -> Vec<u8> {
+pub(super) fn prf_plus(key: &[u8], seed: &[u8], length: usize) -> Vec<u8> {
     let (mut stream, mut last) = (Vec::new(), Vec::new());
     for n in 1..=255_u8 {
         last = prf(key, &[&last, seed, &[n]]);

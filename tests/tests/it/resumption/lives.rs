@@ -127,6 +127,7 @@ fn a_road_warrior_by_eap() {
             method: "short".to_owned(),
             identity: None,
             authorization: None,
+            certificate: None,
         }),
     }));
     pair.hosts[B].eap = Some(Box::new(move |message| match message.packet {
@@ -136,6 +137,7 @@ fn a_road_warrior_by_eap() {
             msk: key(),
             method: "short".to_owned(),
             identity: Some(b"carol".to_vec()),
+            certificate: None,
             authorization: Some(Box::new(Authorization {
                 connection: None,
                 lifetime: Some(30 * MINUTE),

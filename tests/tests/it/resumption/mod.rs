@@ -8,6 +8,7 @@ mod credentials;
 mod grants;
 mod lives;
 mod refused;
+mod revoked;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -432,6 +432,7 @@ impl AwaitVerdict<ExpectAuthResponse> {
                 return waiting.disbelieve(core, ctx, id, None, failure);
             }
             Answer::Signed(_)
+            | Answer::Resumable
             | Answer::Exchanged(_)
             | Answer::Leased(..)
             | Answer::Eap(_)

@@ -16,7 +16,7 @@ pub(crate) mod first_contact;
 mod initiator;
 mod psk;
 pub(crate) mod questions;
-mod responder;
+pub(crate) mod responder;
 pub(crate) mod rounds;
 mod signature;
 

@@ -32,7 +32,7 @@ pub(crate) struct SigningRound {
 }
 
 /// A round of the peer that is being judged.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Judging {
     /// The connections that the peer may belong to. The first one is being tried.
     pub(crate) candidates: VecDeque<Arc<ConnectionConfig>>,
@@ -223,6 +223,7 @@ impl SigningRound {
             Answer::Signed(signed) => signed,
             Answer::Failed(why) => return Err(Failure::Credentials(why)),
             Answer::Key(_)
+            | Answer::Resumable
             | Answer::Untrusted(..)
             | Answer::Exchanged(_)
             | Answer::Leased(..)

@@ -150,7 +150,7 @@ impl ExpectAuthRequest {
             return self.on_eap_request(core, ctx, eap, payloads);
         }
         if let Some(ticket) = self.resume.take() {
-            return self.on_resumed_request(core, ctx, &ticket, payloads, opened);
+            return self.on_resumed_request(core, ctx, ticket, payloads, opened);
         }
         let parsed = Payloads(payloads);
         let proven = self.rounds.proven();
@@ -540,6 +540,9 @@ impl AwaitVerdict<ExpectAuthRequest> {
             // It was decoded once already.
             Err(error) => return waiting.refuse(core, ctx, error.into()),
         };
+        if let Some(ticket) = waiting.resume.take() {
+            return waiting.on_resumable(core, ctx, &ticket, (&payloads, &message), answer);
+        }
         let judged = core.check_key(ctx, &mut waiting, &mut judging, &payloads, answer);
         let connection = judging.candidates.front().cloned();
         match (judged, connection) {
@@ -634,6 +637,7 @@ impl Core {
             Answer::Untrusted(kind, why) => return Err(Failure::Untrusted(kind, why)),
             Answer::Failed(why) => return Err(Failure::Untrusted(Distrust::Other, why)),
             Answer::Signed(_)
+            | Answer::Resumable
             | Answer::Exchanged(_)
             | Answer::Leased(..)
             | Answer::Eap(_)
@@ -681,7 +685,7 @@ impl Core {
 }
 
 /// The identities that a request claims for the peer and requests of this end.
-fn ids(payloads: &Payloads<'_, '_>) -> (Option<IdData>, Option<IdData>) {
+pub(crate) fn ids(payloads: &Payloads<'_, '_>) -> (Option<IdData>, Option<IdData>) {
     let owned = |id: Result<Option<&Id<'_>>, Refusal>| id.ok().flatten().map(Id::to_owned);
     (owned(payloads.id_i()), owned(payloads.id_r()))
 }

@@ -8,18 +8,25 @@ use super::ticket::{TicketState, Unusable};
 use super::{METHOD, fits};
 use crate::config::candidates::Candidates;
 use crate::config::{Childless, ConnectionConfig, EndpointConfig, SeparateTransports};
-use crate::event::{Failure, Path, Transport};
+use crate::event::{Distrust, Failure, Path, Transport};
 use crate::exchange::auth::announce::Announcements;
+use crate::exchange::auth::blame::Blame;
+use crate::exchange::auth::questions::Judging;
+use crate::exchange::auth::responder::ids;
 use crate::exchange::auth::rounds::{AuthReply, OwnAuth, used};
 use crate::exchange::ppk::PpkStage;
 use crate::exchange::sa_init::{Answer, NatHashes, status};
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{ExpectAuthRequest, Extensions, InitTranscript, NatStatus, State};
+use crate::ike_sa::keeping::no_room;
+use crate::ike_sa::state::{
+    AwaitVerdict, ExpectAuthRequest, Extensions, InitTranscript, NatStatus, State,
+};
 use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
-use crate::keys::signed_octets::{SignedOctets, auth_by, verify_by};
+use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, auth_by, verify_by};
+use crate::question::{self, Question, ResumeClaim};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType, ProtocolId};
 use crate::wire::{Flags, Header, Message, encode_message};
@@ -146,8 +153,62 @@ fn encode_response(
 }
 
 impl ExpectAuthRequest {
-    /// Handles the IKE_AUTH request of an SA that is to be resumed by `ticket`.
+    /// Handles the IKE_AUTH request of an SA that is to be resumed by `ticket`. If the peer has authenticated by a
+    /// certificate, the request waits for the answer whether the certificate is revoked.
     pub(crate) fn on_resumed_request(
+        mut self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        ticket: Box<TicketState>,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) -> State {
+        let remote = ticket.former.remote.iter();
+        let certificates: Vec<_> = remote.filter_map(|used| used.certificate.clone()).collect();
+        if certificates.is_empty() {
+            return self.end_resumption(core, ctx, &ticket, payloads, opened);
+        }
+        // Nobody but the owner of the ticket may cause work.
+        if let Err(refusal) = self.verify_owner(core, &ticket, payloads) {
+            core.refuse_because(ctx, &refusal, Failure::Authentication);
+            return State::ExpectAuthRequest(self);
+        }
+        if !core.hold(ctx, opened) {
+            core.end(no_room());
+            return State::ExpectAuthRequest(self);
+        }
+        let connection = ticket.connection.clone();
+        let asked = ctx.ask(Question::Resume(ResumeClaim { connection, certificates }));
+        self.resume = Some(ticket);
+        let (message, judging) = (opened.clone(), Judging::default());
+        let asked = AwaitVerdict { ticket: asked, waiting: self, message, judging };
+        State::AwaitInitiatorVerdict(Box::new(asked))
+    }
+
+    /// Handles the answer whether a certificate of the peer is revoked.
+    pub(crate) fn on_resumable(
+        self: Box<Self>,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        ticket: &TicketState,
+        (payloads, opened): (&[Payload<'_>], &Opened),
+        answer: question::Answer,
+    ) -> State {
+        let (kind, why) = match answer {
+            question::Answer::Resumable => {
+                return self.end_resumption(core, ctx, ticket, payloads, opened);
+            }
+            question::Answer::Untrusted(kind, why) => (kind, why),
+            question::Answer::Failed(why) => (Distrust::Other, why),
+            _ => (Distrust::Other, "an answer to another question".to_owned()),
+        };
+        let why = format!("its ticket is void: {why}");
+        let blame = Blame::of(self.connections.first().map(|one| &**one), &why).distrusting(kind);
+        core.blame(ctx, ids(&Payloads(payloads)), blame);
+        self.fail(core, ctx, Failure::Untrusted(kind, why))
+    }
+
+    fn end_resumption(
         mut self: Box<Self>,
         core: &mut Core,
         ctx: &mut Context<'_>,
@@ -168,21 +229,18 @@ impl ExpectAuthRequest {
         }
     }
 
-    /// Verifies the peer's AUTH, and makes this end's.
-    fn go_on(
+    /// Verifies that the ticket is the peer's own.
+    fn verify_owner(
         &mut self,
-        core: &mut Core,
-        ctx: &mut Context<'_>,
+        core: &Core,
         ticket: &TicketState,
         payloads: &[Payload<'_>],
-        opened: &Opened,
-    ) -> Result<OwnAuth, Refusal> {
+    ) -> Result<PeerAuthenticated, Refusal> {
         let failed = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
         let parsed = Payloads(payloads);
         let (Some(id), Some(auth)) = (parsed.id_i()?, parsed.auth()?) else {
             return Err(NotifyType::INVALID_SYNTAX.into());
         };
-        let Former { spis, local, remote, ppk, .. } = &ticket.former;
         let (own_id, peer_id) = (ticket.former.local_id(), ticket.former.remote_id());
         let own_id = own_id.ok_or_else(failed)?;
         //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.3
@@ -198,7 +256,22 @@ impl ExpectAuthRequest {
             let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);
             core.verify_initiator(&mut self.transcript, *id, verify)
         };
-        let evidence = verdict.map_err(|_| failed())?;
+        verdict.map_err(|_| failed())
+    }
+
+    /// Verifies the peer's AUTH, and makes this end's.
+    fn go_on(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        ticket: &TicketState,
+        payloads: &[Payload<'_>],
+        opened: &Opened,
+    ) -> Result<OwnAuth, Refusal> {
+        let failed = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
+        let evidence = self.verify_owner(core, ticket, payloads)?;
+        let Former { spis, local, remote, ppk, .. } = &ticket.former;
+        let own_id = ticket.former.local_id().ok_or_else(failed)?;
         let keys = &core.channel.session.keys;
         // Of two simultaneous uses of one ticket the second arrives here too late. There may be later tickets of
         // that IKE SA.
@@ -210,7 +283,7 @@ impl ExpectAuthRequest {
         // There may be tickets of another configuration, which are valid for longer.
         ctx.effects.push_back(Effect::TicketOver(core.id, Some(*spis)));
         let octets = core.own_covered(&self.transcript, own_id).octets;
-        let data = auth_by(prf, &keys.pr, &octets);
+        let data = auth_by(core.channel.session.prf, &keys.pr, &octets);
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
         let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));

@@ -8,6 +8,8 @@
 //! of AES-GCM are too short for the number of tickets of several gateways with one key. Everything before the
 //! ciphertext is authenticated with it.
 
+use std::sync::Arc;
+
 use zeroize::Zeroizing;
 
 use super::former::Former;
@@ -18,11 +20,11 @@ use crate::crypto::{
 };
 use crate::event::{UsedAuth, UsedEap};
 use crate::keys::prf_plus;
-use crate::question::Authorization;
+use crate::question::{Authorization, PeerCertificate};
 use crate::wire::payload::{IdData, Sa};
 use crate::wire::registry::{AuthMethod, EncrId, IdType, IntegId, PrfId};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const SALT_LEN: usize = 24;
 const ICV_LEN: usize = 16;
 /// Octets before the ciphertext.
@@ -227,7 +229,10 @@ impl Writer {
             out.octets(&[scheme]);
             Some(())
         })?;
-        self.option(certificate.as_ref(), |out, text| out.long(text.as_bytes()))?;
+        self.option(certificate.as_ref(), |out, certificate| {
+            out.long(certificate.subject.as_bytes())?;
+            out.long(&certificate.path)
+        })?;
         self.option(eap.as_ref(), |out, eap| {
             out.long(eap.method.as_bytes())?;
             out.option(eap.id.as_ref(), Self::id)?;
@@ -297,7 +302,10 @@ impl<'a> Reader<'a> {
             let index = from.octet()?;
             SignatureScheme::ALL.get(usize::from(index)).copied()
         })?;
-        let certificate = self.option(Self::text)?;
+        let certificate = self.option(|from| {
+            let (subject, path) = (from.text()?, from.long()?.into());
+            Some(Arc::new(PeerCertificate { subject, path }))
+        })?;
         let eap = self.option(|from| {
             let (method, id) = (from.text()?, from.option(Self::id)?);
             let authorization = from.option(|from| {

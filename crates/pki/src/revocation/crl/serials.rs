@@ -1,11 +1,54 @@
 //! The serial numbers of a list, by the issuer of their certificates, in little memory.
 
+use std::fmt;
+
 use aws_lc_rs::digest::{SHA256, digest};
 
 use crate::dn;
 
 /// One serial number: its length and its octets; of a longer one than RFC 5280 §4.1.2.2 allows, a mark and a hash.
-type Key = [u8; KEY];
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SerialKey([u8; KEY]);
+
+impl SerialKey {
+    /// That of a serial number, the content octets of its INTEGER.
+    pub fn of(serial: &[u8]) -> Self {
+        let mut key = [0; KEY];
+        let hash;
+        let (first, octets) = if serial.len() > MAX_SERIAL {
+            hash = digest(&SHA256, serial);
+            (HASHED, hash.as_ref())
+        } else {
+            (serial.len() as u8, serial)
+        };
+        for (to, from) in key.iter_mut().zip([first].iter().chain(octets)) {
+            *to = *from;
+        }
+        Self(key)
+    }
+
+    /// The serial number, or a mark and a hash: 21 octets at most.
+    pub fn octets(&self) -> &[u8] {
+        match &self.0 {
+            whole @ [HASHED, ..] => whole,
+            [length, serial @ ..] => serial.get(..usize::from(*length)).unwrap_or_default(),
+        }
+    }
+
+    /// The inverse of [`octets`](Self::octets); `None` if there is none.
+    pub fn from_octets(octets: &[u8]) -> Option<Self> {
+        match <[u8; KEY]>::try_from(octets) {
+            Ok(whole) => whole.starts_with(&[HASHED]).then_some(Self(whole)),
+            Err(_) => (octets.len() <= MAX_SERIAL).then(|| Self::of(octets)),
+        }
+    }
+}
+
+impl fmt::Display for SerialKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.octets().iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
 
 const KEY: usize = 1 + MAX_SERIAL;
 /// Most octets of a serial number that is kept as such (RFC 5280 §4.1.2.2).
@@ -34,8 +77,8 @@ pub(crate) struct Serials {
 struct Group {
     /// DER Name; empty for an issuer that cannot be read, which is nobody's name.
     issuer: Vec<u8>,
-    revoked: Vec<Key>,
-    removed: Vec<Key>,
+    revoked: Vec<SerialKey>,
+    removed: Vec<SerialKey>,
 }
 
 impl Serials {
@@ -52,8 +95,8 @@ impl Serials {
         }
         if let Some(group) = self.groups.get_mut(place) {
             match entry {
-                Entry::Revoked => group.revoked.push(key(serial)),
-                Entry::Removed => group.removed.push(key(serial)),
+                Entry::Revoked => group.revoked.push(SerialKey::of(serial)),
+                Entry::Removed => group.removed.push(SerialKey::of(serial)),
             }
             self.count += 1;
         }
@@ -73,9 +116,8 @@ impl Serials {
 
     /// What the list says about the certificate of `issuer` with this serial number. An entry that revokes outweighs
     /// one that removes.
-    pub fn find(&self, issuer: &[u8], serial: &[u8]) -> Option<Entry> {
-        let key = key(serial);
-        let has = |keys: &[Key]| keys.binary_search(&key).is_ok();
+    pub fn find(&self, issuer: &[u8], key: SerialKey) -> Option<Entry> {
+        let has = |keys: &[SerialKey]| keys.binary_search(&key).is_ok();
         // A list may write one name in several ways.
         let groups = self.groups.iter().filter(|group| dn::same(&group.issuer, issuer));
         let (revoked, removed) = groups.fold((false, false), |(revoked, removed), group| {
@@ -102,21 +144,6 @@ impl Serials {
     }
 }
 
-fn key(serial: &[u8]) -> Key {
-    let mut key = Key::default();
-    let hash;
-    let (first, octets) = if serial.len() > MAX_SERIAL {
-        hash = digest(&SHA256, serial);
-        (HASHED, hash.as_ref())
-    } else {
-        (serial.len() as u8, serial)
-    };
-    for (to, from) in key.iter_mut().zip([first].iter().chain(octets)) {
-        *to = *from;
-    }
-    key
-}
-
 /// Most issuers with entries in one list. A CA has a handful of them.
 const MAX_ISSUERS: usize = 1024;
 
@@ -124,7 +151,7 @@ const MAX_ISSUERS: usize = 1024;
 mod tests {
     use super::*;
 
-    /// Fault: in `key`, leave the length out.
+    /// Fault: in `SerialKey::of`, leave the length out.
     #[test]
     fn serial_numbers_are_found_by_issuer_length_and_octets() {
         let mut serials = Serials::default();
@@ -146,7 +173,7 @@ mod tests {
             (b"b", &[5], Some(Entry::Removed)),
             (b"b", &[6], Some(Entry::Revoked)),
         ] {
-            assert_eq!(serials.find(issuer, serial), found, "{issuer:?} {serial:?}");
+            assert_eq!(serials.find(issuer, SerialKey::of(serial)), found, "{issuer:?} {serial:?}");
         }
         assert_eq!(serials.count(), 6);
     }
@@ -162,9 +189,10 @@ mod tests {
         assert!(serials.add(&name(0x13), &[2], Entry::Revoked));
         serials.finish();
         for (tag, serial) in [(0x0c, 1), (0x0c, 2), (0x13, 1), (0x13, 2)] {
-            assert_eq!(serials.find(&name(tag), &[serial]), Some(Entry::Revoked), "{tag} {serial}");
+            let found = serials.find(&name(tag), SerialKey::of(&[serial]));
+            assert_eq!(found, Some(Entry::Revoked), "{tag} {serial}");
         }
-        assert_eq!(serials.find(&name(0x0c), &[3]), None);
+        assert_eq!(serials.find(&name(0x0c), SerialKey::of(&[3])), None);
     }
 
     /// Fault: in `add`, take away the limit.

@@ -216,6 +216,7 @@ impl AwaitEap<ExpectAuthRequest> {
                 method,
                 identity,
                 authorization,
+                certificate,
             })) if !begun => {
                 let wanted = authorization.as_ref().and_then(|a| a.connection.as_ref());
                 if let Some(name) = wanted.filter(|name| **name != core.connection.name) {
@@ -230,7 +231,8 @@ impl AwaitEap<ExpectAuthRequest> {
                 // The peer chooses IDi itself, so IDi does not replace a missing identity.
                 let proven = Some(known.map_or_else(null_id, IdData::eap));
                 let shown = Some(Box::new(UsedEap { method, id: proven, authorization }));
-                let used = UsedAuth { eap: shown, ..used(eap.id.clone(), AuthMethod::PSK) };
+                let plain = used(eap.id.clone(), AuthMethod::PSK);
+                let used = UsedAuth { eap: shown, certificate, ..plain };
                 eap.stage = EapStage::Through(msk, used);
                 waiting.eap = Some(eap);
                 core.respond(ctx, &[Payload::Eap(&packet)]);

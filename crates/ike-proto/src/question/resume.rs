@@ -1,0 +1,30 @@
+//! Certificates by which a peer has authenticated, and the question whether they still hold.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The certificate by which a peer has authenticated. The answering side makes it, and shares it with the IKE SA and
+/// its successors: while the SA lives, so does this.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// Its subject, safe in a log line.
+    pub subject: String,
+    /// What the answering side needs to judge the path of the certificate again, in a form of its own. The engine does
+    /// not read it. Tickets carry it, and must not become too long because of it.
+    pub path: Box<[u8]>,
+}
+
+/// The claim of a peer whose ticket is its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResumeClaim {
+    /// Connection name.
+    pub connection: String,
+    /// The certificates of its rounds, from the ticket. There is at least one.
+    pub certificates: Vec<Arc<PeerCertificate>>,
+}
+
+impl fmt::Debug for PeerCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerCertificate({:?}, {} octets)", self.subject, self.path.len())
+    }
+}

@@ -1,0 +1,204 @@
+//! What is kept of a peer's path when the peer is accepted: enough to judge revocation again later, and little enough
+//! for a ticket, which cannot be fragmented.
+//!
+//! ```text
+//! issuer's name (8) | issuer's key (8) | distribution points (4) | length of the serial number (1) | serial number
+//! ```
+//!
+//! The first three are the first octets of SHA-256 hashes. That repeats for each certificate but the anchor.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use der::Encode;
+
+use crate::certificate::Certificate;
+use crate::dn::NameHash;
+use crate::revocation::SerialKey;
+
+/// One certificate of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub ca: Ca,
+    points: [u8; 4],
+    pub serial: SerialKey,
+}
+
+/// A CA by its name and its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Ca {
+    name: [u8; 8],
+    key: [u8; 8],
+}
+
+impl Ca {
+    fn of(ca: &Certificate) -> Self {
+        Self { name: first(ca.subject_hash().octets()), key: first(&sha256(ca.spki())) }
+    }
+
+    /// True if it is `ca`.
+    pub fn is(&self, ca: &Certificate) -> bool {
+        self.is_named(ca.subject_hash()) && *self == Self::of(ca)
+    }
+
+    /// True if it has this name.
+    pub fn is_named(&self, name: NameHash) -> bool {
+        self.name == first(name.octets())
+    }
+}
+
+impl Record {
+    pub fn of(certificate: &Certificate, issuer: &Certificate) -> Self {
+        Self {
+            ca: Ca::of(issuer),
+            points: points(certificate),
+            serial: SerialKey::of(certificate.serial()),
+        }
+    }
+
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend(self.ca.name);
+        out.extend(self.ca.key);
+        out.extend(self.points);
+        let serial = self.serial.octets();
+        out.push(serial.len() as u8);
+        out.extend(serial);
+    }
+
+    /// The records of a path; `None` if there is something else.
+    pub fn read_all(mut octets: &[u8]) -> Option<Vec<Self>> {
+        let mut all = Vec::new();
+        while !octets.is_empty() {
+            let (name, rest) = octets.split_first_chunk()?;
+            let (key, rest) = rest.split_first_chunk()?;
+            let (points, rest) = rest.split_first_chunk()?;
+            let (length, rest) = rest.split_first()?;
+            let (serial, rest) = rest.split_at_checked(usize::from(*length))?;
+            let (ca, serial) = (Ca { name: *name, key: *key }, SerialKey::from_octets(serial)?);
+            all.push(Self { ca, points: *points, serial });
+            octets = rest;
+        }
+        Some(all)
+    }
+}
+
+fn points(certificate: &Certificate) -> [u8; 4] {
+    match certificate.crl_points() {
+        [] => [0; 4],
+        // What was read can be written.
+        points => first(&sha256(&points.to_vec().to_der().unwrap_or_default())),
+    }
+}
+
+fn sha256(octets: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, octets).as_ref());
+    hash
+}
+
+fn first<const N: usize>(hash: &[u8; 32]) -> [u8; N] {
+    std::array::from_fn(|at| hash.get(at).copied().unwrap_or_default())
+}
+
+/// A certificate that was accepted, with its issuers up to the anchor: an example of all that have the same issuer and
+/// the same distribution points. Lists count for these as they count for the example.
+#[derive(Debug, Clone)]
+pub(crate) struct Example {
+    pub certificate: Arc<Certificate>,
+    /// Its issuer first; the anchor last. There is at least one.
+    pub issuers: Vec<Arc<Certificate>>,
+    /// False for an example with other distribution points.
+    pub exact: bool,
+}
+
+impl Example {
+    /// The issuer and the anchor, which may be the same.
+    pub fn ends(&self) -> Option<(&Arc<Certificate>, &Arc<Certificate>)> {
+        Some((self.issuers.first()?, self.issuers.last()?))
+    }
+}
+
+/// Examples of accepted certificates. Clones share them, and so do successive configurations.
+#[derive(Clone, Default)]
+pub(crate) struct Examples(Arc<Mutex<Known>>);
+
+#[derive(Default)]
+struct Known {
+    all: HashMap<(Ca, [u8; 4]), Example>,
+    oldest_first: VecDeque<(Ca, [u8; 4])>,
+}
+
+impl Examples {
+    /// Keeps the certificates of a path that leads to a trusted CA, the anchor last.
+    pub fn keep(&self, path: &[Arc<Certificate>]) {
+        for (at, certificate) in path.iter().enumerate() {
+            let issuers = path.get(at + 1..).unwrap_or_default();
+            let Some(issuer) = issuers.first() else { return };
+            let key = (Ca::of(issuer), points(certificate));
+            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let same = |old: &Example| {
+                old.issuers.iter().map(|ca| ca.der()).eq(issuers.iter().map(|ca| ca.der()))
+            };
+            if known.all.get(&key).is_some_and(same) {
+                continue;
+            }
+            let certificate = Arc::clone(certificate);
+            let example = Example { certificate, issuers: issuers.to_vec(), exact: true };
+            if known.all.insert(key, example).is_none() {
+                known.oldest_first.push_back(key);
+            }
+            if known.oldest_first.len() > MOST_EXAMPLES
+                && let Some(oldest) = known.oldest_first.pop_front()
+            {
+                known.all.remove(&oldest);
+            }
+        }
+    }
+
+    /// An example of a certificate, at best with the same distribution points.
+    pub fn of(&self, record: &Record) -> Option<Example> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(example) = known.all.get(&(record.ca, record.points)) {
+            return Some(example.clone());
+        }
+        let mut others = known.all.iter().filter(|((ca, _), _)| *ca == record.ca);
+        let other = others.next().map(|(_, example)| example.clone());
+        other.map(|example| Example { exact: false, ..example })
+    }
+}
+
+impl fmt::Debug for Examples {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_tuple("Examples").field(&known.all.len()).finish()
+    }
+}
+
+/// Most examples; the oldest makes room. Each has the certificate of one peer.
+const MOST_EXAMPLES: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `Record::read_all`, take a serial number of any length.
+    #[test]
+    fn a_path_is_read_as_it_was_written_and_nothing_else_is_read() {
+        let ca = Ca { name: [1; 8], key: [2; 8] };
+        let serials = [&[7][..], &[8; 20], &[9; 40]];
+        let record = |serial: &&[u8]| Record { ca, points: [3; 4], serial: SerialKey::of(serial) };
+        let all: Vec<Record> = serials.iter().map(record).collect();
+        let mut octets = Vec::new();
+        all.iter().for_each(|one| one.write(&mut octets));
+        assert_eq!(octets.len(), 3 * 21 + 1 + 20 + 21);
+        assert_eq!(Record::read_all(&octets), Some(all));
+        assert_eq!(Record::read_all(&[]), Some(Vec::new()));
+        for cut in [1, 20, 21, octets.len() - 1] {
+            assert_eq!(Record::read_all(&octets[..cut]), None, "{cut}");
+        }
+        let long = [&[0; 20][..], &[22], &[0; 22]].concat();
+        assert_eq!(Record::read_all(&long), None);
+    }
+}
