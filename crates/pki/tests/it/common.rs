@@ -1,5 +1,6 @@
 //! Fixtures, and a peer that shows them.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,9 +10,22 @@ use ike_proto::wire::payload::{Cert, IdData};
 use ike_proto::wire::registry::CertEncoding;
 use pki::{Certificate, PeerPolicy, PkiError, TrustStore, TrustedPeer, files, verify_peer};
 
+thread_local! {
+    static CLOCK: Cell<SystemTime> = Cell::new(UNIX_EPOCH + Duration::from_secs(1_906_502_400));
+}
+
 /// 2030-06-01: within the validity of everything that is not expired on purpose.
 pub fn now() -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(1_906_502_400)
+    CLOCK.get()
+}
+
+/// Sets the time of this test to that of the machine. The fixtures are then not yet valid.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "other programs judge what the test makes by the machine's time"
+)]
+pub fn use_the_real_time() {
+    CLOCK.set(SystemTime::now());
 }
 
 /// The content of a fixture.

@@ -265,7 +265,7 @@ fn both(ca: &Owner, lists: &[&[u8]], revocation: RevocationPolicy) -> [Outcome; 
 }
 
 /// Every form of list that names the peer, and its name.
-fn forms(ca: &Owner) -> Vec<(&'static str, Vec<u8>)> {
+pub fn forms(ca: &Owner) -> Vec<(&'static str, Vec<u8>)> {
     let list = List::default;
     let with = |extensions: Vec<Vec<u8>>| List { extensions, ..list() };
     let of = |extension: Vec<u8>| vec![entry(SERIAL, &[extension])];

@@ -15,6 +15,7 @@ mod hash_and_url;
 mod identities;
 mod in_band;
 mod issued;
+mod judges;
 mod lists;
 mod mutated;
 mod paths;
