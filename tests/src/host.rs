@@ -14,6 +14,7 @@ use ike_proto::{
 use pki::Answerer;
 
 use crate::cheap::Signer;
+use crate::digest::Digest;
 use crate::machine::{Clock, Frozen};
 use crate::plane::Plane;
 
@@ -54,6 +55,8 @@ pub struct Host {
     pub log: Vec<(Duration, Event)>,
     /// Reasons of dropped datagrams, in order.
     pub dropped: Vec<&'static str>,
+    /// Of its outputs.
+    pub(crate) digest: Digest,
     /// When the engine wants to be woken.
     pub(crate) wake: Option<Duration>,
     /// Batches not applied yet.
@@ -126,6 +129,7 @@ impl Host {
             asked: Vec::new(),
             log: Vec::new(),
             dropped: Vec::new(),
+            digest: Digest::new(),
             wake: None,
             batches: 0,
             codepoints: BTreeSet::new(),

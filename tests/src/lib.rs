@@ -11,6 +11,7 @@
 //! * [`plane`]: a data plane that can be slow or refuse, and tells keys apart.
 //! * [`traffic`]: would a packet sent now arrive?
 //! * [`disturbed`]: lives in which wanted children come back, whatever happens.
+//! * [`mod@digest`]: whether two builds of the engine behave alike.
 //! * [`audit`]: message IDs and IVs as an eavesdropper sees them.
 //! * [`credentials`]: keys, CAs and certificates.
 //! * [`explore`]: every order in which datagrams can arrive.
@@ -26,6 +27,7 @@ pub mod bench;
 mod byhand;
 pub mod cheap;
 pub mod credentials;
+pub mod digest;
 pub mod disturbed;
 pub mod eap;
 pub mod explore;

@@ -10,6 +10,7 @@ use ike_proto::dataplane::Event as PlaneEvent;
 use ike_proto::{Command, Event, RequestId};
 
 use crate::cheap;
+use crate::digest;
 use crate::network::Conditions;
 use crate::pair::{A, B, Pair};
 use crate::random::Seeded;
@@ -33,6 +34,8 @@ pub struct Summary {
     pub child_rekeys: u64,
     /// ESP packets whose fate was checked.
     pub packets: u64,
+    /// Of all outputs; see [`crate::digest`].
+    pub digest: u64,
 }
 
 /// The children both ends know, with the numbers of their networks.
@@ -459,6 +462,7 @@ impl Life {
             ike_rekeys: hosts.iter().map(|host| count(host.ike_rekeys().len())).sum(),
             child_rekeys: hosts.iter().map(|host| count(host.child_rekeys().len())).sum(),
             packets: self.pair.traffic.arrived + count(self.pair.traffic.lost.len()),
+            digest: digest::of_all(hosts.iter().map(|host| host.digest.value())),
         }
     }
 }

@@ -385,12 +385,15 @@ impl World {
 
     fn drain(&mut self, host: usize) {
         loop {
-            match self.hosts[host].endpoint.poll_output() {
-                Output::Timeout(at) => {
-                    let behind = self.hosts[host].clock.behind;
-                    self.hosts[host].wake = at.map(|at| self.time_of(at) + behind);
-                    return;
-                }
+            let output = self.hosts[host].endpoint.poll_output();
+            if let Output::Timeout(at) = output {
+                let behind = self.hosts[host].clock.behind;
+                self.hosts[host].wake = at.map(|at| self.time_of(at) + behind);
+            }
+            let wake = self.hosts[host].wake;
+            self.hosts[host].digest.add(self.now, &output, wake);
+            match output {
+                Output::Timeout(_) => return,
                 Output::Transmit(transmit) => self.send(host, transmit),
                 Output::DataPlane(ticket, batch) => {
                     let delay = self.hosts[host].plane.delay;

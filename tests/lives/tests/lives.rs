@@ -2,6 +2,8 @@
 //!
 //! `cargo test --release -p ike-test-lives --test lives` runs 10,000 of either kind, an unoptimised build 500 and 300.
 //! `IKE_LIVES` is another number; `IKE_LIFE` is the seed of a single one of either kind, told in full if it fails.
+//! With `IKE_LIVES_DIGEST=1` a digest of all outputs of the engine is printed. It stays as it is while the same seeds
+//! give the same lives.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ike_tests::digest;
 use ike_tests::disturbed::{self, Met, Properties};
 use ike_tests::life::{self, Summary};
 
@@ -86,6 +89,7 @@ fn both_ends_always_agree_in_the_end() {
             total.child_rekeys += one.child_rekeys;
             total.packets += one.packets;
         }
+        total.digest = digest::of_all(all.iter().map(|one| one.digest));
         println!("{lives} lives: {total:?}");
     };
     live_all(lives, |seed| life::live(seed, false), tell);
@@ -149,7 +153,7 @@ fn tell(all: &[disturbed::Summary]) {
     let long = moved.clone().filter(|(_, bound)| *bound > USUAL);
     let usual = moved.clone().filter(|(_, bound)| *bound == USUAL);
     println!(
-        "{} lives, {} s: {} datagrams, {} IKE SAs and {} children rekeyed, {} test packets, {} judged",
+        "{} lives, {} s: {} datagrams, {} IKE SAs and {} children rekeyed, {} test packets, {} judged; outputs {:016x}",
         all.len(),
         all.iter().map(|one| one.lasted).sum::<Duration>().as_secs(),
         sum(|one| one.datagrams),
@@ -157,6 +161,7 @@ fn tell(all: &[disturbed::Summary]) {
         sum(|one| one.child_rekeys),
         sum(|one| one.packets),
         sum(|one| one.judged),
+        digest::of_all(all.iter().map(|one| one.digest)),
     );
     println!(
         "traffic again after the last disturbance: half {:?}, 99 % {:?}, all {:?} (allowed there {:?}; at most {:?}); \

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use ike_proto::{Command, IkeState};
 
+use crate::digest;
 use crate::machine::Crash;
 use crate::pair::{A, B};
 use crate::random::Seeded;
@@ -50,6 +51,8 @@ pub struct Summary {
     pub back_after_move: Option<Duration>,
     /// The longest that may take, of its configuration.
     pub move_bound: Duration,
+    /// Of all outputs; see [`crate::digest`].
+    pub digest: u64,
 }
 
 /// A life under way.
@@ -323,6 +326,7 @@ impl Life {
             bound: self.plan.bound,
             back_after_move,
             move_bound: self.plan.move_bound,
+            digest: digest::of_all(hosts.iter().map(|host| host.digest.value())),
         }
     }
 }
