@@ -14,7 +14,7 @@ mod read;
 
 pub use graph::{Graph, Import, ROOT};
 pub use quotes::{Mistake, Quote, Text};
-pub use read::{ReadError, read};
+pub use read::{ReadError, is_test_condition, read};
 
 #[cfg(test)]
 mod tests;

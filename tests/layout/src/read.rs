@@ -246,6 +246,11 @@ fn is_for_tests(attribute: &Group) -> bool {
     }
 }
 
+/// True if the condition of a `cfg` cannot be met without `test`: `test` itself, or `all(test, …)`.
+pub fn is_test_condition(condition: TokenStream) -> bool {
+    needs_test(&condition.into_iter().collect::<Vec<_>>())
+}
+
 /// True if the condition of a `cfg` cannot be met without `test`.
 fn needs_test(condition: &[TokenTree]) -> bool {
     match condition {
