@@ -34,7 +34,7 @@ fn main() -> Result<(), String> {
     let (mut held, mut held_paged) = (0, 0);
     for _ in 0..RUNS {
         let (begun, before) = (cpu()?, heap::live());
-        let mut ids = engine.ike_ids();
+        let mut ids = engine.ids();
         numbers.push(cpu()?.saturating_sub(begun));
         // The driver's client does this, not the engine.
         ids.sort_unstable();

@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use super::id_set::IdSet;
-use super::unattended::NOBODY;
 use crate::config::EndpointConfig;
 use crate::event::IkeSaId;
 use crate::shares::{Full, Origin, Shares};
@@ -35,8 +34,8 @@ const UNIT: usize = 2048;
 /// SAs as responder that are not authenticated yet.
 pub(super) struct HalfOpen {
     all: usize,
-    /// Their weights, by origin.
-    shares: Shares<IkeSaId>,
+    /// Their weights, by origin; `None` is one that is not admitted yet.
+    shares: Shares<Option<IkeSaId>>,
     /// The SAs of each origin.
     by_origin: Table<Origin, IdSet>,
     /// This end is behind with its input: only peers with a cookie may cause a key exchange.
@@ -81,7 +80,7 @@ impl HalfOpen {
     pub(super) fn add(&mut self, id: IkeSaId, origin: Origin, octets: usize) {
         self.all += 1;
         // `make_room` has applied the limit.
-        self.shares.add(id, origin, weight(octets));
+        self.shares.add(Some(id), origin, weight(octets));
         self.by_origin.entry(origin).or_default().insert(id);
     }
 
@@ -89,10 +88,10 @@ impl HalfOpen {
     pub(super) fn remove(&mut self, id: IkeSaId) {
         self.all = self.all.saturating_sub(1);
         // One that had to give way is not in the shares any more, nor under its origin.
-        if let Some(origin) = self.shares.origin_of(id) {
+        if let Some(origin) = self.shares.origin_of(Some(id)) {
             self.remove_from(origin, id);
         }
-        self.shares.give_back(id, usize::MAX);
+        self.shares.give_back(Some(id), usize::MAX);
     }
 
     fn remove_from(&mut self, origin: Origin, id: IkeSaId) {
@@ -138,9 +137,10 @@ impl HalfOpen {
         weight: usize,
     ) -> Result<Vec<IkeSaId>, Full> {
         self.shares.set_limit(config.init_limit_half_open as usize);
-        let gone = self.shares.displace(NOBODY, origin, weight);
-        self.shares.give_back(NOBODY, usize::MAX);
-        let gone = gone?;
+        let gone = self.shares.displace(None, origin, weight);
+        self.shares.give_back(None, usize::MAX);
+        let gone = gone?.into_iter().filter_map(|(id, its)| Some((id?, its)));
+        let gone: Vec<_> = gone.collect();
         for (id, its) in &gone {
             self.remove_from(*its, *id);
         }
@@ -259,7 +259,7 @@ mod tests {
         }
         for id in 1..=20 {
             let id = IkeSaId(id);
-            if half_open.shares.origin_of(id).is_some() {
+            if half_open.shares.origin_of(Some(id)).is_some() {
                 half_open.remove(id);
             }
         }

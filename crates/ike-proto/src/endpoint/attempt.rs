@@ -228,7 +228,7 @@ impl Attempt {
             .collect();
         let id = ctx.ids.ike();
         // Questions of the request belong to this attempt.
-        ctx.ids.owner = id;
+        ctx.ids.owner = Some(id);
         let spi_i = ctx.ids.first_spi(ctx.rng);
         let mut attempt = Self {
             id,

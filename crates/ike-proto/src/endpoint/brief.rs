@@ -91,7 +91,8 @@ impl Endpoint {
         self.by_spi.get(&spi).and_then(|id| self.brief(*id))
     }
 
-    /// The ids of all IKE SAs and attempts, in no order. A caller can ask for a few at a time.
+    /// The ids of all IKE SAs and attempts, in no order. A caller with thousands of them describes a few at a time by
+    /// [`ike_sa`](Self::ike_sa) or [`brief`](Self::brief), so that messages do not wait.
     pub fn ids(&self) -> Vec<IkeSaId> {
         self.entries.keys().copied().collect()
     }

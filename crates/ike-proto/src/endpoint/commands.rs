@@ -182,8 +182,8 @@ impl Endpoint {
         }
         match self.sa_towards(&connection.name, remote) {
             Some(id) => {
-                let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-                match entries.get_mut(&id).map(|slot| &mut slot.entry) {
+                let (slot, mut ctx) = self.lend(now, id);
+                match slot.map(|slot| &mut slot.entry) {
                     Some(Entry::Attempt(attempt)) => attempt.add(wanted),
                     Some(Entry::Sa(sa)) => match wanted.child {
                         Some(config)
@@ -261,7 +261,7 @@ impl Endpoint {
         let name = new.connection.name.clone();
         let ends = (new.path.local.ip(), new.path.remote.ip());
         let vips = new.replaces.map_or(former, |old| self.own_virtual_ips(old));
-        let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) else { return };
+        let mut ctx = self.context(now, None);
         match Attempt::start(&mut ctx, new) {
             Ok(mut attempt) => {
                 attempt.vips = vips;
@@ -315,9 +315,7 @@ impl Endpoint {
             failed.then_some(Switch::Anew)
         });
         let carried = attempt.ticket.take();
-        if let Some((_, mut ctx)) = self.parts(now, id) {
-            attempt.dispose(&mut ctx, &reason);
-        }
+        attempt.dispose(&mut self.context(now, Some(id)), &reason);
         let again = |path, origin, tries, redirected, ticket| NewAttempt {
             connection: Arc::clone(&connection),
             path,

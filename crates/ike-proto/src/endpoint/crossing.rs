@@ -26,8 +26,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use super::deadline::Deadline;
 use super::index::{key_of, own_key};
-use super::unattended::NOBODY;
 use super::{Endpoint, Entry, Registry, Slot};
 use crate::config::{ConnectionConfig, IdMatch, Unique};
 use crate::event::{Failure, IkeSaId, Notice, Now, Path, RequestId};
@@ -225,7 +225,7 @@ impl Endpoint {
 
     fn look_at_crossing(&mut self, ike: IkeSaId, at: Instant) {
         self.crossings.due.insert((at, ike));
-        self.deadlines.insert((at, NOBODY));
+        self.deadlines.insert((at, Deadline::Housekeeping));
     }
 
     /// Examines the SAs that are due.
@@ -244,7 +244,7 @@ impl Endpoint {
                 self.offer(now, ike, double);
             }
         }
-        let next = self.crossings.due.first().map(|(at, _)| (*at, NOBODY));
+        let next = self.crossings.due.first().map(|(at, _)| (*at, Deadline::Housekeeping));
         self.deadlines.extend(next);
     }
 

@@ -72,8 +72,8 @@ impl Endpoint {
 
     /// Handles the loss of the octets of `pool` that `ike` had: another SA has them now.
     pub(super) fn give_way(&mut self, now: Now, pool: Pool, ike: IkeSaId) {
-        let Some((entries, mut ctx)) = self.parts(now, ike) else { return };
-        match entries.get_mut(&ike).map(|slot| &mut slot.entry) {
+        let (slot, mut ctx) = self.lend(now, ike);
+        match slot.map(|slot| &mut slot.entry) {
             Some(Entry::Attempt(attempt)) => attempt.give_way(&mut ctx, pool),
             Some(Entry::Sa(sa)) => sa.give_way(&mut ctx, pool),
             Some(Entry::Parked(_)) | None => return,

@@ -20,6 +20,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use super::deadline::Deadline;
 use super::{Endpoint, Entry};
 use crate::event::{Failure, IkeSaId, Now, RequestId};
 use crate::ike_sa::IkeSa;
@@ -31,9 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many old IKE SAs wait for one new one at the most. Each input for the new one looks at all of them.
 const MOST: usize = 8;
-
-/// Owner of the deadlines of what is here: no IKE SA has this number.
-pub(super) const HANDOVERS: IkeSaId = IkeSaId(u64::MAX - 1);
 
 /// Which IKE SA makes the children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -226,7 +224,7 @@ impl Endpoint {
     /// Looks at those that are due.
     pub(super) fn run_handovers(&mut self, now: Now) {
         if let Some(at) = self.handovers.armed.take() {
-            self.deadlines.remove(&(at, HANDOVERS));
+            self.deadlines.remove(&(at, Deadline::Handovers));
         }
         let due = self.handovers.due.iter().take_while(|(at, _)| *at <= now.mono);
         let due: Vec<_> = due.map(|(_, old)| *old).collect();
@@ -242,9 +240,9 @@ impl Endpoint {
             return;
         }
         if let Some(old) = std::mem::replace(&mut self.handovers.armed, next) {
-            self.deadlines.remove(&(old, HANDOVERS));
+            self.deadlines.remove(&(old, Deadline::Handovers));
         }
-        self.deadlines.extend(next.map(|at| (at, HANDOVERS)));
+        self.deadlines.extend(next.map(|at| (at, Deadline::Handovers)));
     }
 
     fn look_at_handover(&mut self, now: Now, old: IkeSaId) {

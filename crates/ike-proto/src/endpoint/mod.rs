@@ -9,6 +9,7 @@ mod commands;
 mod cookie;
 mod crash;
 mod crossing;
+mod deadline;
 mod effects;
 mod giving_way;
 mod handover;
@@ -62,7 +63,8 @@ use closed::{Closed, Late};
 use cookie::Cookies;
 use crash::Crash;
 use crossing::Crossings;
-use handover::{HANDOVERS, Handovers};
+use deadline::Deadline;
+use handover::Handovers;
 use index::Index;
 pub(crate) use index::folded;
 use parked::Parked;
@@ -71,9 +73,9 @@ pub use spent::Void;
 use tickets::Tickets;
 use transports::BlockedUdp;
 use traps::Trap;
-use unattended::{Chore, NOBODY};
+use unattended::Chore;
 use usable::usable;
-use wants::{STARTS, Wants};
+use wants::Wants;
 
 /// An IKEv2 endpoint: one shard of a daemon, or all of it.
 ///
@@ -102,7 +104,7 @@ pub struct Endpoint {
     /// IKE_SA_INIT requests answered, by a hash of the whole.
     answered: OwnTable<u64, IkeSaId>,
     hasher: RandomState,
-    deadlines: BTreeSet<(Instant, IkeSaId)>,
+    deadlines: BTreeSet<(Instant, Deadline)>,
     cookies: Option<Cookies>,
     half_open: HalfOpen,
     traps: Vec<Trap>,
@@ -275,12 +277,6 @@ impl Endpoint {
         all
     }
 
-    /// The numbers of all IKE SAs and attempts, in no order. A caller with thousands of them describes a few at a
-    /// time by [`ike_sa`](Self::ike_sa), so that messages do not wait.
-    pub fn ike_ids(&self) -> Vec<IkeSaId> {
-        self.entries.keys().copied().collect()
-    }
-
     /// The number of IKE SAs and attempts, and how many of them are not established.
     pub fn counts(&self) -> (usize, usize) {
         let established = |slot: &&Slot| matches!(&slot.entry, Entry::Sa(sa) if matches!(sa.state, State::Established(_)));
@@ -344,8 +340,8 @@ impl Endpoint {
         if crate::exchange::qcd::is_in_clear(&message) && self.on_token(now, path, id, &message) {
             return;
         }
-        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-        let Some(Slot { entry, .. }) = entries.get_mut(&id) else { return };
+        let (slot, mut ctx) = self.lend(now, id);
+        let Some(Slot { entry, .. }) = slot else { return };
         if let Entry::Parked(parked) = entry {
             match parked.on_datagram(&ctx, path, &message) {
                 Ok(sa) => *entry = Entry::Sa(Box::new(sa)),
@@ -366,8 +362,8 @@ impl Endpoint {
         let Some(owner) = self.ids.asked.remove(&ticket) else {
             return self.refuse_lease(answer);
         };
-        let Some((entries, mut ctx)) = self.parts(now, owner) else { return };
-        match entries.get_mut(&owner).map(|slot| &mut slot.entry) {
+        let (slot, mut ctx) = self.lend(now, owner);
+        match slot.map(|slot| &mut slot.entry) {
             Some(Entry::Attempt(attempt)) => attempt.on_answered(&mut ctx, ticket, answer),
             Some(Entry::Sa(sa)) => sa.on_answered(&mut ctx, ticket, answer),
             Some(Entry::Parked(_)) => return self.on_init_exchanged(now, owner, ticket, answer),
@@ -451,40 +447,35 @@ impl Endpoint {
     }
 
     fn on_timeout(&mut self, now: Now) {
-        while let Some(&(at, id)) = self.deadlines.first() {
-            if at > now.mono {
-                return;
-            }
-            if id == STARTS || id == HANDOVERS {
-                self.deadlines.remove(&(at, id));
-                match id == STARTS {
-                    true => self.on_starts_due(now),
-                    false => self.run_handovers(now),
+        while let Some(&(at, due)) = self.deadlines.first()
+            && at <= now.mono
+        {
+            self.deadlines.pop_first();
+            match due {
+                Deadline::Housekeeping => {
+                    self.run_chores(now);
+                    self.run_traps(now);
+                    self.run_crossings(now);
+                    let next = self.closed.expire(now.mono);
+                    self.deadlines.extend(next.map(|at| (at, Deadline::Housekeeping)));
+                    continue;
                 }
-                self.run_effects(now);
-                continue;
+                Deadline::Sa(id) => {
+                    let (slot, mut ctx) = self.lend(now, id);
+                    if let Some(slot) = slot {
+                        // `settle` sets the next one.
+                        slot.deadline = None;
+                        match &mut slot.entry {
+                            Entry::Attempt(attempt) => attempt.on_timeout(&mut ctx),
+                            Entry::Sa(sa) => sa.on_timeout(&mut ctx),
+                            Entry::Parked(_) => {}
+                        }
+                    }
+                    self.settle(now, id);
+                }
+                Deadline::Handovers => self.run_handovers(now),
+                Deadline::Starts => self.on_starts_due(now),
             }
-            if id == NOBODY {
-                self.deadlines.remove(&(at, id));
-                self.run_chores(now);
-                self.run_traps(now);
-                self.run_crossings(now);
-                let next = self.closed.expire(now.mono);
-                self.deadlines.extend(next.map(|at| (at, NOBODY)));
-                continue;
-            }
-            let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-            match entries.get_mut(&id).map(|slot| &mut slot.entry) {
-                Some(Entry::Attempt(attempt)) => attempt.on_timeout(&mut ctx),
-                Some(Entry::Sa(sa)) => sa.on_timeout(&mut ctx),
-                Some(Entry::Parked(_)) | None => {}
-            }
-            // This deadline has passed in any case. `settle` sets the next one.
-            self.deadlines.remove(&(at, id));
-            if let Some(slot) = self.entries.get_mut(&id) {
-                slot.deadline = None;
-            }
-            self.settle(now, id);
             self.run_effects(now);
         }
     }
@@ -510,8 +501,18 @@ impl Endpoint {
         });
     }
 
-    /// The table of SAs, and what the SA `owner` may use of the rest while it handles an input.
-    fn parts(&mut self, now: Now, owner: IkeSaId) -> Option<(&mut Entries, Context<'_>)> {
+    /// What may be used of the endpoint while the SA `owner` handles an input, or while work of no SA is done.
+    fn context(&mut self, now: Now, owner: Option<IkeSaId>) -> Context<'_> {
+        self.lend_all(now, owner).1
+    }
+
+    /// The entry of `id`, and what it may use of the rest while it handles an input.
+    fn lend(&mut self, now: Now, id: IkeSaId) -> (Option<&mut Slot>, Context<'_>) {
+        let (entries, ctx) = self.lend_all(now, Some(id));
+        (entries.get_mut(&id), ctx)
+    }
+
+    fn lend_all(&mut self, now: Now, owner: Option<IkeSaId>) -> (&mut Entries, Context<'_>) {
         self.ids.owner = owner;
         let load = self.load();
         let ctx = Context {
@@ -532,19 +533,13 @@ impl Endpoint {
             registry: &self.registry,
             wants: &self.wants,
         };
-        Some((&mut self.entries, ctx))
-    }
-
-    /// The same for work that belongs to no SA.
-    fn parts_now(&mut self) -> Option<(&mut Entries, Context<'_>)> {
-        let now = self.now?;
-        self.parts(now, IkeSaId(0))
+        (&mut self.entries, ctx)
     }
 
     /// Runs `f` on an SA, and settles it.
     fn with_sa(&mut self, now: Now, id: IkeSaId, f: impl FnOnce(&mut IkeSa, &mut Context<'_>)) {
-        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-        if let Some(Slot { entry: Entry::Sa(sa), .. }) = entries.get_mut(&id) {
+        let (slot, mut ctx) = self.lend(now, id);
+        if let Some(Slot { entry: Entry::Sa(sa), .. }) = slot {
             f(sa, &mut ctx);
             self.settle(now, id);
         }
@@ -553,8 +548,8 @@ impl Endpoint {
     /// Ends an input for one entry: sends queued requests, recognizes a winner or a loser, and sets the deadline.
     fn settle(&mut self, now: Now, id: IkeSaId) {
         self.take_winner(now, id);
-        let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-        let Some(slot) = entries.get_mut(&id) else { return };
+        let (slot, mut ctx) = self.lend(now, id);
+        let Some(slot) = slot else { return };
         let deadline = match &mut slot.entry {
             Entry::Attempt(attempt) => attempt.deadline(&mut ctx),
             Entry::Sa(sa) => sa.finish(&mut ctx),
@@ -588,8 +583,8 @@ impl Endpoint {
         slot.half_open = half_open.is_some();
         let old = std::mem::replace(&mut slot.deadline, deadline);
         if old != deadline {
-            old.map(|at| self.deadlines.remove(&(at, id)));
-            self.deadlines.extend(deadline.map(|at| (at, id)));
+            old.map(|at| self.deadlines.remove(&(at, Deadline::Sa(id))));
+            self.deadlines.extend(deadline.map(|at| (at, Deadline::Sa(id))));
         }
         self.update_stream(id);
         self.update_coming(id);
@@ -603,10 +598,9 @@ impl Endpoint {
             && let Some(winner) = attempt.take_winner()
             && let Entry::Attempt(attempt) =
                 std::mem::replace(&mut slot.entry, Entry::Sa(Box::new(winner)))
-            && let Some((_, mut ctx)) = self.parts(now, id)
         {
             let (path, origin) = (attempt.path, attempt.origin);
-            attempt.dispose(&mut ctx, &Failure::Replaced);
+            attempt.dispose(&mut self.context(now, Some(id)), &Failure::Replaced);
             self.learn(now, path, origin, true);
         }
     }
@@ -632,7 +626,7 @@ impl Endpoint {
             self.tell_streams(unused);
         }
         if let Some(at) = slot.deadline {
-            self.deadlines.remove(&(at, id));
+            self.deadlines.remove(&(at, Deadline::Sa(id)));
         }
         if slot.half_open {
             self.half_open.remove(id);
@@ -666,7 +660,7 @@ impl Endpoint {
                     self.registry.take_back((sa.core.spi_i, sa.core.spi_r));
                 }
                 let due = self.closed.keep(now.mono, &mut sa, known);
-                self.deadlines.extend(due.map(|at| (at, NOBODY)));
+                self.deadlines.extend(due.map(|at| (at, Deadline::Housekeeping)));
             }
             Entry::Parked(parked) => {
                 if let Some(ticket) = parked.ticket() {

@@ -60,8 +60,8 @@ impl Endpoint {
             return;
         }
         for id in self.index.at(remote) {
-            let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-            match entries.get_mut(&id).map(|slot| &mut slot.entry) {
+            let (slot, mut ctx) = self.lend(now, id);
+            match slot.map(|slot| &mut slot.entry) {
                 Some(Entry::Attempt(attempt)) => attempt.on_path_mtu(&mut ctx),
                 Some(Entry::Sa(sa)) => sa.core.on_path_mtu(&mut ctx),
                 Some(Entry::Parked(_)) | None => continue,

@@ -139,7 +139,7 @@ impl Endpoint {
     ) {
         let InitRequest { id, path, octets, message, hash, brought, came_twice, spi_r } = *request;
         let spi_i = message.header.spi_i;
-        let Some((_, mut ctx)) = self.parts(now, id) else { return };
+        let mut ctx = self.context(now, Some(id));
         let answered = sa_init::respond(&mut ctx, spi_r, connections, path, message, octets);
         let answered = answered.map(|answer| Answer {
             connections: self.lists.share(answer.connections.iter()),
@@ -152,7 +152,7 @@ impl Endpoint {
                 self.refuse_init(now, path, message, refusal);
             }
             Err(Halt::Ask(mut exchange)) => {
-                let Some((_, mut ctx)) = self.parts(now, id) else { return };
+                let mut ctx = self.context(now, Some(id));
                 let key = exchange.key();
                 let _claim = exchange.claim(true);
                 let ticket = ctx.ask(Question::Exchange(exchange));
@@ -184,7 +184,7 @@ impl Endpoint {
     ) {
         let InitRequest { id, path, octets, message, brought, came_twice, .. } = *request;
         let (tcp, spi_i) = (path.transport == Transport::Tcp, message.header.spi_i);
-        let Some((_, ctx)) = self.parts(now, id) else { return };
+        let ctx = self.context(now, Some(id));
         match answer {
             // An attacker must not make this end send much more to others than the attacker sends itself, as long
             // as the address is not validated. RFC 9000 §8.1 has the same limit.

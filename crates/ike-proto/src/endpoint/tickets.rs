@@ -264,7 +264,7 @@ impl Endpoint {
         connections: &Candidates,
     ) {
         let InitRequest { id, path, octets, message, .. } = *request;
-        let Some((_, mut ctx)) = self.parts(now, id) else { return };
+        let mut ctx = self.context(now, Some(id));
         match responder::respond(&mut ctx, connections, path, message, octets) {
             Ok(answer) => self.answer_with(now, request, answer, None),
             Err(why) => {

@@ -145,8 +145,8 @@ impl Endpoint {
             self.index.forget_stream(&path);
         }
         for id in users {
-            let Some((entries, mut ctx)) = self.parts(now, id) else { return };
-            match entries.get_mut(&id).map(|slot| &mut slot.entry) {
+            let (slot, mut ctx) = self.lend(now, id);
+            match slot.map(|slot| &mut slot.entry) {
                 Some(Entry::Attempt(attempt)) => attempt.on_stream(&mut ctx, path, event),
                 Some(Entry::Sa(sa)) => sa.on_stream(&mut ctx, path, event),
                 Some(Entry::Parked(_)) | None => {}

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
-use super::unattended::{NOBODY, Removal, Unattended};
+use super::deadline::Deadline;
+use super::unattended::{Removal, Unattended};
 use super::wants::Name;
 use crate::child::processing::NoneLeft;
 use crate::config::{Action, ChildConfig};
@@ -14,7 +15,7 @@ use crate::dataplane::{
     Command as Plane, DataPlaneError, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
     TrafficSelector,
 };
-use crate::event::{Failure, IkeSaId, Now, RequestId};
+use crate::event::{Failure, Now, RequestId};
 use crate::exchange::config::resolve;
 
 /// The wait after the first failed installation. It doubles with each failure, `MAX_DOUBLINGS` times at most.
@@ -100,10 +101,9 @@ impl Endpoint {
             outer: Some(Outer { mode: config.mode, local, remote }),
             standby: false,
         };
-        if let Some((_, mut ctx)) = self.parts(now, IkeSaId(0)) {
-            let ticket = ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);
-            ctx.ids.unattended.insert(ticket, Unattended::Trap(policy, request));
-        }
+        let mut ctx = self.context(now, None);
+        let ticket = ctx.data_plane(vec![Plane::InstallPolicy(Box::new(spec))]);
+        ctx.ids.unattended.insert(ticket, Unattended::Trap(policy, request));
         match self.traps.iter_mut().find(|trap| trap.policy == policy) {
             Some(trap) => {
                 (trap.child, trap.remote, trap.processing) = (config, remote, processing);
@@ -172,7 +172,7 @@ impl Endpoint {
                 let wait = FIRST_WAIT * 2_u32.pow(trap.failures.min(MAX_DOUBLINGS));
                 let at = now.mono + wait;
                 (trap.failures, trap.again) = (trap.failures.saturating_add(1), Some(at));
-                self.deadlines.insert((at, NOBODY));
+                self.deadlines.insert((at, Deadline::Housekeeping));
                 let (connection, child) = (&trap.connection, &trap.child.name);
                 tracing::warn!(%connection, %child, ?wait, error = %error.0, "trap not installed; it is tried again");
                 Err(Failure::DataPlane(error.0))

@@ -7,17 +7,15 @@
 use std::time::{Duration, Instant};
 
 use super::Endpoint;
+use super::deadline::Deadline;
 use crate::dataplane::{Command, DataPlaneError, PolicyId, SaId};
-use crate::event::{ChildSaId, Failure, IkeSaId, Now, Output, RequestId, Ticket};
+use crate::event::{ChildSaId, Failure, Now, Output, RequestId, Ticket};
 
 /// The wait before a failed removal is repeated. It doubles with each failure up to a maximum.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const MAX_DOUBLINGS: u32 = 6;
 /// Removals that are kept at most. A data plane with so many failures has lost more than these.
 const MAX_CHORES: usize = 4096;
-
-/// Owner of the deadlines of removals: no IKE SA has this number.
-pub(super) const NOBODY: IkeSaId = IkeSaId(0);
 
 /// What a batch is about.
 #[derive(Debug)]
@@ -103,7 +101,7 @@ impl Endpoint {
                 let at = now.mono + FIRST_WAIT * 2_u32.pow(failures);
                 let failures = (failures + 1).min(MAX_DOUBLINGS);
                 self.chores.push(Chore { at, removal: *removal, failures, issued });
-                self.deadlines.insert((at, NOBODY));
+                self.deadlines.insert((at, Deadline::Housekeeping));
             }
             [removal] => tracing::warn!(?removal, "the data plane keeps what was to be removed"),
             several => {
@@ -133,7 +131,7 @@ impl Endpoint {
         self.ids.tickets.remove(&issued);
         let chore = |id| Chore { at, removal: Removal::Sa(id), failures: 0, issued };
         self.chores.extend(all.into_iter().map(chore));
-        self.deadlines.insert((at, NOBODY));
+        self.deadlines.insert((at, Deadline::Housekeeping));
     }
 
     /// As [`remove_each`](Self::remove_each), for a removal that has failed before. Does nothing if another owner

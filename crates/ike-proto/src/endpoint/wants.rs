@@ -14,16 +14,15 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::attempt::{NewAttempt, Wanted};
+use super::deadline::Deadline;
 use super::unattended::Removal;
 use super::{Endpoint, Entry};
 use crate::config::{Action, ConnectionConfig};
 use crate::dataplane::PolicyId;
 use crate::event::{Event, Failure, IkeSaId, Now, Output, Ticket};
 use crate::exchange::redirect::Redirected;
+use crate::ike_sa::context::jittered;
 use watched::Watched;
-
-/// Owner of the deadlines of children to be started again: no IKE SA has this number.
-pub(super) const STARTS: IkeSaId = IkeSaId(u64::MAX);
 
 /// The back-off after the first failure. It doubles with each failure up to the longest wait. Up to a quarter is
 /// added or subtracted.
@@ -517,11 +516,10 @@ impl Endpoint {
     }
 
     fn doubled(&mut self, first: Duration, longest: Duration, failures: u32) -> Duration {
-        let Some((_, mut ctx)) = self.parts_now() else { return longest };
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let wait = first.saturating_mul(1 << doublings.min(8)).min(longest);
         // Subtracts up to two fifths of five quarters: a quarter either way.
-        ctx.jittered(wait * 5 / 4, wait / 2)
+        jittered(&mut *self.rng, wait * 5 / 4, wait / 2)
     }
 
     /// Repeats a failed attempt when it is due.
@@ -571,15 +569,15 @@ impl Endpoint {
             return;
         }
         if let Some(old) = std::mem::replace(&mut self.wants.armed, next) {
-            self.deadlines.remove(&(old, STARTS));
+            self.deadlines.remove(&(old, Deadline::Starts));
         }
-        self.deadlines.extend(next.map(|at| (at, STARTS)));
+        self.deadlines.extend(next.map(|at| (at, Deadline::Starts)));
     }
 
     /// Handles the deadline of the next start.
     pub(super) fn on_starts_due(&mut self, now: Now) {
         if let Some(at) = self.wants.armed.take() {
-            self.deadlines.remove(&(at, STARTS));
+            self.deadlines.remove(&(at, Deadline::Starts));
         }
         self.run_starts(now);
         self.wants.again.changed = true;

@@ -80,7 +80,8 @@ impl Established {
         payloads: &[Payload<'_>],
         ours: Initiated,
     ) {
-        core.request(ctx, ExchangeType::INFORMATIONAL, payloads);
+        let sent = core.request(ctx, ExchangeType::INFORMATIONAL, payloads);
+        sent.unwrap_or_else(|unsent| unsent.end(core));
         self.ours = Some(ours);
     }
 

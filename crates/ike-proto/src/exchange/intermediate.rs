@@ -87,7 +87,10 @@ impl ExpectIntermediateResponse {
                 self.auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
             });
         match covered {
-            Ok(()) => core.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads),
+            Ok(()) => {
+                let sent = core.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads);
+                sent.unwrap_or_else(|unsent| unsent.end(core));
+            }
             Err(NotCovered) => core.end(Failure::Crypto),
         }
         drop(payloads);

@@ -178,7 +178,8 @@ impl Established {
             payloads.extend(list.payloads());
         }
         payloads.push(notify(NotifyType::COOKIE2, &cookie));
-        core.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
+        let sent = core.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
+        sent.unwrap_or_else(|unsent| unsent.end(core));
         let sent = SentMobility { what, number, cookie };
         self.ours = Some(Initiated::Mobility(Box::new(sent)));
     }

@@ -149,7 +149,9 @@ impl Established {
             return ctx.done(request, Err(Failure::Config(text)));
         }
         let data = gateway_data(to, &[]);
-        core.request(ctx, ExchangeType::INFORMATIONAL, &[notify(NotifyType::REDIRECT, &data)]);
+        let sent =
+            core.request(ctx, ExchangeType::INFORMATIONAL, &[notify(NotifyType::REDIRECT, &data)]);
+        sent.unwrap_or_else(|unsent| unsent.end(core));
         self.ours = Some(Initiated::Redirect(request));
     }
 

@@ -56,7 +56,8 @@ impl Established {
                     Payload::Ke(Ke { method: offer.method, data: offer.ke.public() }),
                 ];
                 payloads.extend(ppk::offer_payloads(&offer.ppks));
-                core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+                let sent = core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+                sent.unwrap_or_else(|unsent| unsent.end(core));
                 self.ours = Some(Initiated::RekeyIke(Box::new(offer)));
             }
             Err(Undone::Ask(exchange)) => {

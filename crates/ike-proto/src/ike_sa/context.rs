@@ -5,6 +5,7 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::IkeSa;
 use super::memory::{MemoryBudget, Pool};
@@ -92,7 +93,9 @@ impl Context<'_> {
     /// Asks a question. The SA that handles the input gets the answer.
     pub(crate) fn ask(&mut self, question: Question) -> Ticket {
         let ticket = Ticket(self.ids.next());
-        self.ids.asked.insert(ticket, self.ids.owner);
+        if let Some(owner) = self.ids.owner {
+            self.ids.asked.insert(ticket, owner);
+        }
         self.out.push_back(Output::Ask(ticket, question));
         ticket
     }
@@ -138,22 +141,23 @@ impl Context<'_> {
         nonce
     }
 
-    /// A number below `bound`, uniform enough for jitter.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        let mut octets = [0; 8];
-        self.rng.fill(&mut octets);
-        u64::from_be_bytes(octets).checked_rem(bound).unwrap_or(0)
-    }
-
     /// `base` minus a random part of up to `spread`.
-    pub(crate) fn jittered(
-        &mut self,
-        base: std::time::Duration,
-        spread: std::time::Duration,
-    ) -> std::time::Duration {
-        let spread = u64::try_from(spread.min(base).as_micros()).unwrap_or(u64::MAX - 1);
-        base - std::time::Duration::from_micros(self.below(spread + 1))
+    pub(crate) fn jittered(&mut self, base: Duration, spread: Duration) -> Duration {
+        jittered(self.rng, base, spread)
     }
+}
+
+/// A number below `bound`, uniform enough for jitter.
+fn below(rng: &mut dyn SecureRandom, bound: u64) -> u64 {
+    let mut octets = [0; 8];
+    rng.fill(&mut octets);
+    u64::from_be_bytes(octets).checked_rem(bound).unwrap_or(0)
+}
+
+/// `base` minus a random part of up to `spread`.
+pub(crate) fn jittered(rng: &mut dyn SecureRandom, base: Duration, spread: Duration) -> Duration {
+    let spread = u64::try_from(spread.min(base).as_micros()).unwrap_or(u64::MAX - 1);
+    base - Duration::from_micros(below(rng, spread + 1))
 }
 
 /// Work of an IKE SA for its endpoint, beyond the SA itself.
@@ -204,7 +208,7 @@ pub(crate) struct Ids {
     shard: Shard,
     next: u64,
     /// The SA that handles the input. New tickets belong to it.
-    pub(crate) owner: IkeSaId,
+    pub(crate) owner: Option<IkeSaId>,
     /// The SAs for which the data plane's answers are.
     pub(crate) tickets: OwnTable<Ticket, IkeSaId>,
     /// The SAs that have asked the open questions.
@@ -378,7 +382,7 @@ impl Ids {
         Self {
             shard,
             next: shard.index.into(),
-            owner: IkeSaId(0),
+            owner: None,
             tickets: OwnTable::default(),
             asked: OwnTable::default(),
             exchanged: Vec::new(),
@@ -462,7 +466,9 @@ impl Ids {
 
     pub(crate) fn ticket(&mut self) -> Ticket {
         let ticket = Ticket(self.next());
-        self.tickets.insert(ticket, self.owner);
+        if let Some(owner) = self.owner {
+            self.tickets.insert(ticket, owner);
+        }
         ticket
     }
 

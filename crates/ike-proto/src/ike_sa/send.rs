@@ -7,7 +7,7 @@ use super::Core;
 use super::context::Context;
 use super::flight::Departure;
 use super::timer::{Timer, TimerKey};
-use super::window::{Datagrams, NoRequest};
+use super::window::Datagrams;
 use crate::config::Fragmentation;
 use crate::event::{Failure, Output, Path, Transmit, TransmitKind};
 use crate::exchange::Refusal;
@@ -19,6 +19,32 @@ use crate::wire::registry::ExchangeType;
 /// How long a response is kept in case its request is repeated: longer than any peer's retransmission schedule.
 const ANSWER_KEPT: Duration = Duration::from_secs(240);
 
+/// Why a request has not been sent.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsent {
+    /// A request is outstanding, and the window is one (RFC 7296 §2.3).
+    Busy,
+    /// The last message ID is used: the IKE SA must be closed (RFC 7296 §2.2).
+    Exhausted,
+    /// The crypto backend failed.
+    Crypto,
+}
+
+impl Unsent {
+    /// Ends the SA whose request was not sent.
+    pub(crate) fn end(self, core: &mut Core) {
+        match self {
+            Self::Busy => {
+                debug_assert!(false, "a request, and another one is outstanding");
+                tracing::error!(ike = ?core.id, "request not sent: another one is outstanding; report this as a bug");
+            }
+            Self::Exhausted => core.end(Failure::Expired),
+            Self::Crypto => core.end(Failure::Crypto),
+        }
+    }
+}
+
 impl Core {
     /// Tells the peer, which may think that all is well, that its IKE_AUTH response cannot be used. It is told
     /// once, because no SA is left to send it again.
@@ -27,7 +53,8 @@ impl Core {
     //# returned in a separate INFORMATIONAL exchange, usually with no other
     //# payloads.
     pub(crate) fn report_error(&mut self, ctx: &mut Context<'_>, refusal: &Refusal) {
-        self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
+        let sent = self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
+        sent.unwrap_or_else(|unsent| unsent.end(self));
     }
 
     /// Answers the request in progress with an error notify. INVALID_SYNTAX and AUTHENTICATION_FAILED end the SA
@@ -54,7 +81,9 @@ impl Core {
     /// Sends the response to the request in progress, and keeps it in case the request is repeated.
     pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
         let Some((message_id, exchange)) = self.channel.window.in_progress() else { return };
-        let Some(response) = self.seal(ctx, exchange, message_id, true, payloads) else { return };
+        let Ok(response) = self.seal(ctx, exchange, message_id, true, payloads) else {
+            return self.end(Failure::Crypto);
+        };
         self.channel.acks.on_answered(ctx.now.mono, message_id);
         self.channel.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
         self.channel.window.start_response(self.channel.answer_to, response);
@@ -70,26 +99,26 @@ impl Core {
     }
 
     /// Sends a request. The window must be free: `ours` is `None`.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not sent. Then nothing has changed, and [`Unsent::end`] ends the SA.
     pub(crate) fn request(
         &mut self,
         ctx: &mut Context<'_>,
         exchange: ExchangeType,
         payloads: &[Payload<'_>],
-    ) {
-        let message_id = match self.channel.window.next_request_id() {
-            Ok(id) => id,
-            Err(NoRequest::Outstanding) => return,
-            Err(NoRequest::Exhausted) => return self.end(Failure::Expired),
-        };
-        let Some(request) = self.seal(ctx, exchange, message_id, false, payloads) else { return };
+    ) -> Result<(), Unsent> {
+        let message_id = self.channel.window.next_request_id()?;
+        let request = self.seal(ctx, exchange, message_id, false, payloads)?;
         self.channel.probe.on_request_sent(ctx.now.mono);
         self.channel.acks.on_request();
         if let Some(stream) = &mut self.channel.stream {
             stream.on_asked(ctx.now.mono);
         }
-        // This cannot fail, because `next_request_id` has succeeded.
-        let _ = self.channel.window.start_request(ctx.now.mono, exchange, request, ctx.rng);
+        self.channel.window.start_request(ctx.now.mono, exchange, request, ctx.rng)?;
         self.pace(ctx);
+        Ok(())
     }
 
     pub(super) fn seal(
@@ -99,7 +128,7 @@ impl Core {
         message_id: u32,
         response: bool,
         payloads: &[Payload<'_>],
-    ) -> Option<Datagrams> {
+    ) -> Result<Datagrams, Unsent> {
         let may_fragment = self.may_fragment();
         let outgoing = Outgoing {
             spi_i: self.spi_i,
@@ -115,13 +144,9 @@ impl Core {
                 && exchange == ExchangeType::IKE_AUTH
                 && !response,
         };
-        match self.channel.session.epoch.seal(&outgoing, ctx.rng) {
-            Ok(datagrams) => Some(datagrams.into_iter().map(Arc::from).collect()),
-            Err(_) => {
-                self.end(Failure::Crypto);
-                None
-            }
-        }
+        let sealed = self.channel.session.epoch.seal(&outgoing, ctx.rng);
+        let datagrams = sealed.map_err(|_| Unsent::Crypto)?;
+        Ok(datagrams.into_iter().map(Arc::from).collect())
     }
 
     /// Sends the datagrams of our request and of our response that are due.

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::flight::{self, Departure, Flight};
 use super::rtt::Rtt;
+use super::send::Unsent;
 use crate::config::Retransmission;
 use crate::crypto::SecureRandom;
 use crate::event::Path;
@@ -24,15 +25,6 @@ use outstanding::Outstanding;
 
 /// The sealed datagrams of one message. They are shared, so that a retransmission copies nothing.
 pub(crate) type Datagrams = Arc<[Arc<[u8]>]>;
-
-/// Why no request can be sent now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoRequest {
-    /// A request is outstanding, and the window is one (RFC 7296 §2.3).
-    Outstanding,
-    /// The last message ID is used: the IKE SA must be closed (RFC 7296 §2.2).
-    Exhausted,
-}
 
 /// What to do when the retransmission timer expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,11 +113,11 @@ impl Window {
     }
 
     /// The message ID with which the next request must be sealed.
-    pub(crate) fn next_request_id(&self) -> Result<u32, NoRequest> {
+    pub(crate) fn next_request_id(&self) -> Result<u32, Unsent> {
         if self.outstanding.is_some() {
-            return Err(NoRequest::Outstanding);
+            return Err(Unsent::Busy);
         }
-        self.next_request.ok_or(NoRequest::Exhausted)
+        self.next_request.ok_or(Unsent::Exhausted)
     }
 
     /// Records that the request with [`next_request_id`](Self::next_request_id) is sent at `now`. On an error
@@ -136,7 +128,7 @@ impl Window {
         exchange: ExchangeType,
         datagrams: Datagrams,
         rng: &mut dyn SecureRandom,
-    ) -> Result<(), NoRequest> {
+    ) -> Result<(), Unsent> {
         let message_id = self.next_request_id()?;
         self.next_request = message_id.checked_add(1);
         self.outstanding = Some(Box::new(Outstanding::new(

@@ -44,7 +44,7 @@ impl Driver {
                 });
             }
             Request::Ids(answer) => {
-                let _ = answer.send(self.endpoint.ike_ids());
+                let _ = answer.send(self.endpoint.ids());
             }
             Request::Count(answer) => {
                 let _ = answer.send(self.endpoint.counts());

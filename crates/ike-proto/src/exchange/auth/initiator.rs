@@ -98,7 +98,8 @@ impl ExpectAuthResponse {
         let token = core.own_token(ctx);
         let told = if mobike.is_empty() { Vec::new() } else { core.further_addresses(ctx, &[]) };
         let Some(own) = own else {
-            core.request(ctx, ExchangeType::IKE_AUTH, &[]);
+            let sent = core.request(ctx, ExchangeType::IKE_AUTH, &[]);
+            sent.unwrap_or_else(|unsent| unsent.end(core));
             return State::ExpectAuthResponse(self);
         };
         let first = self.rounds.local.is_empty();
@@ -156,7 +157,8 @@ impl ExpectAuthResponse {
         if first && connection.session_resumption {
             payloads.push(notify(NotifyType::TICKET_REQUEST, &[]));
         }
-        core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        let sent = core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        sent.unwrap_or_else(|unsent| unsent.end(core));
         State::ExpectAuthResponse(self)
     }
 
@@ -323,7 +325,8 @@ impl ExpectAuthResponse {
             // The peer is authenticated, and its IKE SA may be up: the SA is deleted. Only the three errors above
             // end it without a Delete (RFC 7296 §2.21.2).
             let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
-            core.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
+            let sent = core.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
+            sent.unwrap_or_else(|unsent| unsent.end(core));
             return self.end(core, Failure::Peer(kind));
         }
         if self.is_redirected_early(core, ctx, payloads) {

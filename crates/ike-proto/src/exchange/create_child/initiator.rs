@@ -82,7 +82,8 @@ impl Established {
             payloads.push(Payload::Notify(Notify::esp(NotifyType::REKEY_SA, spi)));
         }
         payloads.extend(offer.payloads(true));
-        core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+        let sent = core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+        sent.unwrap_or_else(|unsent| unsent.end(core));
         drop(payloads);
         self.ours = Some(Initiated::Child(offer));
     }

@@ -154,7 +154,8 @@ impl Established {
             Payload::Ke(Ke { method, data: ke.public() }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, link),
         ];
-        core.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
+        let sent = core.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
+        sent.unwrap_or_else(|unsent| unsent.end(core));
         followup.ke = Some(ke);
         self.ours = Some(Initiated::Followup(Box::new(followup)));
     }

@@ -37,7 +37,8 @@ impl Established {
     /// Requests a ticket by a request of its own.
     pub(crate) fn send_ticket_request(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let ask = [notify(NotifyType::TICKET_REQUEST, &[])];
-        core.request(ctx, ExchangeType::INFORMATIONAL, &ask);
+        let sent = core.request(ctx, ExchangeType::INFORMATIONAL, &ask);
+        sent.unwrap_or_else(|unsent| unsent.end(core));
         self.ours = Some(Initiated::TicketRequest);
     }
 

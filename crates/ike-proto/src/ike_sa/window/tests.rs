@@ -109,8 +109,8 @@ fn one_request_at_a_time() {
     let (mut w, t, rng) = (window(), now(), &mut Same(0));
     assert_eq!(w.next_request_id(), Ok(0));
     assert_eq!(w.start_request(t, INFO, datagrams(1), rng), Ok(()));
-    assert_eq!(w.next_request_id(), Err(NoRequest::Outstanding));
-    assert_eq!(w.start_request(t, INFO, datagrams(2), rng), Err(NoRequest::Outstanding));
+    assert_eq!(w.next_request_id(), Err(Unsent::Busy));
+    assert_eq!(w.start_request(t, INFO, datagrams(2), rng), Err(Unsent::Busy));
     assert_eq!(w.outstanding(), Some((INFO, 0)));
     assert!(w.on_response_authenticated(0));
     assert_eq!(w.next_request_id(), Ok(1));
@@ -156,8 +156,8 @@ fn message_ids_end_and_do_not_wrap() {
     w.start_request(t, INFO, datagrams(1), rng).unwrap();
     assert_eq!(w.classify(&response(u32::MAX), None), Class::ExpectedResponse);
     assert!(w.on_response_authenticated(u32::MAX));
-    assert_eq!(w.next_request_id(), Err(NoRequest::Exhausted));
-    assert_eq!(w.start_request(t, INFO, datagrams(1), rng), Err(NoRequest::Exhausted));
+    assert_eq!(w.next_request_id(), Err(Unsent::Exhausted));
+    assert_eq!(w.start_request(t, INFO, datagrams(1), rng), Err(Unsent::Exhausted));
     assert_eq!(w.classify(&response(u32::MAX), None), Class::Stale);
 
     w.next_expected = Some(u32::MAX);

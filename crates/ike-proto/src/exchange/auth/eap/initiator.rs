@@ -180,7 +180,8 @@ impl ExpectAuthResponse {
         let mut payloads = vec![Payload::Auth(auth)];
         payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads.extend(unmixed.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
-        core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        let sent = core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        sent.unwrap_or_else(|unsent| unsent.end(core));
         State::ExpectAuthResponse(self)
     }
 
@@ -241,7 +242,8 @@ impl AwaitEap<ExpectAuthResponse> {
             Ok(EapAnswer::Send(packet, state)) => {
                 eap.state = state;
                 waiting.eap = Some(eap);
-                core.request(ctx, ExchangeType::IKE_AUTH, &[Payload::Eap(&packet)]);
+                let sent = core.request(ctx, ExchangeType::IKE_AUTH, &[Payload::Eap(&packet)]);
+                sent.unwrap_or_else(|unsent| unsent.end(core));
                 State::ExpectAuthResponse(waiting)
             }
             Ok(EapAnswer::Success(success)) => waiting.confirm_eap(core, ctx, eap, success),
