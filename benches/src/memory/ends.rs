@@ -379,7 +379,7 @@ fn answer(suite: Suite, question: &Question) -> Answer {
         let subject = format!("C=CH, O=Example, CN={name}");
         // As much as the path of a certificate by a root has.
         let path = [0; 29].into();
-        key.certificate = Some(Arc::new(PeerCertificate { subject, path }));
+        key.certificate = Some(Arc::new(PeerCertificate { subject, path, unchecked: false }));
     }
     answer
 }

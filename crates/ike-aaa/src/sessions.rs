@@ -1,4 +1,4 @@
-//! The observer that keeps leases and accounting in step with the IKE SAs.
+//! The observer that keeps leases, accounting and the index of live certificates in step with the IKE SAs.
 
 use ike_proto::{Endpoint, Event};
 use ike_tokio::{Observer, PlaneHandle, Work};
@@ -6,8 +6,8 @@ use ike_tokio::{Observer, PlaneHandle, Work};
 use crate::accounting::Accounting;
 use crate::credentials::Credentials;
 
-/// Gives addresses back to the pools, and reports events to [`Accounting`]. A program with an [`Observer`] of its own
-/// passes each event on to this one, and awaits the returned work.
+/// Gives addresses back to the pools, and reports events to [`Accounting`] and [`Credentials`]. A program with an
+/// [`Observer`] of its own passes each event on to this one, and awaits the returned work.
 #[derive(Debug, Clone)]
 pub struct Sessions {
     credentials: Credentials,
@@ -28,6 +28,7 @@ impl Observer for Sessions {
         endpoint: &Endpoint,
         plane: &'a PlaneHandle,
     ) -> Option<Work<'a>> {
+        self.credentials.note(event, endpoint);
         if let Event::Unassigned(assignment) = event
             && !assignment.ours
         {

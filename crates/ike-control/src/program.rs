@@ -108,6 +108,10 @@ pub struct RevocationCounts {
     pub unchecked: u64,
     /// Lists and OCSP responses that were fetched and called no certificate good.
     pub unusable: u64,
+    /// IKE SAs that are up, and whose peer was accepted like that.
+    pub unchecked_sas: usize,
+    /// IKE SAs that were ended because a certificate of their peer was revoked.
+    pub ended: u64,
 }
 
 /// A certificate or a revocation list that a control client may see.

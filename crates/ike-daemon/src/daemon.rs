@@ -152,6 +152,7 @@ impl Daemon {
                 async move { operator.attend(wanted).await }
             }),
             tokio::spawn(close),
+            tokio::spawn(credentials.clone().watch_live(operator.handle().clone())),
             tokio::spawn({
                 let operator = operator.clone();
                 async move { operator.keep_resolved().await }

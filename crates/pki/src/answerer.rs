@@ -35,6 +35,8 @@ pub struct Answerer {
     pub(crate) replies: HashMap<String, bool>,
     pub(crate) own_status: OwnStatus,
     pub(crate) examples: Examples,
+    /// `revocation_live`, by connection.
+    pub(crate) ends_live: HashMap<String, bool>,
 }
 
 /// By the names of the connection and of the round.

@@ -53,11 +53,12 @@ pub use error::{EncodingProblem, LoadError, PkiError};
 pub use hash_and_url::{HashAndUrl, bundle, sha1};
 pub use path::ExtendedKeyUsagePolicy;
 pub use policy::CertificatePolicy;
+pub use record::RecordedKind;
 pub use revocation::{
     Authority, Crl, FetchKind, FetchRequest, MAX_BODY, MAX_LIST, OwnStatus, RevocationPolicy,
     RevocationStore, StatusFetch, StatusFetches,
 };
-pub use standing::RevokedCertificate;
+pub use standing::{RevokedCertificate, Standings};
 pub use trust::TrustStore;
 pub use verify::{
     MAX_CERTS, MAX_CERTS_LEN, MAX_INTERMEDIATES, PeerPolicy, RawKey, Revocation, TrustedPeer,

@@ -21,9 +21,23 @@ use crate::revocation::SerialKey;
 /// One certificate of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record {
-    pub ca: Ca,
-    points: [u8; 4],
+    pub kind: RecordedKind,
     pub serial: SerialKey,
+}
+
+/// What a recorded certificate has in common with all that have the same issuer and the same distribution points: the
+/// same lists are about them. It has 20 octets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RecordedKind {
+    pub(crate) ca: Ca,
+    points: [u8; 4],
+}
+
+impl RecordedKind {
+    /// The kinds of the certificates in a [path](ike_proto::PeerCertificate::path); none if it cannot be read.
+    pub fn of_path(path: &[u8]) -> Vec<Self> {
+        Record::read_all(path).unwrap_or_default().into_iter().map(|record| record.kind).collect()
+    }
 }
 
 /// A CA by its name and its key.
@@ -51,17 +65,15 @@ impl Ca {
 
 impl Record {
     pub fn of(certificate: &Certificate, issuer: &Certificate) -> Self {
-        Self {
-            ca: Ca::of(issuer),
-            points: points(certificate),
-            serial: SerialKey::of(certificate.serial()),
-        }
+        let kind = RecordedKind { ca: Ca::of(issuer), points: points(certificate) };
+        Self { kind, serial: SerialKey::of(certificate.serial()) }
     }
 
     pub fn write(&self, out: &mut Vec<u8>) {
-        out.extend(self.ca.name);
-        out.extend(self.ca.key);
-        out.extend(self.points);
+        let RecordedKind { ca, points } = self.kind;
+        out.extend(ca.name);
+        out.extend(ca.key);
+        out.extend(points);
         let serial = self.serial.octets();
         out.push(serial.len() as u8);
         out.extend(serial);
@@ -77,7 +89,7 @@ impl Record {
             let (length, rest) = rest.split_first()?;
             let (serial, rest) = rest.split_at_checked(usize::from(*length))?;
             let (ca, serial) = (Ca { name: *name, key: *key }, SerialKey::from_octets(serial)?);
-            all.push(Self { ca, points: *points, serial });
+            all.push(Self { kind: RecordedKind { ca, points: *points }, serial });
             octets = rest;
         }
         Some(all)
@@ -126,8 +138,8 @@ pub(crate) struct Examples(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 struct Known {
-    all: HashMap<(Ca, [u8; 4]), Example>,
-    oldest_first: VecDeque<(Ca, [u8; 4])>,
+    all: HashMap<RecordedKind, Example>,
+    oldest_first: VecDeque<RecordedKind>,
 }
 
 impl Examples {
@@ -136,7 +148,7 @@ impl Examples {
         for (at, certificate) in path.iter().enumerate() {
             let issuers = path.get(at + 1..).unwrap_or_default();
             let Some(issuer) = issuers.first() else { return };
-            let key = (Ca::of(issuer), points(certificate));
+            let key = RecordedKind { ca: Ca::of(issuer), points: points(certificate) };
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let same = |old: &Example| {
                 old.issuers.iter().map(|ca| ca.der()).eq(issuers.iter().map(|ca| ca.der()))
@@ -158,12 +170,12 @@ impl Examples {
     }
 
     /// An example of a certificate, at best with the same distribution points.
-    pub fn of(&self, record: &Record) -> Option<Example> {
+    pub fn of(&self, kind: RecordedKind) -> Option<Example> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(example) = known.all.get(&(record.ca, record.points)) {
+        if let Some(example) = known.all.get(&kind) {
             return Some(example.clone());
         }
-        let mut others = known.all.iter().filter(|((ca, _), _)| *ca == record.ca);
+        let mut others = known.all.iter().filter(|(other, _)| other.ca == kind.ca);
         let other = others.next().map(|(_, example)| example.clone());
         other.map(|example| Example { exact: false, ..example })
     }
@@ -188,7 +200,8 @@ mod tests {
     fn a_path_is_read_as_it_was_written_and_nothing_else_is_read() {
         let ca = Ca { name: [1; 8], key: [2; 8] };
         let serials = [&[7][..], &[8; 20], &[9; 40]];
-        let record = |serial: &&[u8]| Record { ca, points: [3; 4], serial: SerialKey::of(serial) };
+        let kind = RecordedKind { ca, points: [3; 4] };
+        let record = |serial: &&[u8]| Record { kind, serial: SerialKey::of(serial) };
         let all: Vec<Record> = serials.iter().map(record).collect();
         let mut octets = Vec::new();
         all.iter().for_each(|one| one.write(&mut octets));

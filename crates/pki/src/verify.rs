@@ -34,6 +34,9 @@ pub struct PeerPolicy {
     /// `pubkeys`: accepted raw public keys (RFC 7670). The peer may send the key as such or in a certificate, of
     /// which only the key counts. Empty: raw keys are refused. Otherwise only these and `certs` are accepted.
     pub pubkeys: Vec<RawKey>,
+    /// Certificates that are known for keys of `pubkeys`, besides one that the peer sends. If a path leads from one
+    /// to a trusted CA, the key is judged by `revocation` as the certificate is. Otherwise only the key counts.
+    pub key_certificates: Vec<Arc<Certificate>>,
     /// `revocation`.
     pub revocation: RevocationPolicy,
     /// `ocsp` with `request` or `both`: IKE requests OCSP responses, and those in CERT payloads count (RFC 4806).
@@ -49,6 +52,19 @@ pub struct PeerPolicy {
 }
 
 impl PeerPolicy {
+    /// The anchors of a path by this policy, and the CAs that only link. `cacerts` that are not self-signed are a
+    /// condition on the path and no anchors. As anchors, their revocation and the constraints on them would not be
+    /// checked.
+    pub(crate) fn roots_and_links(
+        &self,
+        trust: &TrustStore,
+    ) -> (Vec<Arc<Certificate>>, Vec<Arc<Certificate>>) {
+        let own = |ca: &&Arc<Certificate>| trust.verified().is_self_signed(ca);
+        let (own, links): (Vec<_>, Vec<_>) = self.cacerts.iter().partition(own);
+        let anchors = trust.cas().iter().chain(own).map(Arc::clone).collect();
+        (anchors, trust.intermediates().iter().chain(links).map(Arc::clone).collect())
+    }
+
     pub(crate) fn wanted(&self) -> Wanted<'_> {
         Wanted { ca: self.ca_id.as_ref(), policies: &self.cert_policies }
     }
@@ -77,8 +93,8 @@ pub struct TrustedPeer {
     pub spki: Vec<u8>,
     /// The certificate; `None` for a raw public key.
     pub certificate: Option<Arc<Certificate>>,
-    /// The certificates from the peer's to the trusted CA; empty for a raw public key. Only the peer's
-    /// certificate, if it is trusted without a CA.
+    /// The certificates from the peer's to the trusted CA; empty for a raw public key without a known certificate.
+    /// Only the peer's certificate, if it is trusted without a CA.
     pub path: Vec<Arc<Certificate>>,
     /// The addresses that the peer's certificates authorize (RFC 3779). `None` for no limit.
     pub addresses: Option<Addresses>,
@@ -164,9 +180,12 @@ pub(crate) fn verify_peer_by(
     let responses: Vec<&[u8]> = responses.map(|response| response.data).collect();
     let in_band = InBand { responses: &responses, max_age: policy.ocsp_max_age };
     match Presented::read(&certs, trust)? {
-        Presented::RawKey(spki) => raw_key(id, spki, policy),
-        Presented::Certificates(end_entity, _) if policy.known(id, end_entity.spki()).is_some() => {
-            raw_key(id, end_entity.spki(), policy)
+        Presented::RawKey(spki) => raw_key(id, spki, &[], (terms, in_band), trust, now),
+        Presented::Certificates(end_entity, others)
+            if policy.known(id, end_entity.spki()).is_some() =>
+        {
+            let shown: Vec<_> = [Arc::clone(&end_entity)].into_iter().chain(others).collect();
+            raw_key(id, end_entity.spki(), &shown, (terms, in_band), trust, now)
         }
         Presented::Certificates(end_entity, others) => {
             certificate(id, &end_entity, &others, (terms, in_band), trust, now)
@@ -232,13 +251,8 @@ fn certificate(
     if !pinned && !any {
         return Err(PkiError::NotPinned { subject: end_entity.subject_text() });
     }
-    // `cacerts` that are not self-signed are a condition on the path and no anchors. As anchors, their revocation
-    // and the constraints on them would not be checked.
-    let (own, links): (Vec<_>, Vec<_>) =
-        policy.cacerts.iter().partition(|ca| trust.verified().is_self_signed(ca));
-    let anchors: Vec<_> = trust.cas().iter().chain(own).map(Arc::clone).collect();
-    let others = others.iter().chain(trust.intermediates()).chain(links);
-    let intermediates: Vec<_> = others.map(Arc::clone).collect();
+    let (anchors, links) = policy.roots_and_links(trust);
+    let intermediates: Vec<_> = others.iter().map(Arc::clone).chain(links).collect();
     let query = PathQuery {
         anchors: &anchors,
         intermediates: &intermediates,
@@ -344,12 +358,22 @@ fn revocation(
     Ok((revocation, checked.unchecked))
 }
 
-/// RFC 7670: the key itself is trusted, for exactly the identity that it is configured with.
-fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer, PkiError> {
+/// RFC 7670: the key itself is trusted, for exactly the identity that it is configured with. `shown` are the
+/// certificates that the peer sends, its own first. If a certificate of the key leads to a trusted CA, its revocation
+/// counts.
+fn raw_key(
+    id: &IdData,
+    spki: &[u8],
+    shown: &[Arc<Certificate>],
+    (terms, in_band): (Terms<'_>, InBand<'_>),
+    trust: &TrustStore,
+    now: SystemTime,
+) -> Result<TrustedPeer, PkiError> {
+    let policy = terms.policy;
     let known = policy.known(id, spki).ok_or(PkiError::UnknownRawKey)?;
     policy.wanted().of_raw_key()?;
     SubjectPublicKeyInfo::parse(&known.spki).ok_or(PkiError::Malformed("raw public key"))?;
-    Ok(TrustedPeer {
+    let mut peer = TrustedPeer {
         spki: known.spki.clone(),
         certificate: None,
         path: Vec::new(),
@@ -357,7 +381,30 @@ fn raw_key(id: &IdData, spki: &[u8], policy: &PeerPolicy) -> Result<TrustedPeer,
         not_after: None,
         revocation: Revocation::Settled,
         unchecked: Vec::new(),
-    })
+    };
+    let (anchors, links) = policy.roots_and_links(trust);
+    let intermediates: Vec<_> = shown.iter().skip(1).map(Arc::clone).chain(links).collect();
+    let query = PathQuery {
+        anchors: &anchors,
+        intermediates: &intermediates,
+        cacerts: &[],
+        wanted: Wanted::default(),
+        verified: trust.verified(),
+        extended_key_usage: terms.usage,
+        now,
+    };
+    let mut own = shown.iter().take(1).chain(&policy.key_certificates).chain(&policy.certs);
+    let Some(certificate) = own.find(|own| own.spki() == known.spki) else { return Ok(peer) };
+    match query.find(certificate, |path| revocation(path, &query, (terms, in_band), trust)) {
+        Ok((path, (revocation, unchecked))) => {
+            (peer.revocation, peer.unchecked) = (revocation, unchecked);
+            peer.path = path.certificates.into_iter().chain([path.anchor]).collect();
+            Ok(peer)
+        }
+        Err(why @ (PkiError::Revoked { .. } | PkiError::RevocationUnknown { .. })) => Err(why),
+        // Nobody vouches for the certificate, so nobody can revoke it.
+        Err(_) => Ok(peer),
+    }
 }
 
 /// The peer sent no certificate. RFC 7296 §3.6 allows that, if this end has its certificate. The newest valid one
@@ -377,7 +424,7 @@ fn configured(
         return certificate(id, pin, &[], (terms, in_band), trust, now);
     }
     match policy.pubkeys.iter().find(|key| key.id.matches(id.as_id())) {
-        Some(key) => raw_key(id, &key.spki, policy),
+        Some(key) => raw_key(id, &key.spki, &[], (terms, in_band), trust, now),
         None if id.kind == IdType::NULL => Err(PkiError::IdentityType(id.clone())),
         None => Err(PkiError::NoCertificate),
     }

@@ -48,6 +48,8 @@ struct Shared {
     radius: Arc<ExchangeLimits>,
     /// One fetch of a thing at a time, whoever wants it.
     fetching: Mutex<HashMap<Wanted, Arc<AsyncMutex<()>>>>,
+    /// IKE SAs that are up.
+    live: live::Live,
     /// There is more, or something else, to have OCSP responses ready about.
     status_changed: Arc<Notify>,
 }
@@ -77,6 +79,7 @@ impl Credentials {
             lookup: Lookup::default(),
             radius: Arc::clone(&limits),
             fetching: Mutex::default(),
+            live: live::Live::default(),
             status_changed: Arc::default(),
         }))
     }
@@ -99,6 +102,7 @@ impl Credentials {
         answerer.inherit_examples(&self.present());
         self.put(answerer);
         self.0.status_changed.notify_one();
+        self.0.live.judge_all();
     }
 
     /// Looks up certificates by hash and URL as `rules` allow it. Before the first call such certificates are refused.
@@ -298,6 +302,7 @@ const CONNECTIONS: usize = 16;
 /// Fetches of lists at a time: one may take minutes, and the memory of a long list.
 const LISTS: usize = 8;
 
+mod live;
 mod revocation;
 mod status;
 

@@ -173,7 +173,7 @@ impl Credentials {
     }
 
     /// Blocks.
-    fn fetch_now(&self, fetch: &FetchRequest) {
+    pub(super) fn fetch_now(&self, fetch: &FetchRequest) {
         let (url, subject) = (&fetch.url, fetch.subject_text());
         let (fetched, taken) = match fetch.kind {
             FetchKind::Crl => {
@@ -194,6 +194,14 @@ impl Credentials {
                 (body.map(|_| ()), taken)
             }
         };
+        // A list is about many, and a response about one.
+        let more = match fetch.kind {
+            FetchKind::Crl => fetched.is_ok(),
+            FetchKind::Ocsp { .. } => self.present().is_revoked_by_response(fetch),
+        };
+        if more {
+            self.0.live.judge_all();
+        }
         match (fetched, taken) {
             (Err(why), _) => {
                 tracing::info!(%url, %subject, %why, "revocation information not fetched");

@@ -88,6 +88,8 @@ pub(crate) fn read(
     options(&mut s, &mut c, report);
     let send_certreq = s.switch("send_certreq", report).unwrap_or(true);
     let ocsp = ocsp::read(&mut s, report);
+    // charon leaves IKE SAs alone.
+    let revocation_live = s.switch("revocation_live", report).unwrap_or(own);
     times(&mut s, &mut c, report);
     set(&mut c.if_id_in, packets::if_id(&mut s, "if_id_in", report));
     set(&mut c.if_id_out, packets::if_id(&mut s, "if_id_out", report));
@@ -108,7 +110,8 @@ pub(crate) fn read(
         report.warn(Some(Place::of(value)), either);
     }
     s.finish(UNSUPPORTED, report);
-    let connection = Connection { config: c, hosts, local, remote, send_certreq, ocsp };
+    let connection =
+        Connection { config: c, hosts, local, remote, send_certreq, ocsp, revocation_live };
     Found { connection, shunts, negotiated }
 }
 

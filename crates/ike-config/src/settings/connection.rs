@@ -24,6 +24,8 @@ pub struct Connection {
     pub send_certreq: bool,
     /// `ocsp` and `ocsp_max_age`.
     pub ocsp: OcspOptions,
+    /// `revocation_live`: a revoked certificate ends an IKE SA that is up. If not, there is a warning.
+    pub revocation_live: bool,
 }
 
 /// A round that authenticates this end.

@@ -184,6 +184,17 @@ fn revocation(make: &Make, counts: RevocationCounts) {
         &[],
     );
     unusable.with_label_values::<&str>(&[]).inc_by(counts.unusable);
+    let ended = make.counters(
+        "ike_sas_revoked_total",
+        "IKE SAs that were ended because a certificate of their peer was revoked",
+        &[],
+    );
+    ended.with_label_values::<&str>(&[]).inc_by(counts.ended);
+    let up = make.gauge(
+        "ike_sas_unchecked",
+        "IKE SAs up whose peer was accepted although no URL told whether a certificate is revoked",
+    );
+    up.set(int(counts.unchecked_sas));
 }
 
 fn int(count: usize) -> i64 {

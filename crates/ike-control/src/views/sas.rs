@@ -73,6 +73,9 @@ pub struct IkeSa {
     /// True if it was resumed by a ticket (RFC 5723), or is a rekey of one that was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resumed: bool,
+    /// True if the peer was accepted although the status of a certificate was not known and URLs were asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unchecked: bool,
     /// True if both ends authenticated both IKE_SA_INIT messages.
     #[serde(default)]
     pub downgrade_prevention: bool,
@@ -253,6 +256,10 @@ impl Algorithms {
     }
 }
 
+fn is_unchecked(used: &UsedAuth) -> bool {
+    used.certificate.as_ref().is_some_and(|certificate| certificate.unchecked)
+}
+
 /// The virtual IPs of one end.
 fn vips(assignment: &Option<Arc<Assignment>>, ours: bool) -> Vec<String> {
     let own = assignment.iter().filter(|assignment| assignment.ours == ours);
@@ -289,6 +296,7 @@ impl IkeSa {
             remote_vips: vips(&s.assignment, false),
             ppk_id: s.ppk.as_ref().map(ToString::to_string),
             resumed: s.resumed,
+            unchecked: s.remote_auth.iter().any(is_unchecked),
             downgrade_prevention: s.full_transcript,
             algorithms: s.algorithms.as_ref().map(Algorithms::new).unwrap_or_default(),
             established: s.established.map(|then| since(then, *at)),

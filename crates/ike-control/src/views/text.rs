@@ -37,7 +37,9 @@ fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
     let (host, port) = (&sa.local_host, sa.local_port);
     writeln!(out, "  local  '{}' @ {host}[{port}{tcp}]{}", id(&sa.local_id), nat(sa.nat_local))?;
     let (host, port) = (&sa.remote_host, sa.remote_port);
-    writeln!(out, "  remote '{}' @ {host}[{port}{tcp}]{}", id(&sa.remote_id), nat(sa.nat_remote))?;
+    let unchecked = if sa.unchecked { " (revocation unchecked)" } else { "" };
+    let remote = id(&sa.remote_id);
+    writeln!(out, "  remote '{remote}'{unchecked} @ {host}[{port}{tcp}]{}", nat(sa.nat_remote))?;
     for (side, vips) in [("local", &sa.local_vips), ("remote", &sa.remote_vips)] {
         if !vips.is_empty() {
             writeln!(out, "  {side} virtual IPs: {}", vips.join(", "))?;

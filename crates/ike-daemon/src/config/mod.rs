@@ -223,7 +223,16 @@ fn assemble(
     let mut hosts = BTreeMap::new();
     let endpoint = &mut settings.endpoint;
     for connection in settings.connections {
-        let Connection { mut config, hosts: ends, local, remote, send_certreq, ocsp } = connection;
+        let Connection {
+            mut config,
+            hosts: ends,
+            local,
+            remote,
+            send_certreq,
+            ocsp,
+            revocation_live,
+        } = connection;
+        answerer.set_ends_live(&config.name, revocation_live);
         let rounds = Rounds::load(local, remote, &store, report);
         config.local = rounds.local.iter().map(|round| round.auth.clone()).collect();
         config.remote = rounds.remote.iter().map(|round| round.auth.clone()).collect();

@@ -344,6 +344,7 @@ fn trusted(
         // The reader has reported it if it is a pattern.
         let IdMatch::Exact(id) = &round.auth.id else { break };
         round.policy.pubkeys.push(RawKey { id: id.clone(), spki: key.spki });
+        round.policy.key_certificates.extend(key.certificate);
     }
     let nobody = store.trust.cas().is_empty()
         && round.policy.cacerts.is_empty()
@@ -378,6 +379,8 @@ struct NamedChain {
 #[derive(Debug)]
 struct NamedKey {
     spki: Vec<u8>,
+    /// If the file has the key in a certificate.
+    certificate: Option<Arc<Certificate>>,
     file: NamedFile,
 }
 
@@ -389,7 +392,9 @@ impl Named {
         this.cacerts = this.chains(cacerts, X509CA, store, report);
         for file in pubkeys {
             match store.public_key_named(&file, report) {
-                Some(spki) => this.pubkeys.push(NamedKey { spki, file }),
+                Some((spki, certificate)) => {
+                    this.pubkeys.push(NamedKey { spki, certificate, file });
+                }
                 None => this.wrong = true,
             }
         }

@@ -225,8 +225,12 @@ impl Program for Keeper {
 
     fn revocation(&self) -> RevocationCounts {
         let credentials = &self.0.credentials;
-        let (unchecked, unusable) = (credentials.unchecked_peers(), credentials.unusable_answers());
-        RevocationCounts { unchecked, unusable }
+        RevocationCounts {
+            unchecked: credentials.unchecked_peers(),
+            unusable: credentials.unusable_answers(),
+            unchecked_sas: credentials.unchecked_sas(),
+            ended: credentials.revoked_sas(),
+        }
     }
 
     fn flush(&self, lists: bool, responses: bool) {

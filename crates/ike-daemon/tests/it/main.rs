@@ -22,6 +22,7 @@ mod qcd;
 mod readme;
 mod remote_access;
 mod resumption;
+mod revocation_live;
 mod running;
 mod secrets;
 mod service;

@@ -12,6 +12,9 @@ pub struct PeerCertificate {
     /// What the answering side needs to judge the path of the certificate again, in a form of its own. The engine does
     /// not read it. Tickets carry it, and must not become too long because of it.
     pub path: Box<[u8]>,
+    /// True if the peer was accepted although the status of a certificate of the path was not known and URLs were
+    /// asked.
+    pub unchecked: bool,
 }
 
 /// The claim of a peer whose ticket is its own.

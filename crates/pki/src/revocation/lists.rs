@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use der::flagset::FlagSet;
 use x509_cert::ext::pkix::crl::dp::Reasons;
@@ -112,6 +112,20 @@ impl Lists {
         let counted = self.counted(asked);
         let mut revoking = revoking(&counted, asked.named(), asked.now).peekable();
         revoking.peek().is_some() && revoking.all(|one| one.crl.is_outdated(asked.now))
+    }
+
+    /// The last nextUpdate of fetched lists about the certificate, and a share of the time from their thisUpdate.
+    pub fn due(&self, asked: Asked<'_>) -> Option<(SystemTime, Duration)> {
+        let about = self.fetched.iter().filter(|one| {
+            let here = one.urls.iter().any(|url| asked.urls.contains(url));
+            here && signer(&one.crl, &one.urls, asked).is_some()
+        });
+        let due = |one: &Fetched| {
+            let next = one.crl.next_update()?;
+            let valid = next.duration_since(one.crl.this_update()).unwrap_or_default();
+            Some((next, valid / SPREAD))
+        };
+        about.filter_map(due).max()
     }
 
     /// Says which list revokes the certificate with this serial number that is in all other ways as the one asked for.
@@ -262,6 +276,8 @@ fn signer<'a>(crl: &Crl, urls: &[String], asked: Asked<'a>) -> Option<&'a Signer
     signers.find(|signer| !signer.only_named)
 }
 
+/// The part of a list's validity over which fetches of the next one are spread.
+const SPREAD: u32 = 20;
 /// Most fetched lists.
 const MAX_LISTS: usize = 256;
 /// Most octets of memory for all of them.

@@ -436,6 +436,35 @@ impl RevocationStore {
         Some(format!("an OCSP response of {}", Date(revoking.this_update())))
     }
 
+    /// When fetched lists about `example` are due again; see [`Answerer::list_due`](crate::Answerer::list_due).
+    pub(crate) fn list_due(
+        &self,
+        example: &Certificate,
+        issuer: &Certificate,
+        signers: &[Signer],
+        now: SystemTime,
+    ) -> Option<(SystemTime, Duration)> {
+        let urls = self.list_urls(example, issuer);
+        self.lists.due(Asked { certificate: example, signers, urls: &urls, now })
+    }
+
+    /// The fetch of a list about `example`, from a URL that has not failed lately.
+    pub(crate) fn list_again(
+        &self,
+        (example, issuer): (&Arc<Certificate>, &Arc<Certificate>),
+        signers: &[Signer],
+        now: SystemTime,
+    ) -> Option<FetchRequest> {
+        let urls = self.list_urls(example, issuer);
+        self.next_list((example, issuer), signers, urls, now)
+    }
+
+    /// True if a fetched response revokes the certificate that `fetch` is about.
+    pub(crate) fn is_revoked_by_response(&self, fetch: &FetchRequest) -> bool {
+        let about = |answer: &&OcspAnswer| answer.is_about(&fetch.certificate, &fetch.issuer);
+        self.answers.iter().filter(about).any(OcspAnswer::is_revoked)
+    }
+
     /// True if there is neither a list nor a response.
     pub(crate) fn is_empty(&self) -> bool {
         self.answers.is_empty() && self.lists.all().next().is_none()

@@ -7,7 +7,7 @@ use pki::{
     verify_peer,
 };
 
-use crate::common::{certificate, id, now, shared, trusting, verdict, x509};
+use crate::common::{certificate, fixture, id, now, shared, trusting, verdict, x509};
 
 fn pinning(names: &[&str]) -> PeerPolicy {
     let certs = names.iter().map(|name| shared(name)).collect();
@@ -86,6 +86,44 @@ fn a_raw_key_authenticates_the_identity_it_is_configured_for() {
             assert_eq!(peer.spki, spki);
             assert!(peer.certificate.is_none() && peer.not_after.is_none());
         }
+    }
+}
+
+/// A certificate is known for a raw key if the peer sends it, or if the configuration has it. Then revocation counts,
+/// if its CA is trusted. The path counts as that of the peer.
+///
+/// Fault: in `raw_key`, return the peer before the search for a path.
+#[test]
+fn a_raw_key_is_judged_by_the_certificate_that_is_known_for_it() {
+    let key = |name: &str| {
+        let spki = certificate(name).spki().to_vec();
+        let pubkeys = vec![RawKey { id: id("gw.example.org"), spki }];
+        PeerPolicy { pubkeys, ..PeerPolicy::default() }
+    };
+    let mut trust = trusting(&["root"]);
+    trust.revocation.add_crl(&fixture("root.crl")).unwrap();
+    for (name, trust, revoked) in
+        [("revoked", &trust, true), ("moon", &trust, false), ("revoked", &TrustStore::new(), false)]
+    {
+        let spki = certificate(name).spki().to_vec();
+        let raw = Cert { encoding: CertEncoding::RAW_PUBLIC_KEY, data: &spki };
+        let der = certificate(name).der().to_vec();
+        let sent = Cert { encoding: CertEncoding::X509_SIGNATURE, data: &der };
+        let known = PeerPolicy { key_certificates: vec![shared(name)], ..key(name) };
+        for (shown, policy) in [(&[sent][..], key(name)), (&[raw], known.clone()), (&[], known)] {
+            let verdict = verify_peer(&id("gw.example.org"), shown, &policy, trust, now());
+            match verdict {
+                Err(PkiError::Revoked { .. }) => assert!(revoked, "{name}"),
+                Ok(peer) => {
+                    assert!(!revoked && peer.certificate.is_none(), "{name}");
+                    let path = if trust.cas().is_empty() { 0 } else { 2 };
+                    assert_eq!(peer.path.len(), path, "{name}");
+                }
+                Err(why) => panic!("{name}: {why}"),
+            }
+        }
+        // Of the key alone nothing is known.
+        assert!(verify_peer(&id("gw.example.org"), &[raw], &key(name), trust, now()).is_ok());
     }
 }
 

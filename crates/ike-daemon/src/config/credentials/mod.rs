@@ -250,10 +250,14 @@ impl Credentials {
         &self,
         file: &NamedFile,
         report: &mut Report,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<(Vec<u8>, Option<Arc<Certificate>>)> {
         let content = self.named(file, PUBKEY, report)?;
         match files::load_public_key(&content) {
-            Ok(spki) => Some(spki),
+            Ok(spki) => {
+                let first = files::load_certificates(&content).ok();
+                let first = first.and_then(|all| all.into_iter().next());
+                Some((spki, first.map(Arc::new)))
+            }
             Err(why) => {
                 let message = format!("`{}`, {:?}: {why}", file.option, file.name);
                 report.expected(file.place, message, "a public key, PEM or DER");

@@ -24,7 +24,7 @@ use crate::question::{Authorization, PeerCertificate};
 use crate::wire::payload::{IdData, Sa};
 use crate::wire::registry::{AuthMethod, EncrId, IdType, IntegId, PrfId};
 
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 const SALT_LEN: usize = 24;
 const ICV_LEN: usize = 16;
 /// Octets before the ciphertext.
@@ -230,6 +230,7 @@ impl Writer {
             Some(())
         })?;
         self.option(certificate.as_ref(), |out, certificate| {
+            out.octets(&[u8::from(certificate.unchecked)]);
             out.long(certificate.subject.as_bytes())?;
             out.long(&certificate.path)
         })?;
@@ -303,8 +304,9 @@ impl<'a> Reader<'a> {
             SignatureScheme::ALL.get(usize::from(index)).copied()
         })?;
         let certificate = self.option(|from| {
+            let unchecked = from.octet()? != 0;
             let (subject, path) = (from.text()?, from.long()?.into());
-            Some(Arc::new(PeerCertificate { subject, path }))
+            Some(Arc::new(PeerCertificate { subject, path, unchecked }))
         })?;
         let eap = self.option(|from| {
             let (method, id) = (from.text()?, from.option(Self::id)?);
