@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 use ike_proto::config::Shard;
 use ike_proto::crypto::SignatureScheme;
 use ike_proto::{
-    Answer, ChildSaId, ChildState, ChildStatus, EapAnswer, EapMessage, Endpoint, Event, Failure,
-    IkeSaId, IkeState, IkeStatus, LeaseRequest, OwnedCert, RequestId,
+    Answer, ChildSaId, ChildState, ChildStatus, DropReason, EapAnswer, EapMessage, Endpoint, Event,
+    Failure, IkeSaId, IkeState, IkeStatus, LeaseRequest, OwnedCert, RequestId,
 };
 
 use pki::Answerer;
@@ -54,7 +54,7 @@ pub struct Host {
     /// Events but for [`Event::Dropped`], with their times.
     pub log: Vec<(Duration, Event)>,
     /// Reasons of dropped datagrams, in order.
-    pub dropped: Vec<&'static str>,
+    pub dropped: Vec<DropReason>,
     /// Of its outputs.
     pub(crate) digest: Digest,
     /// When the engine wants to be woken.

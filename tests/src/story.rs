@@ -22,7 +22,8 @@ impl World {
             let _ = writeln!(story, "{:10.3} {line}", at.as_secs_f64());
         }
         for (index, host) in self.hosts.iter().enumerate() {
-            let _ = writeln!(story, "host {index} dropped: {:?}", host.dropped);
+            let dropped: Vec<_> = host.dropped.iter().map(|why| why.text()).collect();
+            let _ = writeln!(story, "host {index} dropped: {dropped:?}");
             for ike in host.ikes() {
                 let children: Vec<_> = ike
                     .children

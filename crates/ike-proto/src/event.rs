@@ -4,7 +4,6 @@ mod hint;
 mod notice;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -16,9 +15,12 @@ use crate::dataplane::{
 };
 use crate::question::{Answer, Assignment, Authorization, PeerCertificate, Question};
 use crate::wire::payload::IdData;
-use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
+use crate::wire::registry::{AuthMethod, ExchangeType};
 pub use hint::{BothSelectors, Hint};
 pub use notice::Notice;
+
+use crate::reason::DropReason;
+pub use crate::reason::{Distrust, Failure};
 
 /// The time of an input.
 #[derive(Debug, Clone, Copy)]
@@ -288,112 +290,6 @@ pub enum TransmitKind {
     KeepAlive,
 }
 
-/// The kind of reason for which a peer's certificates or key were refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Distrust {
-    /// A certificate has been revoked.
-    Revoked,
-    /// The status of a certificate is unknown, and the configuration requires it (`revocation`).
-    RevocationUnknown,
-    /// A certificate has expired.
-    Expired,
-    /// Any other reason.
-    #[default]
-    Other,
-}
-
-/// Why something failed or ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Failure {
-    /// The peer did not answer within the retransmission schedule.
-    Timeout,
-    /// The peer sent this error notify.
-    Peer(NotifyType),
-    /// This end refused the peer's message and answered with this error notify.
-    Refused(NotifyType),
-    /// No configured key fits the peer, or its AUTH payload is wrong.
-    Authentication,
-    /// The peer's certificates or key were refused, with the kind of reason and its text.
-    Untrusted(Distrust, String),
-    /// This end has no usable credentials, or they could not be used. The text says why.
-    Credentials(String),
-    /// The data plane refused a command.
-    DataPlane(String),
-    /// The configuration lacks the name, or something that is needed. The text says what.
-    Config(String),
-    /// The SA does not exist, or no longer exists.
-    NotFound,
-    /// Replaced by another SA (INITIAL_CONTACT, `unique`, reauthentication).
-    Replaced,
-    /// A hard lifetime was reached.
-    Expired,
-    /// No traffic for `inactivity`.
-    Inactive,
-    /// The peer has shown by its token that it has lost the SA, as in a crash (RFC 6290).
-    LostByPeer,
-    /// Deleted by the peer.
-    DeletedByPeer,
-    /// Deleted by command.
-    Terminated,
-    /// Policy forbids to continue: a PPK or downgrade prevention is required, and the peer has none.
-    Policy(&'static str),
-    /// The crypto backend failed.
-    Crypto,
-}
-
-impl Failure {
-    /// A word for the failure, for labels and scripts. It is one of a fixed few whatever the peer sends, and does
-    /// not change between releases.
-    pub fn word(&self) -> &'static str {
-        match self {
-            Self::Timeout => "timeout",
-            Self::Peer(notify) | Self::Refused(notify) => notify.name().unwrap_or("other notify"),
-            Self::Authentication => "authentication",
-            Self::Untrusted(..) => "untrusted",
-            Self::Credentials(_) => "credentials",
-            Self::DataPlane(_) => "data_plane",
-            Self::Config(_) => "configuration",
-            Self::NotFound => "not_found",
-            Self::Replaced => "replaced",
-            Self::Expired => "expired",
-            Self::Inactive => "inactive",
-            Self::LostByPeer => "lost_by_peer",
-            Self::DeletedByPeer => "deleted_by_peer",
-            Self::Terminated => "terminated",
-            Self::Policy(_) => "policy",
-            Self::Crypto => "crypto",
-        }
-    }
-}
-
-impl std::error::Error for Failure {}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Timeout => f.write_str("the peer does not answer"),
-            Self::Peer(kind) => write!(f, "the peer answered {kind}"),
-            Self::Refused(kind) => write!(f, "refused with {kind}"),
-            Self::Authentication => f.write_str("authentication failed"),
-            Self::Untrusted(_, text) => write!(f, "authentication failed: {text}"),
-            Self::Credentials(text) => write!(f, "cannot authenticate: {text}"),
-            Self::DataPlane(text) => write!(f, "data plane: {text}"),
-            Self::Config(text) => write!(f, "configuration: {text}"),
-            Self::NotFound => f.write_str("no such SA"),
-            Self::Replaced => f.write_str("replaced by another SA"),
-            Self::Expired => f.write_str("lifetime expired"),
-            Self::Inactive => f.write_str("inactive"),
-            Self::LostByPeer => f.write_str("the peer has lost the SA (QCD)"),
-            Self::DeletedByPeer => f.write_str("deleted by the peer"),
-            Self::Terminated => f.write_str("terminated"),
-            Self::Policy(text) => write!(f, "refused by policy: {text}"),
-            Self::Crypto => f.write_str("crypto backend failed"),
-        }
-    }
-}
-
 /// A claim of a peer that was not believed, with the reason. The reason never leaves this host.
 #[derive(Debug, Clone)]
 pub struct PeerRefused {
@@ -609,8 +505,8 @@ pub enum Event {
     Dropped {
         /// The path of the message.
         path: Path,
-        /// Why, in a few fixed words.
-        why: &'static str,
+        /// Why.
+        why: DropReason,
     },
 }
 

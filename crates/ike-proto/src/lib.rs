@@ -21,15 +21,15 @@ mod exchange;
 mod ike_sa;
 pub mod keys;
 mod question;
+mod reason;
 mod shares;
 mod table;
 
 pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus, Void};
 pub use event::{
-    BothSelectors, ChildSaId, ChildState, ChildStatus, Command, Distrust, Event, Failure, Hint,
-    IkeSaId, IkeState, IkeStatus, Input, Network, Notice, Now, Output, Path, PeerRefused,
-    RequestId, StreamCommand, StreamEvent, Ticket, Transmit, TransmitKind, Transport, UsedAuth,
-    UsedEap,
+    BothSelectors, ChildSaId, ChildState, ChildStatus, Command, Event, Hint, IkeSaId, IkeState,
+    IkeStatus, Input, Network, Notice, Now, Output, Path, PeerRefused, RequestId, StreamCommand,
+    StreamEvent, Ticket, Transmit, TransmitKind, Transport, UsedAuth, UsedEap,
 };
 pub use ike_wire as wire;
 pub use ipsec_types::{crypto, dataplane};
@@ -38,3 +38,4 @@ pub use question::{
     Exchange, Exchanged, Lease, LeaseRequest, OwnedCert, PeerCertificate, PeerCredentials, PeerKey,
     Question, ResumeClaim, SignRequest, Signed,
 };
+pub use reason::{Distrust, DropClass, DropReason, Failure};

@@ -362,7 +362,7 @@ fn signs_quickly(key: &dyn SigningKey) -> bool {
             match scheme {
                 S::EcdsaP256Sha256 | S::EcdsaP384Sha384 | S::EcdsaP521Sha512 | S::Ed25519 => true,
                 S::MlDsa44 | S::MlDsa65 | S::MlDsa87 => true,
-                scheme => scheme.name().starts_with("RSA") && key.public_key().len() <= QUICK_RSA,
+                scheme => scheme.is_rsa() && key.public_key().len() <= QUICK_RSA,
             }
         })
 }

@@ -10,7 +10,7 @@ use ike_proto::wire::encode_message;
 use ike_proto::wire::payload::{Notify, Payload};
 use ike_proto::wire::registry::{ExchangeType, NotifyType, PrfId};
 use ike_proto::wire::{Header, Message};
-use ike_proto::{Event, Failure};
+use ike_proto::{DropReason, Event, Failure};
 use ike_tests::bench::{Bench, PSK, auth_payloads};
 use ike_tests::cheap;
 use ike_tests::handmade::Handmade;
@@ -81,14 +81,14 @@ fn garbage_and_time_derive_no_keys() {
     };
     let header = Message::decode(&genuine).unwrap().header;
     let garbage = [
-        ("unprotected message for an IKE SA", plain(&header)),
-        ("SPIs of no IKE SA", altered(&genuine, |header| header.spi_i ^= 1, None)),
-        ("message ID already used", altered(&genuine, |header| header.message_id = 0, None)),
-        ("message ID out of window", altered(&genuine, |header| header.message_id = 2, None)),
-        ("message ID already used", altered(&genuine, |header| header.flags.response = true, None)),
-        ("integrity check failed", altered(&genuine, |_| {}, Some(0))),
+        (DropReason::Unprotected, plain(&header)),
+        (DropReason::SpisOfNoSa, altered(&genuine, |header| header.spi_i ^= 1, None)),
+        (DropReason::UsedMessageId, altered(&genuine, |header| header.message_id = 0, None)),
+        (DropReason::MessageIdOutOfWindow, altered(&genuine, |header| header.message_id = 2, None)),
+        (DropReason::UsedMessageId, altered(&genuine, |header| header.flags.response = true, None)),
+        (DropReason::BadIntegrity, altered(&genuine, |_| {}, Some(0))),
         // An IV and an ICV, and nothing between them.
-        ("integrity check failed", altered(&genuine, |_| {}, Some(24))),
+        (DropReason::BadIntegrity, altered(&genuine, |_| {}, Some(24))),
     ];
     let before = expanded.load(Ordering::Relaxed);
     for (why, datagram) in &garbage {

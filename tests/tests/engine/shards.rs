@@ -6,8 +6,8 @@ use ike_proto::config::Shard;
 use ike_proto::crypto::SecureRandom;
 use ike_proto::dataplane::{DataPlane, apply_all};
 use ike_proto::{
-    Command, Endpoint, Event, IkeState, Input, Now, Output, Path, Registry, RequestId, Transmit,
-    Transport,
+    Command, DropReason, Endpoint, Event, IkeState, Input, Now, Output, Path, Registry, RequestId,
+    Transmit, Transport,
 };
 use ike_tests::plane::Plane;
 use ike_tests::setup::{address, side};
@@ -18,7 +18,7 @@ struct End {
     endpoint: Endpoint,
     plane: Plane,
     sent: Vec<Transmit>,
-    dropped: Vec<&'static str>,
+    dropped: Vec<DropReason>,
 }
 
 fn now() -> Now {
@@ -101,7 +101,7 @@ fn no_shard_answers_the_request_of_another() {
         let Path { local, remote, .. } = request.path;
         let path = Path { local, remote, transport: Transport::Tcp };
         other.handle(Input::Datagram(path, &request.octets));
-        assert_eq!(other.dropped, ["own IKE_SA_INIT request"]);
+        assert_eq!(other.dropped, [DropReason::OwnInitRequest]);
         assert!(other.sent.is_empty() && other.endpoint.half_open() == 0);
         // That of somebody else, who uses a connection again for another IKE SA, is answered on any shard.
         let mut stranger =

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::Command;
 use ike_proto::config::FrodoNumbers;
 use ike_proto::crypto::CryptoProvider;
 use ike_proto::wire::payload::{Ke, Notify, Payload, Spi, TrafficSelector};
 use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
 use ike_proto::wire::{Message, decode_payloads};
+use ike_proto::{Command, DropReason};
 use ike_tests::bench::{Bench, PSK, auth_payloads, net};
 use ike_tests::handmade::{ESP, IKE, deleted, notifies, proposal};
 use ike_tests::setup::identity;
@@ -145,7 +145,7 @@ fn s3_1_an_ike_sa_init_request_without_an_spi_is_dropped() {
     started.spi_i = 0;
     let request = started.encode(&started.payloads());
     assert_eq!(bench.give(&request).len(), 0);
-    assert_eq!(bench.host().dropped, ["malformed message"]);
+    assert_eq!(bench.host().dropped, [DropReason::Malformed]);
     assert!(bench.host().ikes().is_empty());
 }
 

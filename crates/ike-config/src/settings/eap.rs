@@ -43,7 +43,7 @@ impl fmt::Display for EapMethod {
 }
 
 /// The meaning of `auth = "eap-…"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Way {
     /// `eap`: whatever method the other end asks for.
     Any,
@@ -56,7 +56,7 @@ pub enum Way {
 }
 
 /// `eap_id` and `aaa_id`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EapId {
     /// `%any`: it is asked for, or may be anything.
     Any,

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ike_proto::wire::registry::NotifyType;
-use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId, Question, Transmit, TransmitKind};
+use ike_proto::{
+    ChildSaId, DropReason, Endpoint, Event, IkeSaId, Question, Transmit, TransmitKind,
+};
 use ike_tokio::{Observer, PlaneHandle, Work};
 
 use super::Meters;
@@ -18,9 +20,6 @@ const SKF: u8 = 53;
 const NOTIFY: u8 = 41;
 const IKE_SA_INIT: u8 = 34;
 const IKE_SESSION_RESUME: u8 = 38;
-
-/// What the engine says of a message whose integrity check failed.
-const INTEGRITY: &str = "integrity check failed";
 
 impl Observer for Meters {
     fn event<'a>(
@@ -135,8 +134,8 @@ impl Meters {
             }
             Event::TokenGiven { .. } => inner.tokens_given.inc(),
             Event::Dropped { why, .. } => {
-                inner.dropped.with_label_values(&[*why]).inc();
-                if *why == INTEGRITY {
+                inner.dropped.with_label_values(&[why.text()]).inc();
+                if *why == DropReason::BadIntegrity {
                     inner.decrypt_failures.inc();
                 }
             }

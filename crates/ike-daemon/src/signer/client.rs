@@ -187,7 +187,9 @@ impl SigningKey for RemoteKey {
     }
 
     fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        let (key, scheme) = (self.key, scheme.name().to_owned());
+        let key = self.key;
+        let place = SignatureScheme::ALL.iter().position(|known| *known == scheme);
+        let scheme = place.ok_or(CryptoError::Unsupported)?;
         match self.line.ask(Ask::Sign { key, scheme, message: message.to_vec() }) {
             Ok(Told::Signed(Ok(signature))) => Ok(signature),
             Ok(Told::Signed(Err(SignError::Unsupported))) => Err(CryptoError::Unsupported),

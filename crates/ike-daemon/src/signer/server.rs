@@ -94,7 +94,7 @@ pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
 struct Order {
     number: u64,
     key: u64,
-    scheme: String,
+    scheme: usize,
     message: Vec<u8>,
 }
 
@@ -122,7 +122,7 @@ impl Held {
     fn carry_out(&self, Order { number, key, scheme, message }: Order) {
         let key =
             self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone);
-        let scheme = SignatureScheme::ALL.iter().find(|known| known.name() == scheme);
+        let scheme = SignatureScheme::ALL.get(scheme);
         let signed = match (key, scheme) {
             (Some(key), Some(scheme)) => key.sign(*scheme, &message).map_err(|why| match why {
                 CryptoError::Unsupported => SignError::Unsupported,

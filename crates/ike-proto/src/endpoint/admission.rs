@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::id_set::IdSet;
 use crate::config::EndpointConfig;
 use crate::event::IkeSaId;
+use crate::reason::DropReason;
 use crate::shares::{Full, Origin, Shares};
 use crate::table::Table;
 
@@ -55,9 +56,9 @@ pub(super) fn weight(octets: usize) -> usize {
 }
 
 /// Why a request is dropped: its origin has its maximum of half-open SAs, and all of them are active.
-pub(super) const BLOCKED: &str = "too many half-open IKE SAs with this address";
+pub(super) const BLOCKED: DropReason = DropReason::TooManyHalfOpenThere;
 /// The same for the maximum of all origins.
-pub(super) const FULL: &str = "too many half-open IKE SAs";
+pub(super) const FULL: DropReason = DropReason::TooManyHalfOpen;
 
 /// The decision about an IKE_SA_INIT request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +68,7 @@ pub(super) enum Admission {
     /// The request must bring a cookie.
     Cookie,
     /// There are too many half-open SAs. Says in which respect.
-    Full(&'static str),
+    Full(DropReason),
 }
 
 impl HalfOpen {

@@ -34,6 +34,7 @@ use crate::ike_sa::state::State;
 use crate::ike_sa::stream::Stream;
 use crate::ike_sa::window::{Retransmit, Window};
 use crate::question::Answer;
+use crate::reason::DropReason;
 use crate::wire::Message;
 use crate::wire::payload::{Payload, Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
@@ -377,17 +378,17 @@ impl Attempt {
         let header = &message.header;
         if matches!(header.exchange, ExchangeType::IKE_SA_INIT | ExchangeType::IKE_SESSION_RESUME) {
             if header.exchange != self.first_exchange() {
-                return ctx.dropped(path, "response to another exchange");
+                return ctx.dropped(path, DropReason::OtherExchange);
             }
             // Over TCP a response is accepted only on the connection of its request.
             let tcp = path.transport == Transport::Tcp;
             if tcp != self.is_over_tcp() || (tcp && path != self.path) {
-                return ctx.dropped(path, "IKE_SA_INIT response by another transport");
+                return ctx.dropped(path, DropReason::InitResponseTransport);
             }
             if header.flags.response && !header.flags.initiator && header.message_id == 0 {
                 return self.on_init_response(ctx, path, octets, message);
             }
-            return ctx.dropped(path, "not an IKE_SA_INIT response");
+            return ctx.dropped(path, DropReason::NotInitResponse);
         }
         for candidate in &mut self.candidates {
             if candidate.core.spi_r == header.spi_r {
@@ -437,7 +438,7 @@ impl Attempt {
     /// has seen the request.
     fn on_redirect(&mut self, ctx: &mut Context<'_>, path: Path, data: &[u8]) {
         if !ctx.config.follow_redirects || !self.candidates.is_empty() {
-            return ctx.dropped(path, "REDIRECT not asked for");
+            return ctx.dropped(path, DropReason::RedirectNotAskedFor);
         }
         let (gateway, nonce) = match read_gateway(data) {
             Ok(read) => read,
@@ -447,7 +448,7 @@ impl Attempt {
         //# If the values do not match, the client MUST silently
         //# discard the response
         if nonce != self.nonce {
-            return ctx.dropped(path, "REDIRECT with another nonce");
+            return ctx.dropped(path, DropReason::RedirectNonce);
         }
         if let Err(why) = self.follow(ctx, gateway) {
             self.doubt(ctx, Failure::Policy(why));
@@ -502,7 +503,7 @@ impl Attempt {
             Reading::Cookie(cookie) => {
                 let known = self.cookie.as_ref() == Some(&cookie);
                 if known || !self.may_restart() {
-                    return ctx.dropped(path, "one cookie too many");
+                    return ctx.dropped(path, DropReason::TooManyCookies);
                 }
                 self.cookie = Some(cookie);
                 let method = self.sent.last().map(|sent| sent.method);
@@ -512,7 +513,7 @@ impl Attempt {
                 let offered = usable_methods(ctx, &self.connection.proposals).contains(&method);
                 let tried = self.sent.iter().any(|sent| sent.method == method);
                 if !offered || tried || !self.may_restart() {
-                    return ctx.dropped(path, "INVALID_KE_PAYLOAD for a method of no use");
+                    return ctx.dropped(path, DropReason::UselessMethod);
                 }
                 self.restart(ctx, Some(method));
             }

@@ -11,6 +11,7 @@ use crate::crypto::Secret;
 use crate::event::{Event, IkeSaId, Now, Output, Path};
 use crate::exchange::qcd;
 use crate::exchange::sa_init::answer_unknown_spi;
+use crate::reason::DropReason;
 use crate::table::OwnTable;
 use crate::wire::{Header, Message};
 
@@ -198,7 +199,7 @@ impl Endpoint {
             // Wrong tokens do not prevent that a right one is accepted: comparing them costs no more than the
             // limit itself, and 128 bits cannot be guessed at any rate (RFC 6290 §8.1).
             let few = self.crash.tries.take(now.mono, origin(path.remote.ip()), &TRIES);
-            let why = if few { "QCD token that is not the peer's" } else { "too many QCD tokens" };
+            let why = if few { DropReason::WrongToken } else { DropReason::TooManyTokens };
             self.drop_datagram(path, why);
             return true;
         }

@@ -6,6 +6,7 @@ use super::admission::{BLOCKED, FULL, HalfOpen, weight};
 use super::{Endpoint, Entry, Slot};
 use crate::event::{Failure, IkeSaId, Now};
 use crate::ike_sa::memory::Pool;
+use crate::reason::DropReason;
 use crate::shares::Origin;
 
 /// How long a half-open SA must have received nothing before it gives way to another SA of the same address. Most
@@ -30,7 +31,7 @@ impl Endpoint {
         (origin, from): (Origin, usize),
         octets: usize,
         proven: bool,
-    ) -> Result<(), &'static str> {
+    ) -> Result<(), DropReason> {
         if HalfOpen::is_blocked(&self.config, from) {
             let silent = proven.then(|| self.longest_silent(now, origin)).flatten();
             let silent = silent.ok_or(BLOCKED)?;

@@ -52,6 +52,7 @@ use crate::ike_sa::pmtu::PathMtus;
 use crate::ike_sa::state::State;
 use crate::ike_sa::window::Datagrams;
 use crate::question::Answer;
+use crate::reason::DropReason;
 use crate::shares::Origin;
 use crate::table::OwnTable;
 use crate::wire::registry::{ExchangeType, NotifyType};
@@ -382,7 +383,7 @@ impl Endpoint {
 
     /// A message that is not IKEv2, or is malformed outside its SK payload.
     fn on_undecodable(&mut self, now: Now, path: Path, octets: &[u8], error: DecodeError) {
-        self.drop_datagram(path, "malformed message");
+        self.drop_datagram(path, DropReason::Malformed);
         let Some(header) = Header::peek(octets) else { return };
         let refusal = match error {
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.5
@@ -419,11 +420,11 @@ impl Endpoint {
         if request {
             match self.closed.judge(path, header, || self.hasher.hash_one(octets)) {
                 Late::Again(to, datagrams) => return self.answer_late(to, &datagrams),
-                Late::Ignore => return self.drop_datagram(path, "IKE SA is closed"),
+                Late::Ignore => return self.drop_datagram(path, DropReason::Closed),
                 Late::Unknown => {}
             }
         }
-        self.drop_datagram(path, "SPI of no IKE SA");
+        self.drop_datagram(path, DropReason::SpiOfNoSa);
         if request {
             self.answer_unknown(now, path, message);
         }
@@ -436,7 +437,7 @@ impl Endpoint {
         self.out.extend(transmits.map(Output::Transmit));
     }
 
-    fn drop_datagram(&mut self, path: Path, why: &'static str) {
+    fn drop_datagram(&mut self, path: Path, why: DropReason) {
         self.out.push_back(Output::Event(Event::Dropped { path, why }));
     }
 

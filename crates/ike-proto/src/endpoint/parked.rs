@@ -17,6 +17,7 @@ use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{Core, IkeSa, NewIkeSa};
 use crate::question::{Claim, Key};
+use crate::reason::DropReason;
 use crate::wire::Message;
 use crate::wire::payload::Payload;
 
@@ -130,38 +131,38 @@ impl Parked {
         ctx: &Context<'_>,
         path: Path,
         message: &Message<'_>,
-    ) -> Result<IkeSa, &'static str> {
+    ) -> Result<IkeSa, DropReason> {
         let Stage::Answered(answer) = &self.stage else {
-            return Err("IKE_SA_INIT is not answered yet");
+            return Err(DropReason::InitNotAnswered);
         };
         let header = &message.header;
         if !header.flags.initiator {
-            return Err("initiator flag of the wrong end");
+            return Err(DropReason::WrongInitiatorFlag);
         }
         if (header.spi_i, header.spi_r) != (self.spi_i, answer.spi_r) {
-            return Err("SPIs of no IKE SA");
+            return Err(DropReason::SpisOfNoSa);
         }
         // See `Core::takes_from`: the SA uses UDP so far.
         if (path.transport == Transport::Tcp) != answer.extensions.separate {
-            return Err("not the transport of the IKE SA");
+            return Err(DropReason::WrongTransport);
         }
         let sealed = match message.payloads.last() {
             Some(Payload::Sk(sk)) => sk.body,
             Some(Payload::Skf(skf)) if answer.extensions.fragmentation => skf.body,
-            _ => return Err("unprotected message for an IKE SA"),
+            _ => return Err(DropReason::Unprotected),
         };
         if header.flags.response || header.message_id < FIRST_REQUEST {
-            return Err("message ID already used");
+            return Err(DropReason::UsedMessageId);
         }
         if header.message_id > FIRST_REQUEST {
-            return Err("message ID out of window");
+            return Err(DropReason::MessageIdOutOfWindow);
         }
         let lengths = ctx.crypto.ciphers.lengths(answer.selected.suite);
         // The length of the padding needs one octet.
         if lengths.is_none_or(|lengths| sealed.len() <= lengths.iv + lengths.icv) {
-            return Err("integrity check failed");
+            return Err(DropReason::BadIntegrity);
         }
-        self.wake(ctx).map_err(|_| "no keys")
+        self.wake(ctx).map_err(|_| DropReason::NoKeys)
     }
 
     /// Makes the IKE SA. `self` must not be used after that.

@@ -14,6 +14,7 @@ use crate::exchange::redirect::{Redirected, gateway_data, is_supported, redirect
 use crate::exchange::sa_init;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::Task;
+use crate::reason::DropReason;
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
 
@@ -37,7 +38,7 @@ impl Endpoint {
         let target = policy.target(self.load(), shards, path.remote.ip(), &avoid);
         let Some(target) = target else { return false };
         let data = gateway_data(target, nonce);
-        self.drop_datagram(path, "redirected to another gateway");
+        self.drop_datagram(path, DropReason::RedirectedAway);
         self.send_unprotected(
             path,
             sa_init::answer_alone(&message.header, NotifyType::REDIRECT, &data),
@@ -94,7 +95,7 @@ impl Endpoint {
                     held: Vec::new(),
                 })));
             }
-            return self.drop_datagram(path, "redirect not followed");
+            return self.drop_datagram(path, DropReason::RedirectNotFollowed);
         };
         // The next redirect counts from here, whether or not this one succeeds.
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&ike) {

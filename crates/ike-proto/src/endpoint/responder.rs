@@ -18,6 +18,7 @@ use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::state::State;
 use crate::ike_sa::stream::Stream;
 use crate::question::{self, Exchanged, Question};
+use crate::reason::DropReason;
 use crate::shares::Origin;
 use crate::wire::Message;
 use crate::wire::registry::{ExchangeType, NotifyType};
@@ -57,21 +58,21 @@ impl Endpoint {
         let header = &message.header;
         let plausible = header.flags.initiator && header.spi_r == 0 && header.message_id == 0;
         if !plausible {
-            return self.drop_datagram(path, "not an IKE_SA_INIT request");
+            return self.drop_datagram(path, DropReason::NotInitRequest);
         }
         let tcp = path.transport == Transport::Tcp;
         if octets.len() > if tcp { LONGEST_IN_TCP } else { LONGEST_REQUEST } {
-            return self.drop_datagram(path, "IKE_SA_INIT request too long");
+            return self.drop_datagram(path, DropReason::InitRequestTooLong);
         }
         // Nobody else draws the same 64 bits. An endpoint that answers its own request, with one key for all its
         // peers, would be authenticated by itself. A request of another shard is not in this table. It can arrive
         // only on a TCP connection whose first message was for this shard.
         let own = self.by_spi.contains_key(&header.spi_i);
         if own || self.config.shard.may_be_of_another(header.spi_i) {
-            return self.drop_datagram(path, "own IKE_SA_INIT request");
+            return self.drop_datagram(path, DropReason::OwnInitRequest);
         }
         if self.shutdown.is_some() {
-            return self.drop_datagram(path, "shutting down");
+            return self.drop_datagram(path, DropReason::ShuttingDown);
         }
         let hash = self.hasher.hash_one(octets);
         if self.answer_again(now, path, hash, octets.len()) {
@@ -81,7 +82,7 @@ impl Endpoint {
         //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
         //# is a rekey of an existing IKE SA
         if tcp && self.is_taken(&path) {
-            return self.drop_datagram(path, "TCP connection of another IKE SA");
+            return self.drop_datagram(path, DropReason::TakenConnection);
         }
         let refused = self.refused.in_second(now.mono);
         let origin = Origin::of(path.remote.ip());
@@ -353,7 +354,7 @@ impl Endpoint {
 
     fn demand_cookie(&mut self, now: Now, path: Path, message: &Message<'_>) {
         let Ok(Some(ni)) = Payloads(&message.payloads).nonce() else {
-            return self.drop_datagram(path, "no nonce");
+            return self.drop_datagram(path, DropReason::NoNonce);
         };
         let Some(cookies) = &mut self.cookies else { return };
         let spi_i = message.header.spi_i;
@@ -369,7 +370,7 @@ impl Endpoint {
         message: &Message<'_>,
         refusal: crate::exchange::Refusal,
     ) {
-        self.drop_datagram(path, "IKE_SA_INIT refused");
+        self.drop_datagram(path, DropReason::InitRefused);
         self.refused.count(now.mono);
         // Without INVALID_KE_PAYLOAD a genuine peer cannot continue. The answer is smaller than any request. It
         // must not depend on how many other answers a flood has used.

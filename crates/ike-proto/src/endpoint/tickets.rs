@@ -18,6 +18,7 @@ use crate::exchange::resume::former::Held;
 use crate::exchange::resume::{fits, responder};
 use crate::exchange::sa_init;
 use crate::ike_sa::state::Task;
+use crate::reason::DropReason;
 use crate::table::OwnTable;
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
@@ -283,7 +284,7 @@ impl Endpoint {
         message: &Message<'_>,
         why: &'static str,
     ) {
-        self.drop_datagram(path, "ticket refused");
+        self.drop_datagram(path, DropReason::TicketRefused);
         self.refused.count(now.mono);
         if self.courtesy.take(now.mono) {
             let why = why.to_owned();

@@ -9,6 +9,7 @@ use super::{Endpoint, Entry, Slot};
 use crate::dataplane::SaId;
 use crate::event::{Event, IkeSaId, Notice, Now, Output, Path, Transport};
 use crate::exchange::invalid_spi;
+use crate::reason::DropReason;
 
 /// The IKE port.
 const IKE_PORT: u16 = 500;
@@ -37,7 +38,7 @@ impl Endpoint {
             remote: SocketAddr::new(remote.ip(), port),
             transport,
         };
-        self.drop_datagram(path, "ESP packet of no SA");
+        self.drop_datagram(path, DropReason::EspOfNoSa);
         // No host gets more octets than have come from its address.
         let came = octets + if transport == Transport::UdpEncap { 8 } else { 0 };
         if came < invalid_spi::length(transport)
@@ -73,7 +74,7 @@ impl Endpoint {
     //# exchange, and the receiving node MUST NOT respond to it
     /// Handles an unprotected INVALID_SPI from `path`: that host has no SA for ESP packets with this SPI.
     pub(super) fn on_invalid_spi(&mut self, now: Now, path: Path, spi: u32) {
-        self.drop_datagram(path, "INVALID_SPI outside of an IKE SA");
+        self.drop_datagram(path, DropReason::InvalidSpiOutside);
         if !self.crash.may_hint(now.mono, origin(path.remote.ip())) {
             return;
         }

@@ -85,9 +85,7 @@ impl Undone {
     pub(crate) fn halt(self) -> Halt {
         match self {
             Self::Ask(exchange) => Halt::Ask(exchange),
-            // The peer has done nothing wrong.
-            Self::Failed(CryptoError::Backend) => NotifyType::TEMPORARY_FAILURE.into(),
-            Self::Failed(_) => NotifyType::INVALID_SYNTAX.into(),
+            Self::Failed(error) => Halt::Refuse(error.into()),
         }
     }
 }

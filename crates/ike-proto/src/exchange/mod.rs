@@ -23,66 +23,9 @@ pub(crate) mod resume;
 pub(crate) mod sa_init;
 pub(crate) mod tfc;
 
-use std::fmt;
-
-use crate::event::Failure;
-use crate::wire::DecodeError;
+pub(crate) use crate::reason::Refusal;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
-
-/// An error notify with which a request is answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) kind: NotifyType,
-    pub(crate) data: Vec<u8>,
-}
-
-impl Refusal {
-    pub(crate) fn new(kind: NotifyType) -> Self {
-        Self { kind, data: Vec::new() }
-    }
-
-    /// The notify payload, without an SPI.
-    pub(crate) fn payload(&self) -> Payload<'_> {
-        Payload::Notify(Notify::new(self.kind, &self.data))
-    }
-
-    /// True for the two errors that end an authenticated IKE SA at both peers without a Delete
-    /// (RFC 7296 §2.21.2, §2.21.3).
-    pub(crate) fn ends_sa(&self) -> bool {
-        matches!(self.kind, NotifyType::INVALID_SYNTAX | NotifyType::AUTHENTICATION_FAILED)
-    }
-}
-
-impl From<NotifyType> for Refusal {
-    fn from(kind: NotifyType) -> Self {
-        Self::new(kind)
-    }
-}
-
-impl From<DecodeError> for Refusal {
-    /// RFC 7296 §2.5: the notify about an unsupported critical payload carries its type.
-    fn from(error: DecodeError) -> Self {
-        match error {
-            DecodeError::UnsupportedCritical(kind) => {
-                Self { kind: NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, data: vec![kind] }
-            }
-            _ => Self::new(NotifyType::INVALID_SYNTAX),
-        }
-    }
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal.kind)
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.kind)
-    }
-}
 
 /// Notifies of a message that is encoded later.
 pub(crate) type OwnedNotifies = Vec<(NotifyType, Vec<u8>)>;

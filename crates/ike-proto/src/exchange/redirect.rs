@@ -16,6 +16,7 @@ use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{ChildOffer, Established, ExpectAuthResponse, Initiated, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, notify};
+use crate::reason::DropReason;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -80,17 +81,18 @@ pub(crate) fn gateway_data(gateway: IpAddr, nonce: &[u8]) -> Vec<u8> {
 }
 
 /// The gateway in such data, and the nonce after it.
-pub(crate) fn read_gateway(data: &[u8]) -> Result<(IpAddr, &[u8]), &'static str> {
-    let (&[kind, length], rest) = data.split_first_chunk().ok_or("REDIRECT too short")?;
-    let (identity, nonce) = rest.split_at_checked(length.into()).ok_or("REDIRECT too short")?;
+pub(crate) fn read_gateway(data: &[u8]) -> Result<(IpAddr, &[u8]), DropReason> {
+    let (&[kind, length], rest) = data.split_first_chunk().ok_or(DropReason::RedirectTooShort)?;
+    let (identity, nonce) =
+        rest.split_at_checked(length.into()).ok_or(DropReason::RedirectTooShort)?;
     let gateway: IpAddr = match kind {
-        IPV4 => <[u8; 4]>::try_from(identity).map_err(|_| "REDIRECT of wrong length")?.into(),
-        IPV6 => <[u8; 16]>::try_from(identity).map_err(|_| "REDIRECT of wrong length")?.into(),
-        _ => return Err("redirected to a gateway by a name"),
+        IPV4 => <[u8; 4]>::try_from(identity).map_err(|_| DropReason::RedirectLength)?.into(),
+        IPV6 => <[u8; 16]>::try_from(identity).map_err(|_| DropReason::RedirectLength)?.into(),
+        _ => return Err(DropReason::RedirectByName),
     };
     let gateway = gateway.to_canonical();
     if gateway.is_unspecified() || gateway.is_multicast() || gateway.is_loopback() {
-        return Err("redirected to no gateway");
+        return Err(DropReason::RedirectToNoGateway);
     }
     Ok((gateway, nonce))
 }
@@ -209,7 +211,7 @@ impl Core {
         }
         let gateway = read_gateway(notify.data);
         gateway
-            .inspect_err(|why| ctx.dropped(self.channel.path, why))
+            .inspect_err(|&why| ctx.dropped(self.channel.path, why))
             .ok()
             .map(|(gateway, _)| gateway)
     }

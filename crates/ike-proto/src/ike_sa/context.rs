@@ -28,6 +28,7 @@ use crate::event::{
 use crate::exchange::auth::first_contact::LastAnswer;
 use crate::exchange::resume::former::Held;
 use crate::question::{Exchanged, Question};
+use crate::reason::DropReason;
 use crate::table::{OwnTable, Table};
 
 /// The lowest SPI that RFC 4303 §2.1 permits.
@@ -130,7 +131,7 @@ impl Context<'_> {
     }
 
     /// Counts a dropped message.
-    pub(crate) fn dropped(&mut self, path: Path, why: &'static str) {
+    pub(crate) fn dropped(&mut self, path: Path, why: DropReason) {
         self.event(Event::Dropped { path, why });
     }
 

@@ -27,6 +27,7 @@ use super::window::Class;
 use crate::config::{FragmentAckTypes, Fragmentation};
 use crate::event::{Output, Path, Transmit, TransmitKind};
 use crate::keys::epoch::{Opened, Outgoing};
+use crate::reason::DropReason;
 use crate::wire::payload::{MissingRange, Notify, Payload};
 use crate::wire::registry::NotifyType;
 use crate::wire::{Flags, Header, Message, decode_inner_payloads};
@@ -313,9 +314,9 @@ impl Core {
         let epochs = [Some(&self.channel.session.epoch), self.channel.session.previous.as_deref()];
         let opened = epochs.into_iter().flatten().find_map(|epoch| epoch.open(octets, sk).ok());
         match opened {
-            None => ctx.dropped(path, "integrity check failed"),
+            None => ctx.dropped(path, DropReason::BadIntegrity),
             Some(opened) if self.take_ack(ctx, path, octets, header, &opened) => {}
-            Some(_) => ctx.dropped(path, "message ID already used"),
+            Some(_) => ctx.dropped(path, DropReason::UsedMessageId),
         }
         true
     }
@@ -346,11 +347,11 @@ impl Core {
         }
         if agreed.is_none() {
             // It is no response. Missing fragments are sent again by the timers.
-            ctx.dropped(path, "fragment acknowledgement that was not agreed upon");
+            ctx.dropped(path, DropReason::AckNotAgreed);
             return true;
         }
         let [Payload::Notify(notify)] = payloads.as_slice() else {
-            ctx.dropped(path, "fragment acknowledgement with other payloads");
+            ctx.dropped(path, DropReason::AckWithPayloads);
             return true;
         };
         let of_response = notify.kind.0 == types.response;
@@ -360,12 +361,12 @@ impl Core {
             self.channel.window.fragments_of_request(header.exchange, header.message_id)
         };
         let Some(fragments) = sent.filter(|fragments| *fragments > 1) else {
-            ctx.dropped(path, "fragment acknowledgement of nothing in flight");
+            ctx.dropped(path, DropReason::AckOfNothing);
             return true;
         };
         let total = u16::try_from(fragments).unwrap_or(u16::MAX);
         let Ok(ranges) = MissingRange::decode_all(notify.data, total) else {
-            ctx.dropped(path, "fragment acknowledgement that contradicts itself");
+            ctx.dropped(path, DropReason::AckContradiction);
             return true;
         };
         let digest = ctx.digest(octets);
@@ -375,7 +376,7 @@ impl Core {
             &mut self.channel.acks.of_request
         };
         if !taken.take(digest) {
-            ctx.dropped(path, "fragment acknowledgement once too often");
+            ctx.dropped(path, DropReason::AckTooOften);
             return true;
         }
         // Only now: a replayed acknowledgement is no sign of life.
@@ -387,7 +388,7 @@ impl Core {
                 .answer_to()
                 .is_some_and(|to| !to.transport.is_reliable() && self.is_unproven(to));
         if unproven && !self.may_send_elsewhere() {
-            ctx.dropped(path, "response sent elsewhere too often");
+            ctx.dropped(path, DropReason::SentElsewhereTooOften);
             return true;
         }
         let ranges: Vec<_> = ranges.iter().map(|range| (range.first, range.last)).collect();

@@ -7,12 +7,13 @@ use super::{Core, IkeSa, Peer};
 use crate::endpoint::folded;
 use crate::event::Failure;
 use crate::keys::epoch::Opened;
+use crate::reason::DropReason;
 use crate::shares::Origin;
 use crate::wire::payload::{IdData, Payload};
 use crate::wire::registry::{AuthMethod, IdType};
 
 /// Why a message of an unauthenticated peer is dropped.
-pub(super) const NO_ROOM: &str = "no memory for a message that has to wait";
+pub(super) const NO_ROOM: DropReason = DropReason::NoMemory;
 
 /// Why an IKE SA ends for which there is no memory, or no longer any.
 pub(crate) fn no_room() -> Failure {
@@ -54,7 +55,7 @@ impl IkeSa {
             set.give_way(pool, ctx.budget);
         }
         if self.core.channel.kept.of(pool) == 0 {
-            return ctx.dropped(self.core.channel.path, "fragments gave way to those of others");
+            return ctx.dropped(self.core.channel.path, DropReason::FragmentsGaveWay);
         }
         if self.core.is_stranger() {
             self.close(ctx, no_room());

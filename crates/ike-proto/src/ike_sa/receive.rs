@@ -13,6 +13,7 @@ use super::{Core, IkeSa};
 use crate::event::Path;
 use crate::exchange::Refusal;
 use crate::keys::epoch::{Epoch, Opened};
+use crate::reason::DropReason;
 use crate::wire::payload::Payload;
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use crate::wire::{Header, Message, decode_inner_payloads};
@@ -54,18 +55,18 @@ impl IkeSa {
     ) {
         let header = &message.header;
         if header.flags.initiator == self.core.initiator {
-            return ctx.dropped(path, "initiator flag of the wrong end");
+            return ctx.dropped(path, DropReason::WrongInitiatorFlag);
         }
         if (header.spi_i, header.spi_r) != (self.core.spi_i, self.core.spi_r) {
-            return ctx.dropped(path, "SPIs of no IKE SA");
+            return ctx.dropped(path, DropReason::SpisOfNoSa);
         }
         if !self.core.takes_from(path) {
-            return ctx.dropped(path, "not the transport of the IKE SA");
+            return ctx.dropped(path, DropReason::WrongTransport);
         }
         let fragment = match message.payloads.last() {
             Some(Payload::Sk(_)) => None,
             Some(Payload::Skf(skf)) if self.core.takes_fragments() => Some((skf.number, skf.total)),
-            _ => return ctx.dropped(path, "unprotected message for an IKE SA"),
+            _ => return ctx.dropped(path, DropReason::Unprotected),
         };
         let class = self.core.channel.window.classify(header, fragment);
         if self.core.on_possible_ack(ctx, path, octets, message, &class) {
@@ -107,13 +108,13 @@ impl IkeSa {
                     let elsewhere = to != self.core.channel.answer_to || self.core.is_unproven(to);
                     if elsewhere && !path.transport.is_reliable() && !self.core.may_send_elsewhere()
                     {
-                        return ctx.dropped(path, "response sent elsewhere too often");
+                        return ctx.dropped(path, DropReason::SentElsewhereTooOften);
                     }
                     self.core.channel.acks.on_answered_again(ctx.now.mono, header.message_id);
                     self.core.channel.window.answer_again(to);
                     self.core.pace(ctx);
                 } else {
-                    ctx.dropped(path, "integrity check failed");
+                    ctx.dropped(path, DropReason::BadIntegrity);
                 }
             }
             // The datagram may be a replayed copy, so the answer goes both ways.
@@ -132,8 +133,8 @@ impl IkeSa {
                     self.core.on_fragment(ctx, path, header, (1, total), true);
                 }
             }
-            Class::Stale => ctx.dropped(path, "message ID already used"),
-            Class::OutOfWindow => ctx.dropped(path, "message ID out of window"),
+            Class::Stale => ctx.dropped(path, DropReason::UsedMessageId),
+            Class::OutOfWindow => ctx.dropped(path, DropReason::MessageIdOutOfWindow),
         }
     }
 
@@ -144,8 +145,8 @@ impl IkeSa {
         path: Path,
         octets: &[u8],
         message: &Message<'_>,
-    ) -> Result<Option<Opened>, &'static str> {
-        const BAD: &str = "integrity check failed";
+    ) -> Result<Option<Opened>, DropReason> {
+        const BAD: DropReason = DropReason::BadIntegrity;
         let header = &message.header;
         let skf = match message.payloads.last() {
             Some(Payload::Sk(sk)) => {
@@ -173,7 +174,7 @@ impl IkeSa {
             {
                 self.core.on_fragment(ctx, path, header, numbers, true);
             }
-            return Err("fragment already received");
+            return Err(DropReason::KnownFragment);
         }
         let content =
             self.core.channel.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
@@ -221,8 +222,8 @@ impl IkeSa {
                 self.core.on_fragment(ctx, path, header, numbers, false);
                 Ok(None)
             }
-            Progress::Duplicate => Err("fragment already received"),
-            Progress::Rejected => Err("fragment refused"),
+            Progress::Duplicate => Err(DropReason::KnownFragment),
+            Progress::Rejected => Err(DropReason::RefusedFragment),
         }
     }
 
@@ -268,7 +269,7 @@ impl IkeSa {
             self.core.channel.requests.release(ctx.budget);
             if self.state.is_unproven() {
                 // It has overtaken the response after which the peer may send requests. It will be repeated.
-                return ctx.dropped(path, "request before the IKE_AUTH response");
+                return ctx.dropped(path, DropReason::RequestBeforeAuth);
             }
             if let Ok(payloads) = &decoded
                 && let Some((established, core)) = self.established()

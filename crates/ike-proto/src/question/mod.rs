@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use crate::config::auth::{CertRequest, SchemeConstraints};
 use crate::crypto::SignatureScheme;
-use crate::event::Distrust;
 use crate::keys::signed_octets::SignedOctets;
+use crate::reason::Distrust;
 use crate::wire::payload::{Cert, IdData, TrafficSelector};
 use crate::wire::registry::CertEncoding;
 pub use eap::{Authorization, EapAnswer, EapMessage, EapState, EapSuccess};

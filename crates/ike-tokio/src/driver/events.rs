@@ -41,7 +41,7 @@ impl Driver {
                 let connection = self.endpoint.brief(*ike).map_or("", |brief| brief.connection);
                 self.counters.child_rekeyed(connection);
             }
-            Event::Dropped { why, .. } => self.counters.dropped(why),
+            Event::Dropped { why, .. } => self.counters.dropped(*why),
             _ => {}
         }
         match &event {

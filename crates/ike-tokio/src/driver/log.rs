@@ -26,13 +26,47 @@ const LINES: u32 = 20;
 /// The same refusal is not logged again for so long.
 const SAME_AGAIN: Duration = Duration::from_secs(10);
 
+/// What a line is about that somebody without a key can cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    ChildRefused,
+    NotEstablished,
+    InitRefused,
+    TokenGiven,
+    ConnectionClosed,
+    KeyRefused,
+    LargeUnanswered,
+    NotSent,
+    PeerRefused,
+    SelectorsTooWide,
+    TicketRefused,
+}
+
+impl Cause {
+    fn text(self) -> &'static str {
+        match self {
+            Self::ChildRefused => "Child SA refused",
+            Self::NotEstablished => "IKE SA not established",
+            Self::InitRefused => "IKE_SA_INIT refused",
+            Self::TokenGiven => "QCD token given",
+            Self::ConnectionClosed => "TCP connection closed",
+            Self::KeyRefused => "key refused",
+            Self::LargeUnanswered => "large message unanswered",
+            Self::NotSent => "not sent",
+            Self::PeerRefused => "peer refused",
+            Self::SelectorsTooWide => "selectors too wide",
+            Self::TicketRefused => "ticket refused",
+        }
+    }
+}
+
 /// Writes the log of a driver.
 #[derive(Debug, Default)]
 pub(super) struct Log {
     second: Option<Instant>,
     lines: u32,
     /// Lines left out since, by cause.
-    suppressed: BTreeMap<&'static str, u32>,
+    suppressed: BTreeMap<Cause, u32>,
     suppressed_since: Option<Instant>,
     /// The peer refused last, and when. The end of its IKE SA needs no line of its own, nor does the
     /// same refusal again: initiators ask twice.
@@ -64,7 +98,7 @@ impl Log {
             }
             Event::PeerRefused(refused) => self.peer_refused(now, refused),
             Event::InitRefused { path, why } => {
-                if self.allowed(now, "IKE_SA_INIT refused") {
+                if self.allowed(now, Cause::InitRefused) {
                     warn!(remote = %path.remote, local = %path.local, why, "IKE_SA_INIT refused");
                 }
             }
@@ -72,18 +106,18 @@ impl Log {
                 info!(remote = %path.remote, why, "ticket not taken; going on with IKE_SA_INIT");
             }
             Event::TicketRefused { path, client: false, why } => {
-                if self.allowed(now, "ticket refused") {
+                if self.allowed(now, Cause::TicketRefused) {
                     info!(remote = %path.remote, local = %path.local, why, "ticket refused");
                 }
             }
             Event::ChildRefused { ike, remote_id, why } => {
-                if self.allowed(now, "Child SA refused") {
+                if self.allowed(now, Cause::ChildRefused) {
                     warn!(ike = ike.0, remote_id = %name(remote_id), why, "Child SA refused");
                 }
             }
             Event::Hint(hint) => self.hint(now, hint),
             Event::IkeDown { ike, connection, established: false, reason } => {
-                if !self.was_refused(*ike) && self.allowed(now, "IKE SA not established") {
+                if !self.was_refused(*ike) && self.allowed(now, Cause::NotEstablished) {
                     info!(ike = ike.0, %connection, %reason, "IKE SA not established");
                 }
             }
@@ -148,11 +182,13 @@ impl Log {
                 debug!(%connection, %child, "trap is to be installed")
             }
             Event::TokenGiven { path } => {
-                if self.allowed(now, "QCD token given") {
+                if self.allowed(now, Cause::TokenGiven) {
                     info!(remote = %path.remote, "the peer is told that its IKE SA is gone (QCD)");
                 }
             }
-            Event::Dropped { path, why } => debug!(remote = %path.remote, why, "message dropped"),
+            Event::Dropped { path, why } => {
+                debug!(remote = %path.remote, why = why.text(), "message dropped")
+            }
         }
     }
 
@@ -160,7 +196,7 @@ impl Log {
     fn hint(&mut self, now: Instant, hint: &Hint) {
         match hint {
             Hint::SelectorsTooWide { ike, child, answered, used } => {
-                if self.allowed(now, "selectors too wide") {
+                if self.allowed(now, Cause::SelectorsTooWide) {
                     warn!(
                         ike = ike.0,
                         %child,
@@ -172,7 +208,7 @@ impl Log {
                 }
             }
             Hint::LargeUnanswered { ike, remote, exchange, octets } => {
-                if self.allowed(now, "large message unanswered") {
+                if self.allowed(now, Cause::LargeUnanswered) {
                     warn!(
                         ike = ike.0,
                         %remote,
@@ -188,14 +224,14 @@ impl Log {
 
     /// Logs that a datagram could not be sent. A retransmission makes up for it.
     pub(super) fn not_sent(&mut self, now: Instant, path: &Path, error: &io::Error) {
-        if self.allowed(now, "not sent") {
+        if self.allowed(now, Cause::NotSent) {
             warn!(local = %path.local, remote = %path.remote, %error, "message not sent");
         }
     }
 
     /// Logs that a TCP connection could not be opened, or has ended, against the engine's will.
     pub(super) fn stream_closed(&mut self, now: Instant, path: &Path, why: &str) {
-        if self.allowed(now, "TCP connection closed") {
+        if self.allowed(now, Cause::ConnectionClosed) {
             info!(remote = %path.remote, why, "TCP connection closed");
         }
     }
@@ -206,7 +242,7 @@ impl Log {
             now.saturating_duration_since(at) < SAME_AGAIN && same(&other, refused)
         });
         let PeerRefused { ike, path, connection, local_id, remote_id, why, .. } = refused;
-        if !known && self.allowed(now, "peer refused") {
+        if !known && self.allowed(now, Cause::PeerRefused) {
             warn!(
                 ike = ike.0,
                 remote = %path.remote,
@@ -226,14 +262,14 @@ impl Log {
     /// Logs why one connection's question about a certificate or key was answered with no. Once no
     /// connection takes it, the peer is refused with a line of its own.
     pub(super) fn refused(&mut self, now: Instant, peer: &Peer, why: &str) {
-        if self.allowed(now, "key refused") {
+        if self.allowed(now, Cause::KeyRefused) {
             let Peer { connection, id } = peer;
             debug!(%connection, remote_id = %id, why, "key refused");
         }
     }
 
     /// True if one more line may be written whose cause can be a spoofed datagram.
-    fn allowed(&mut self, now: Instant, cause: &'static str) -> bool {
+    fn allowed(&mut self, now: Instant, cause: Cause) -> bool {
         if self.second.is_none_or(|second| now.saturating_duration_since(second) >= SECOND) {
             (self.second, self.lines) = (Some(now), 0);
         }
@@ -260,7 +296,7 @@ impl Log {
         self.suppressed_since = None;
         let mut all = 0_u32;
         for (cause, count) in std::mem::take(&mut self.suppressed) {
-            info!(cause, "{count} more suppressed");
+            info!(cause = cause.text(), "{count} more suppressed");
             all = all.saturating_add(count);
         }
         all
@@ -374,6 +410,8 @@ fn what(connection: &str, child: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ike_proto::DropReason;
+
     use super::*;
 
     /// `keyingtries` does not bring back what the peer deletes; docs/lifecycle.md has the table.
@@ -425,7 +463,7 @@ mod tests {
         let (ike, path) = (responder.ike().id, responder.ike().path);
         let mut events = responder.events(|event| Some(event.clone()));
         events.extend([
-            Event::Dropped { path, why: "nothing" },
+            Event::Dropped { path, why: DropReason::Malformed },
             Event::PathChanged { ike, path },
             Event::IkeRekeyed { old: ike, new: ike },
         ]);
@@ -459,7 +497,7 @@ mod tests {
         let start = crate::clock::now().mono;
         let mut log = Log::default();
         let at = |ms| start + Duration::from_millis(ms);
-        let allowed = |log: &mut Log, ms: u64| log.allowed(at(ms), "peer refused");
+        let allowed = |log: &mut Log, ms: u64| log.allowed(at(ms), Cause::PeerRefused);
         assert_eq!((0..1000).filter(|_| allowed(&mut log, 5)).count(), LINES as usize);
         assert!(!allowed(&mut log, 999));
         assert!(allowed(&mut log, 1005));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use ike_proto::wire::registry::ExchangeType;
+use ike_proto::{DropClass, DropReason};
 
 /// Counters of all drivers together, in total and for each connection.
 #[derive(Debug, Default)]
@@ -134,8 +135,11 @@ impl Counters {
     }
 
     /// A message was of no use. Whose it was nobody has proven.
-    pub(crate) fn dropped(&self, why: &str) {
-        self.all.count(if why.contains("SPI") { INVALID_SPI } else { INVALID });
+    pub(crate) fn dropped(&self, why: DropReason) {
+        self.all.count(match why.class() {
+            DropClass::Spi => INVALID_SPI,
+            DropClass::Other => INVALID,
+        });
     }
 
     /// A message came in or goes out for the first time; whose it is, as far as that is known.
@@ -219,10 +223,12 @@ mod tests {
         count(true, &message(46, 43, 0x08, 0), "site");
         count(true, b"short", "");
         counters.ike_rekeyed(false, "site");
-        counters.dropped("unknown SPI");
+        counters.dropped(DropReason::SpiOfNoSa);
+        counters.dropped(DropReason::BadIntegrity);
         let counted: Vec<_> = counters.all().filter(|(_, value)| *value > 0).collect();
         let expected = [
             ("ike-rekey-resp", 1),
+            ("invalid", 1),
             ("invalid-spi", 1),
             ("ike-init-in-req", 1),
             ("ike-init-out-resp", 1),

@@ -72,7 +72,7 @@ impl Log {
             }
         }
         for why in &host.dropped {
-            tracing::debug!(why, "dropped");
+            tracing::debug!(why = why.text(), "dropped");
         }
         let octets = std::mem::take(&mut *self.traced.lock().expect("not poisoned"));
         let text = String::from_utf8(octets).expect("UTF-8");

@@ -1,5 +1,7 @@
 //! Somebody without keys who wants an IKE SA to end, or to make work.
 
+use ike_proto::DropReason;
+
 use super::*;
 
 /// Gives `host` an answer to its last message, as its peer would send it, with these tokens.
@@ -26,7 +28,7 @@ fn a_wrong_token_changes_nothing() {
     }
     let before = pair.hosts[A].sent;
     assert_eq!((found(&pair, A), pair.a().children_up().len()), (0, 1));
-    let bad = pair.a().dropped.iter().filter(|why| **why == "QCD token that is not the peer's");
+    let bad = pair.a().dropped.iter().filter(|why| **why == DropReason::WrongToken);
     assert_eq!(bad.count(), 5, "those of a length that a token may have: {:?}", pair.a().dropped);
     assert_eq!(pair.hosts[A].sent, before, "no answer");
     pair.run_for(MINUTE);
@@ -234,9 +236,9 @@ fn guessing_is_slow() {
         let token = [n.to_be_bytes().as_slice(), &[0; 28]].concat();
         show(&mut pair, A, &[&token]);
     }
-    let looked = pair.a().dropped.iter().filter(|w| **w == "QCD token that is not the peer's");
+    let looked = pair.a().dropped.iter().filter(|w| **w == DropReason::WrongToken);
     assert_eq!(looked.count(), 16);
-    let dropped = pair.a().dropped.iter().filter(|w| **w == "too many QCD tokens");
+    let dropped = pair.a().dropped.iter().filter(|w| **w == DropReason::TooManyTokens);
     assert_eq!(dropped.count(), 4984);
     pair.inject(Packet::forged(genuine.src, genuine.dst, genuine.octets));
     assert_eq!(found(&pair, A), 1);

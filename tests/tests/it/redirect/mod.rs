@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ike_proto::config::{Action, AddressSpec, RedirectPolicy, TsSpec};
 use ike_proto::wire::registry::ExchangeType;
-use ike_proto::{Command, Failure, IkeState, RequestId};
+use ike_proto::{Command, DropReason, Failure, IkeState, RequestId};
 use ike_tests::network::{Fate, Packet};
 use ike_tests::plane::Plane;
 use ike_tests::setup::address;
@@ -186,7 +186,7 @@ fn forged_redirects_are_dropped() {
     pair.initiate(A, Some("net"));
     pair.run_for(MINUTE);
     assert_eq!(children(&pair, C), 0);
-    assert!(pair.a().dropped.contains(&"REDIRECT with another nonce"));
+    assert!(pair.a().dropped.contains(&DropReason::RedirectNonce));
     pair.net.taps.clear();
     pair.run_for(MINUTE);
     assert_served_by(&pair, C);

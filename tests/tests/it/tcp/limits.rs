@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ike_proto::wire::registry::ExchangeType;
-use ike_proto::{Path, StreamEvent, Transport};
+use ike_proto::{DropReason, Path, StreamEvent, Transport};
 use ike_tests::bench::{Bench, PSK, auth_payloads};
 use ike_tests::setup::{address, identity};
 use ike_tests::{A, B, ExchangeFate, Pair};
@@ -149,7 +149,7 @@ fn a_response_by_another_connection_is_not_taken() {
     let stranger = pair.stranger(A, pair.socket(B, 4500));
     for path in [udp, stranger] {
         pair.receive(A, path, &forged.octets);
-        assert_eq!(pair.a().dropped.last(), Some(&"IKE_SA_INIT response by another transport"));
+        assert_eq!(pair.a().dropped.last(), Some(&DropReason::InitResponseTransport));
     }
     pair.net.manual = false;
     pair.run_for(seconds(5));
@@ -218,7 +218,7 @@ fn transports_are_not_mixed() {
     let octets = pair.net.mailbox[0].octets.clone();
     let stranger = pair.stranger(B, elsewhere());
     pair.receive(B, stranger, &octets);
-    assert_eq!(pair.b().dropped.last(), Some(&"not the transport of the IKE SA"));
+    assert_eq!(pair.b().dropped.last(), Some(&DropReason::WrongTransport));
     pair.net.manual = false;
     pair.deliver_all();
     pair.run_for(seconds(30));
@@ -233,7 +233,7 @@ fn transports_are_not_mixed() {
         transport: Transport::UdpEncap,
     };
     pair.receive(A, udp, &octets);
-    assert_eq!(pair.a().dropped.last(), Some(&"not the transport of the IKE SA"));
+    assert_eq!(pair.a().dropped.last(), Some(&DropReason::WrongTransport));
 }
 
 /// A request that waits for a slow key exchange uses its connection as one that was answered does: that of

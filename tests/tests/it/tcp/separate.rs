@@ -6,7 +6,7 @@ use ike_proto::config::{AddressSpec, SeparateTransports, TcpUse};
 use ike_proto::dataplane::{Encapsulation, Event};
 use ike_proto::wire::registry::{ExchangeType, NotifyType};
 use ike_proto::wire::{Message, Payload, encode_message};
-use ike_proto::{Failure, Transport};
+use ike_proto::{DropReason, Failure, Transport};
 use ike_tests::network::{Fate, Nat};
 use ike_tests::{A, B, Pair, Setup};
 
@@ -237,5 +237,5 @@ fn ike_auth_over_udp_is_not_taken() {
     let octets = auth.octets.clone();
     pair.receive(B, udp, &octets);
     assert!(pair.b().children().is_empty());
-    assert_eq!(pair.b().dropped.last(), Some(&"not the transport of the IKE SA"));
+    assert_eq!(pair.b().dropped.last(), Some(&DropReason::WrongTransport));
 }

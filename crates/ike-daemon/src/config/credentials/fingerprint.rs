@@ -30,7 +30,7 @@ pub(crate) fn fingerprint(rounds: &Rounds, store: &Credentials, secrets: &EapSec
     let mut by_eap = false;
     for eap in ways {
         // Where it stands in the file does not matter.
-        format!("{:?}", (eap.way, &eap.eap_id, &eap.aaa_id)).hash(&mut hasher);
+        (eap.way, &eap.eap_id, &eap.aaa_id).hash(&mut hasher);
         by_eap = true;
     }
     for secret in secrets.0.iter().filter(|_| by_eap) {

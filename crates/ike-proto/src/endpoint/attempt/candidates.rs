@@ -19,6 +19,7 @@ use crate::ike_sa::rtt::OVERHEAD;
 use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{Core, IkeSa, NewIkeSa, Twin};
+use crate::reason::DropReason;
 use crate::wire::Message;
 use crate::wire::payload::Payload;
 use crate::wire::registry::KeMethodId;
@@ -45,7 +46,7 @@ impl Attempt {
             return;
         }
         if self.admitted + self.responses().count() >= MAX_CANDIDATES {
-            return ctx.dropped(path, "too many IKE_SA_INIT responses");
+            return ctx.dropped(path, DropReason::TooManyInitResponses);
         }
         let method = message.payloads.iter().find_map(|payload| match payload {
             Payload::Ke(ke) => Some(ke.method),
@@ -56,7 +57,7 @@ impl Attempt {
             Some(sent.method) == method && answers.is_none_or(|its| Arc::ptr_eq(its, &sent.octets))
         };
         let Some(sent) = self.sent.iter().rev().find(fits) else {
-            return ctx.dropped(path, "IKE_SA_INIT response with a method never sent");
+            return ctx.dropped(path, DropReason::MethodNeverSent);
         };
         let request = self.request(ctx, sent.method, sent.ke.public());
         let accepted = match self.presented() {

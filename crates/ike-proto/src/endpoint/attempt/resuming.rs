@@ -9,6 +9,7 @@ use crate::event::{Event, Failure, Path};
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::initiator::{NoKe, encode_request};
 use crate::ike_sa::context::Context;
+use crate::reason::DropReason;
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
 /// How long the gateway has to answer IKE_SESSION_RESUME before the client tries IKE_SA_INIT, and then to answer
@@ -81,7 +82,7 @@ impl Attempt {
         kind: NotifyType,
     ) {
         if !self.candidates.is_empty() {
-            return ctx.dropped(path, "the ticket is refused and taken");
+            return ctx.dropped(path, DropReason::TicketRefusedAndTaken);
         }
         self.give_up_ticket();
         self.switch = Some(Switch::Anew);

@@ -46,12 +46,6 @@ pub(super) enum Unbelieved {
     Peer(Blame),
 }
 
-impl From<Refusal> for Unbelieved {
-    fn from(refusal: Refusal) -> Self {
-        Self::Malformed(refusal)
-    }
-}
-
 /// A peer's claims in one round.
 #[derive(Clone, Copy)]
 pub(super) struct Claim<'a> {

@@ -190,14 +190,15 @@ impl ExpectAuthRequest {
         payloads: &Payloads<'_, '_>,
     ) -> Result<Plan, Unbelieved> {
         let index = self.rounds.proven();
-        let id_i = *required(payloads.id_i()?)?;
-        let id_r = payloads.id_r()?;
-        let auth = payloads.auth()?;
+        let malformed = Unbelieved::Malformed;
+        let id_i = *payloads.id_i().and_then(required).map_err(malformed)?;
+        let id_r = payloads.id_r().map_err(malformed)?;
+        let auth = payloads.auth().map_err(malformed)?;
         let remote_id = id_i.to_owned();
         let another = payloads.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_some();
         let method = auth.map_or(NO_AUTH, |auth| auth.method);
         if auth.is_some() && method == NO_AUTH {
-            return Err(Refusal::new(NotifyType::INVALID_SYNTAX).into());
+            return Err(malformed(NotifyType::INVALID_SYNTAX.into()));
         }
         let mut candidates: Vec<_> = self
             .connections
@@ -265,7 +266,7 @@ impl ExpectAuthRequest {
             (None, Some(connection), None) => {
                 Err(Unbelieved::Peer(core.blame_for_secret(lookup, &connection, claim)))
             }
-            (None, None, _) => Err(Refusal::new(NotifyType::AUTHENTICATION_FAILED).into()),
+            (None, None, _) => Err(malformed(NotifyType::AUTHENTICATION_FAILED.into())),
         }
     }
 

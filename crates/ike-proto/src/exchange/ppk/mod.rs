@@ -23,6 +23,7 @@ use crate::config::{
 use crate::crypto::{Prf, Secret};
 use crate::ike_sa::notify;
 use crate::keys::schedule::{AuthKeys, PPK_CONFIRMATION_LEN, ppk_confirmation};
+use crate::reason::DropReason;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
@@ -169,14 +170,14 @@ pub(crate) fn choose_place<'a>(
 pub(crate) fn chosen_place(
     ours: Announced,
     theirs: Announced,
-) -> Result<Option<PpkPlace>, &'static str> {
+) -> Result<Option<PpkPlace>, DropReason> {
     let common = ours.and(theirs);
     //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
     //# it MUST
     //# return either a USE_PPK_INT or a USE_PPK notification in the response
     //# but not both.
     if common.auth && common.intermediate {
-        return Err("both USE_PPK and USE_PPK_INT in a response");
+        return Err(DropReason::BothPpkNotifies);
     }
     Ok(common.best())
 }

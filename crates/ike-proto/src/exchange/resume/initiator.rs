@@ -21,6 +21,7 @@ use crate::ike_sa::state::{ExpectAuthResponse, Extensions, InitTranscript, NatSt
 use crate::ike_sa::{Core, Peer, notify};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{auth_by, verify_by};
+use crate::reason::DropReason;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, Message, encode_message};
@@ -88,7 +89,7 @@ pub(crate) fn read_response(message: &Message<'_>) -> Reading {
         if let Some(cookie) = payloads.notify(NotifyType::COOKIE) {
             return match cookie.data.len() {
                 1..=64 => Reading::Cookie(cookie.data.to_vec()),
-                _ => Reading::Useless("cookie of wrong length"),
+                _ => Reading::Useless(DropReason::CookieLength),
             };
         }
         if let Some(notify) = payloads.notify(NotifyType::REDIRECT) {
@@ -100,10 +101,10 @@ pub(crate) fn read_response(message: &Message<'_>) -> Reading {
         if let Some(error) = payloads.error() {
             return Reading::TicketRefused(error.kind);
         }
-        return Reading::Useless("no nonce");
+        return Reading::Useless(DropReason::NoNonce);
     }
     if message.header.spi_r == 0 {
-        return Reading::Useless("IKE_SESSION_RESUME response without responder SPI");
+        return Reading::Useless(DropReason::ResumeResponseWithoutSpi);
     }
     Reading::Usable
 }
@@ -118,9 +119,10 @@ pub(crate) fn accept_response(
     octets: &[u8],
 ) -> Result<Accepted, Unfit> {
     let payloads = Payloads(&message.payloads);
-    let nr = payloads.nonce().map_err(|_| "payload repeated")?.ok_or("no nonce")?;
+    let nr =
+        payloads.nonce().map_err(|_| DropReason::RepeatedPayload)?.ok_or(DropReason::NoNonce)?;
     let former = &held.former;
-    let selected = former.select(request.connection).ok_or("its algorithms are not configured")?;
+    let selected = former.select(request.connection).ok_or(DropReason::AlgorithmsGone)?;
     let mut extensions =
         Extensions::negotiate(request.connection, request.fragment_ack, &payloads, None);
     extensions.resume(former);
@@ -132,7 +134,7 @@ pub(crate) fn accept_response(
     }
     let spis = (message.header.spi_i, message.header.spi_r);
     let session = session(ctx.crypto, selected, &former.sk_d, (request.nonce, nr), spis, true)
-        .map_err(|_| "keys cannot be derived")?;
+        .map_err(|_| DropReason::KeysNotDerived)?;
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
     Ok(Accepted {

@@ -21,6 +21,7 @@ use crate::ike_sa::notify;
 use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
 use crate::keys::int_auth::IntAuth;
 use crate::question::Exchange;
+use crate::reason::DropReason;
 use crate::wire::payload::{Ke, Notify, Payload, Proposal, Sa};
 use crate::wire::registry::{KeMethodId, NotifyType};
 use crate::wire::{Message, encode_message};
@@ -107,8 +108,8 @@ pub(crate) enum Reading {
     TicketRefused(NotifyType),
     /// An error notify. It is remembered, and not acted upon (RFC 7296 §2.21.1).
     Error(NotifyType),
-    /// The message cannot be used. The text says why.
-    Useless(&'static str),
+    /// The message cannot be used, for this reason.
+    Useless(DropReason),
     /// The message looks right.
     Usable,
 }
@@ -121,13 +122,13 @@ pub(crate) fn read_response(message: &Message<'_>) -> Reading {
         if let Some(cookie) = payloads.notify(NotifyType::COOKIE) {
             return match cookie.data.len() {
                 1..=64 => Reading::Cookie(cookie.data.to_vec()),
-                _ => Reading::Useless("cookie of wrong length"),
+                _ => Reading::Useless(DropReason::CookieLength),
             };
         }
         if let Some(notify) = payloads.notify(NotifyType::INVALID_KE_PAYLOAD) {
             return match notify.data.try_into() {
                 Ok(id) => Reading::OtherMethod(KeMethodId(u16::from_be_bytes(id))),
-                Err(_) => Reading::Useless("INVALID_KE_PAYLOAD of wrong length"),
+                Err(_) => Reading::Useless(DropReason::InvalidKeLength),
             };
         }
         if let Some(notify) = payloads.notify(NotifyType::REDIRECT) {
@@ -138,7 +139,7 @@ pub(crate) fn read_response(message: &Message<'_>) -> Reading {
         }
     }
     if message.header.spi_r == 0 {
-        return Reading::Useless("IKE_SA_INIT response without responder SPI");
+        return Reading::Useless(DropReason::InitResponseWithoutSpi);
     }
     Reading::Usable
 }
@@ -152,16 +153,16 @@ pub(crate) struct Sent {
 
 /// Why a response cannot be used.
 pub(crate) enum Unfit {
-    /// It is not what the genuine peer would answer to `sent`. The text says why.
-    Useless(&'static str),
+    /// It is not what the genuine peer would answer to `sent`, for this reason.
+    Useless(DropReason),
     /// It is sound, but the peer, or an attacker in its name, does not do what the policy requires.
     Policy(&'static str),
     /// This key exchange has to be done first.
     Ask(Exchange),
 }
 
-impl From<&'static str> for Unfit {
-    fn from(why: &'static str) -> Self {
+impl From<DropReason> for Unfit {
+    fn from(why: DropReason) -> Self {
         Self::Useless(why)
     }
 }
@@ -175,17 +176,18 @@ pub(crate) fn accept_response(
     octets: &[u8],
 ) -> Result<Accepted, Unfit> {
     let payloads = Payloads(&message.payloads);
-    let single = |_| "payload repeated";
-    let sa = payloads.sa().map_err(single)?.ok_or("no SA payload")?;
-    let ke = payloads.ke().map_err(single)?.ok_or("no KE payload")?;
-    let nr = payloads.nonce().map_err(single)?.ok_or("no nonce")?;
-    let selected = proposal::accept(request.proposals, sa).map_err(|_| "proposal never offered")?;
+    let single = |_| DropReason::RepeatedPayload;
+    let sa = payloads.sa().map_err(single)?.ok_or(DropReason::NoSaPayload)?;
+    let ke = payloads.ke().map_err(single)?.ok_or(DropReason::NoKePayload)?;
+    let nr = payloads.nonce().map_err(single)?.ok_or(DropReason::NoNonce)?;
+    let selected =
+        proposal::accept(request.proposals, sa).map_err(|_| DropReason::ProposalNeverOffered)?;
     if ke.method != selected.ke || ke.method != sent.method {
-        return Err("key exchange method differs from the proposal".into());
+        return Err(DropReason::KeMethodDiffers.into());
     }
-    let method = ctx.crypto.ke(ke.method).ok_or("key exchange method not supported")?;
+    let method = ctx.crypto.ke(ke.method).ok_or(DropReason::KeMethodUnknown)?;
     if ke.data.len() != method.lengths().responder {
-        return Err("key exchange data of wrong length".into());
+        return Err(DropReason::KeLength.into());
     }
     let ppk = ppk::chosen_place(request.ppk, Announced::read(&payloads))?;
     let mut extensions =
@@ -197,7 +199,7 @@ pub(crate) fn accept_response(
         return Err(Unfit::Policy(NO_ESP_IN_TCP));
     }
     if !extensions.intermediate && selected.additional().next().is_some() {
-        return Err("additional key exchanges without IKE_INTERMEDIATE".into());
+        return Err(DropReason::AdditionalKeAlone.into());
     }
     if request.connection.requires_ppk() && ppk.is_none() {
         return Err(Unfit::Policy("the peer does not take a PPK"));
@@ -207,12 +209,12 @@ pub(crate) fn accept_response(
     }
     let shared = ctx.complete(ke.method, &sent.ke, ke.data).map_err(|undone| match undone {
         Undone::Ask(exchange) => Unfit::Ask(exchange),
-        Undone::Failed(_) => "public value refused".into(),
+        Undone::Failed(_) => DropReason::KeValueRefused.into(),
     })?;
     let header = &message.header;
     let spis = (header.spi_i, header.spi_r);
     let session = session(ctx.crypto, selected, &shared, (request.nonce, nr), spis, true)
-        .map_err(|_| "keys cannot be derived")?;
+        .map_err(|_| DropReason::KeysNotDerived)?;
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
     let mut announced = Announcements::default();
