@@ -6,6 +6,8 @@
 
 use std::fmt;
 use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ::pki::{Crl, FetchKind, FetchRequest, LoadError, MAX_LIST};
@@ -21,6 +23,24 @@ pub struct Fetcher {
     /// For lists, whose bodies may be long.
     lists: ureq::Agent,
     patience: Duration,
+    limits: ListLimits,
+    /// Octets of all lists that are being read, by clones, too. Nobody has verified a signature on them.
+    unverified: Arc<AtomicU64>,
+}
+
+/// Limits on the bodies of revocation lists.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ListLimits {
+    /// How long a server may send nothing.
+    pub pause: Duration,
+    /// Most octets of all lists that are being read at a time.
+    pub unverified: u64,
+}
+
+impl Default for ListLimits {
+    fn default() -> Self {
+        Self { pause: LONGEST_PAUSE, unverified: MOST_UNVERIFIED }
+    }
 }
 
 /// Why there is nothing, as one line that is safe in a log.
@@ -51,15 +71,21 @@ impl Default for Fetcher {
 impl Fetcher {
     /// Gives up on a fetch, name resolution included, after `patience`. The body of a list may take longer.
     pub fn new(patience: Duration) -> Self {
+        Self::with_limits(patience, ListLimits::default())
+    }
+
+    /// As [`new`](Self::new), with other limits on lists.
+    pub(crate) fn with_limits(patience: Duration, limits: ListLimits) -> Self {
         let lists = ureq::Agent::config_builder()
             .timeout_resolve(Some(patience))
             .timeout_connect(Some(patience))
             .timeout_send_request(Some(patience))
             .timeout_recv_response(Some(patience))
-            .timeout_per_read(Some(LONGEST_PAUSE))
+            .timeout_per_read(Some(limits.pause))
             .timeout_recv_body(Some(LONGEST_LIST));
         let lists = limited(lists, REDIRECTS).build().new_agent();
-        Self { agent: config(patience, REDIRECTS).new_agent(), lists, patience }
+        let agent = config(patience, REDIRECTS).new_agent();
+        Self { agent, lists, patience, limits, unverified: Arc::default() }
     }
 
     /// The same for URLs that a stranger names: it connects to addresses of `resolver` alone, and follows no
@@ -67,7 +93,8 @@ impl Fetcher {
     pub(crate) fn guarded(patience: Duration, resolver: impl Resolver) -> Self {
         let config = config(patience, 0);
         let agent = ureq::Agent::with_parts(config, DefaultConnector::default(), resolver);
-        Self { lists: agent.clone(), agent, patience }
+        let (limits, unverified) = (ListLimits::default(), Arc::default());
+        Self { lists: agent.clone(), agent, patience, limits, unverified }
     }
 
     /// How long a fetch may take, and the response to one for a list.
@@ -86,17 +113,35 @@ impl Fetcher {
         }
     }
 
-    /// The revocation list that `request` asks for, read as it comes. It may take minutes, if it makes progress.
-    /// Blocks.
+    /// Hands the revocation list that `request` asks for to `take`, which verifies it: the list, or why the body is
+    /// none. It is read as it comes. It may take minutes, if it makes progress. Blocks.
     ///
     /// # Errors
-    /// If there is no response in time, or one with another status than 200; inside, if the body is no list.
-    pub fn list(&self, request: &FetchRequest) -> Result<Result<Crl, LoadError>, FetchError> {
+    /// If there is no response in time, or one with another status than 200, or if all lists that are being read have
+    /// too many octets.
+    pub fn list<T>(
+        &self,
+        request: &FetchRequest,
+        take: impl FnOnce(Result<Crl, LoadError>) -> T,
+    ) -> Result<T, FetchError> {
         let mut response = self.lists.get(&request.url).call()?;
         check_status(&response)?;
         let limit = MAX_LIST as u64 + 1;
-        let body = response.body_mut().with_config().limit(limit).reader();
-        Ok(Crl::from_stream(Steady { body, begun: Instant::now(), octets: 0 }))
+        let mut body = self.steady(response.body_mut().with_config().limit(limit).reader());
+        let list = Crl::from_stream(&mut body);
+        match body.refused {
+            true => Err(FetchError(format!(
+                "revocation lists that are being read have more than {} octets in all: this one is fetched again later",
+                self.limits.unverified
+            ))),
+            // Its octets count until its signature is verified.
+            false => Ok(take(list)),
+        }
+    }
+
+    fn steady<R>(&self, body: R) -> Steady<R> {
+        let (all, most) = (Arc::clone(&self.unverified), self.limits.unverified);
+        Steady { body, begun: Instant::now(), octets: 0, all, most, refused: false }
     }
 
     /// The body at `url`, of `limit` octets at most. Blocks.
@@ -131,22 +176,39 @@ fn limited(builder: ConfigBuilder<AgentScope>, redirects: u32) -> ConfigBuilder<
         .max_response_header_size(LARGEST_HEADER)
 }
 
-/// A body that comes steadily, or breaks off: a slow server must not keep its place for long.
+/// A body that comes steadily, or breaks off: a slow server must not keep its place for long, and several servers must
+/// not fill the memory.
 struct Steady<R> {
     body: R,
     begun: Instant,
     octets: u64,
+    /// Octets of all such bodies, and how many they may be.
+    all: Arc<AtomicU64>,
+    most: u64,
+    /// It broke off because they were more.
+    refused: bool,
 }
 
 impl<R: Read> Read for Steady<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.body.read(buffer)?;
         self.octets += read as u64;
+        let before = self.all.fetch_add(read as u64, Ordering::Relaxed);
+        if before + read as u64 > self.most {
+            self.refused = true;
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
         let seconds = self.begun.elapsed().as_secs();
         if read > 0 && seconds >= SLOW_START && self.octets < seconds * LEAST_RATE {
             return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(read)
+    }
+}
+
+impl<R> Drop for Steady<R> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.octets, Ordering::Relaxed);
     }
 }
 
@@ -173,6 +235,8 @@ fn body(
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long the server of a list may send nothing.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Most octets of all lists that are being read at a time: two of the longest.
+const MOST_UNVERIFIED: u64 = 256 * 1024 * 1024;
 /// How long the body of a list may take, and what it must come to: octets a second, after some seconds.
 const LONGEST_LIST: Duration = Duration::from_secs(600);
 const LEAST_RATE: u64 = 16 * 1024;
@@ -185,3 +249,24 @@ const LARGEST_HEADER: usize = 16 * 1024;
 const LARGEST_ANSWER: usize = 256 * 1024;
 /// Characters of an error that are shown.
 const LONGEST_ERROR: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `Fetcher::steady`, give each body a count of its own; leave out `Steady::drop`.
+    #[test]
+    fn lists_that_are_being_read_share_one_limit() {
+        let limits = ListLimits { unverified: 100, ..ListLimits::default() };
+        let fetcher = Fetcher::with_limits(PATIENCE, limits);
+        let mut first = fetcher.steady(&[0; 60][..]);
+        assert_eq!(first.read(&mut [0; 60]).unwrap(), 60);
+        let mut second = fetcher.clone().steady(&[0; 60][..]);
+        assert_eq!(second.read(&mut [0; 40]).unwrap(), 40);
+        assert!(!second.refused);
+        assert!(second.read(&mut [0; 1]).is_err() && second.refused);
+        drop((first, second));
+        // What has been read gives its place back, and so does what broke off.
+        assert_eq!(fetcher.steady(&[0; 100][..]).read(&mut [0; 100]).unwrap(), 100);
+    }
+}

@@ -177,15 +177,11 @@ impl Credentials {
         let (url, subject) = (&fetch.url, fetch.subject_text());
         let (fetched, taken) = match fetch.kind {
             FetchKind::Crl => {
-                let list = self.0.fetcher.list(fetch);
-                let fetched = list.as_ref().map(|_| ()).map_err(Clone::clone);
-                (
-                    fetched,
-                    self.deliver(|answerer, now| match list {
-                        Ok(list) => answerer.deliver_list(fetch, list, now),
-                        Err(_) => answerer.deliver(fetch, None, now),
-                    }),
-                )
+                let take = |list| self.deliver(|by, now| by.deliver_list(fetch, list, now));
+                match self.0.fetcher.list(fetch, take) {
+                    Ok(taken) => (Ok(()), taken),
+                    Err(why) => (Err(why), self.deliver(|by, now| by.deliver(fetch, None, now))),
+                }
             }
             FetchKind::Ocsp { .. } => {
                 let body = self.0.fetcher.fetch(fetch);

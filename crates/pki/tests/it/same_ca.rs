@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use ike_proto::wire::der::{BIT_STRING, Der, SEQUENCE, context};
 use pki::{Certificate, PeerPolicy, RevocationPolicy, TrustStore};
 
 use crate::common::now;
 use crate::lists::{
     DAY, List, Outcome, Owner, SERIAL, URL, by, entry, key, outcome_of, place, scope, template,
-    trusting,
+    trusting, wrap,
 };
 
 const STRICT: RevocationPolicy = RevocationPolicy::Strict;
@@ -252,6 +253,74 @@ fn an_indirect_list_counts_for_the_issuers_that_it_names() {
     }
     // It is fetched, too.
     assert_eq!(outcomes(&peer(true), &by(STRICT), &trust, &ours)[1], Outcome::Revoked);
+}
+
+/// Any CA can give an end entity the name that a certificate cites as the maker of its lists. Without a keyUsage, the
+/// key may make any signature (RFC 5280 §4.2.1.3), and is nevertheless not that of a list's maker.
+///
+/// Fault: in `PathQuery::signers`, let `is_other` not ask for a CA or cRLSign.
+#[test]
+fn the_list_of_an_end_entity_without_key_usage_says_nothing() {
+    use der::Encode;
+    use pki::issue::{OtherExtension, Template};
+    let ca = Owner::root("CA");
+    // crlIssuer: CN=lists.
+    let lister = wrap(context(2), &wrap(context(4), &template("lists").subject));
+    let point = wrap(
+        SEQUENCE,
+        &[wrap(context(0), &wrap(context(0), &wrap(0x86, URL.as_bytes()))), lister].concat(),
+    );
+    let value = wrap(SEQUENCE, &point);
+    let others = vec![OtherExtension { oid: "2.5.29.31".into(), critical: false, value }];
+    let names = vec![crate::common::id("peer.example.org")];
+    let peer = Template { names, serial: vec![SERIAL], others, ..template("peer") };
+    let peer = ca.certify(&peer, key().public_key());
+    let of_ca = wrap(SEQUENCE, &wrap(context(4), ca.certificate.subject()));
+    let of_ca = crate::lists::extension(&[0x55, 0x1d, 29], true, &of_ca);
+    let sign = x509_cert::ext::pkix::KeyUsage(x509_cert::ext::pkix::KeyUsages::CRLSign.into());
+    let sign = crate::lists::extension(&[0x55, 0x1d, 15], true, &sign.to_der().unwrap());
+    for (usage, expected) in [(&[][..], Outcome::Accepted), (&sign, Outcome::Revoked)] {
+        let key = key();
+        let certificate = with_key_usage(&ca, key.public_key(), usage);
+        let entity = Owner { key, certificate };
+        let entries = vec![entry(SERIAL, std::slice::from_ref(&of_ca))];
+        let extensions = vec![scope(&[place(URL), crate::lists::only(4)])];
+        let list = List { entries, extensions, ..List::default() }.by(&entity);
+        let mut trust = trusting(&[&ca]);
+        trust.revocation.add_crl(&list).unwrap();
+        let shown = [&*peer, &*entity.certificate];
+        assert_eq!(outcome_of(&shown, &by(RELAXED), &mut trust, &[]), expected);
+    }
+}
+
+/// The certificate of CN=lists, an end entity, with this extension in place of its keyUsage.
+fn with_key_usage(ca: &Owner, spki: &[u8], usage: &[u8]) -> Arc<Certificate> {
+    let entity = pki::issue::Template { serial: vec![8], ..template("lists") };
+    let made = ca.certify(&entity, spki);
+    let mut outer = Der::new(made.der()).nested(SEQUENCE).unwrap();
+    let mut from = outer.nested(SEQUENCE).unwrap();
+    let mut tbs = Vec::new();
+    while let Some(tag) = from.peek() {
+        let element = from.element(tag).unwrap();
+        if tag != context(3) {
+            tbs.extend_from_slice(element);
+            continue;
+        }
+        let mut list = Der::new(element).nested(tag).unwrap().nested(SEQUENCE).unwrap();
+        let mut kept = usage.to_vec();
+        while !list.is_empty() {
+            let extension = list.element(SEQUENCE).unwrap();
+            if !extension.windows(5).any(|octets| octets == [6, 3, 0x55, 0x1d, 15]) {
+                kept.extend_from_slice(extension);
+            }
+        }
+        tbs.extend(wrap(tag, &wrap(SEQUENCE, &kept)));
+    }
+    let tbs = wrap(SEQUENCE, &tbs);
+    let scheme = pki::issue::default_scheme(&*ca.key).unwrap();
+    let bits = [vec![0], ca.key.sign(scheme, &tbs).unwrap()].concat();
+    let parts = [&tbs, scheme.algorithm_identifier(), &wrap(BIT_STRING, &bits)].concat();
+    Arc::new(Certificate::from_der(&wrap(SEQUENCE, &parts)).unwrap())
 }
 
 /// Another CA may have been made under the name, and an attacker on the path may put its list behind the URL.

@@ -14,7 +14,7 @@ use pq_kem::sign::{KeyType, generate, load_private_key};
 
 use super::*;
 use crate::eap::EapConfig;
-use crate::fetch::Fetcher;
+use crate::fetch::{Fetcher, ListLimits};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const SERIAL: u8 = 77;
@@ -67,13 +67,17 @@ impl World {
     }
 
     fn credentials(&self, loaded: &[Vec<u8>], patience: Duration) -> Credentials {
+        self.fetching(loaded, Fetcher::new(patience))
+    }
+
+    fn fetching(&self, loaded: &[Vec<u8>], fetcher: Fetcher) -> Credentials {
         let mut answerer = Answerer::default();
         answerer.trust_mut().add_ca(self.ca.clone()).unwrap();
         for list in loaded {
             answerer.trust_mut().revocation.add_crl(list).unwrap();
         }
         answerer.set_policy("c", "r", PeerPolicy::default());
-        Credentials::new(answerer, EapConfig::default(), Fetcher::new(patience))
+        Credentials::new(answerer, EapConfig::default(), fetcher)
     }
 
     /// As [`credentials`](Self::credentials), with a round of EAP-TLS.
@@ -179,6 +183,46 @@ async fn a_fetch_that_outlasts_the_handshake_serves_the_next_peer() {
     let answer = world.answer(&credentials).await;
     assert!(matches!(answer, Answer::Untrusted(Distrust::Revoked, _)), "{answer:?}");
     assert_eq!((world.asked(), credentials.unchecked_peers()), (1, 1));
+}
+
+/// The server sends half of the list, and no more. The connection stays open.
+///
+/// Fault: in `Fetcher::with_limits`, leave `timeout_per_read` out.
+#[tokio::test]
+async fn a_server_that_stops_in_the_middle_of_a_list_frees_its_place() {
+    let (_never, held): (Sender<()>, _) = channel();
+    let world = World::new(|key| list(key, 1, (1, 5), &[SERIAL]), Some(held));
+    let limits = ListLimits { pause: Duration::from_millis(500), ..ListLimits::default() };
+    let fetcher = Fetcher::with_limits(Duration::from_millis(100), limits);
+    let credentials = world.fetching(&[], fetcher);
+    assert!(matches!(world.answer(&credentials).await, Answer::Key(_)));
+    assert_eq!(world.asked(), 1);
+    let end = Instant::now() + Duration::from_secs(30);
+    while credentials.0.lists.available_permits() < super::super::LISTS {
+        assert!(Instant::now() < end, "the server keeps its place");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // What came of it tells nothing, and the URL is not asked again at once.
+    assert_eq!(credentials.present().trust().revocation.crls().count(), 0);
+    assert!(matches!(world.answer(&credentials).await, Answer::Key(_)));
+    assert_eq!((world.asked(), credentials.unchecked_peers()), (1, 2));
+}
+
+/// Fault: in `Fetcher::list`, hand on what has broken off.
+#[tokio::test]
+async fn a_list_beyond_the_limit_of_all_breaks_off_with_a_line() {
+    let world = World::new(|key| list(key, 1, (1, 5), &[SERIAL]), None);
+    let limits = ListLimits { unverified: 100, ..ListLimits::default() };
+    let fetcher = Fetcher::with_limits(Duration::from_secs(5), limits);
+    let credentials = world.fetching(&[], fetcher.clone());
+    let [fetch] = &credentials.present().fetches(&world.peer, SystemTime::now())[..] else {
+        panic!("one list is to be fetched")
+    };
+    let why = fetcher.list(fetch, |_| ()).unwrap_err().to_string();
+    assert!(why.starts_with("revocation lists that are being read have more than 100 octets"));
+    assert!(matches!(world.answer(&credentials).await, Answer::Key(_)));
+    assert_eq!((world.asked(), credentials.unchecked_peers()), (2, 1));
+    assert_eq!(credentials.present().trust().revocation.crls().count(), 0);
 }
 
 /// Fault: in `Said::is_due`, forget what was said, or leave the CA or the warning out.
