@@ -134,7 +134,18 @@ impl Answerer {
             Question::Exchange(exchange) => exchange.perform(&mut pq_kem::os_random()),
             Question::Ends { .. } => Answer::Failed("addresses are not known here".to_owned()),
             Question::Eap(_) => Answer::Failed("EAP is not done here".to_owned()),
-            Question::Judge(peer) => key(self.judge(peer, false, &self.trust, now)),
+            Question::Judge(peer) => {
+                let verdict = self.judge(peer, false, &self.trust, now);
+                // Once the peer has proven that it has the key, it is said that its status is not known.
+                let unchecked = verdict.as_ref().is_ok_and(|peer| !peer.unchecked.is_empty());
+                match key(verdict) {
+                    Answer::Key(mut key) => {
+                        key.revocation_pending |= unchecked;
+                        Answer::Key(key)
+                    }
+                    other => other,
+                }
+            }
             Question::Lease(_) => Answer::Failed("there are no addresses".to_owned()),
             Question::Revocation(peer) => self.answer_about(peer, now).0,
             Question::Resume(claim) => self.resume(claim, now),

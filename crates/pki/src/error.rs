@@ -149,6 +149,13 @@ pub enum PkiError {
         /// Its subject.
         subject: String,
     },
+    /// A certificate that is trusted by itself is on a list at hand, and no CA that is known signed the list.
+    ListUnverified {
+        /// Its subject.
+        subject: String,
+        /// The issuer of the list.
+        issuer: String,
+    },
     /// The revocation status of a certificate of the path is unknown, and `revocation` requires that it is known.
     RevocationUnknown {
         /// Its subject.
@@ -189,7 +196,7 @@ impl PkiError {
     /// The kind of this error.
     pub fn kind(&self) -> Distrust {
         match self {
-            Self::Revoked { .. } => Distrust::Revoked,
+            Self::Revoked { .. } | Self::ListUnverified { .. } => Distrust::Revoked,
             Self::RevocationUnknown { .. } => Distrust::RevocationUnknown,
             Self::Expired { .. } => Distrust::Expired,
             _ => Distrust::Other,
@@ -290,6 +297,11 @@ impl fmt::Display for PkiError {
                 write!(f, "identity {:?} cannot be bound to a certificate", id.to_string())
             }
             Self::Revoked { subject } => write!(f, "certificate {subject:?} has been revoked"),
+            Self::ListUnverified { subject, issuer } => write!(
+                f,
+                "certificate {subject:?} is on a revocation list of {issuer:?} that cannot be verified: put the \
+                 certificate of this CA into x509ca/, or take the list away"
+            ),
             Self::RevocationUnknown { subject } => {
                 write!(f, "not known whether certificate {subject:?} has been revoked")
             }
@@ -333,6 +345,13 @@ pub enum LoadError {
     NullPassphrase,
     /// An unsupported encryption, key type or form; names it.
     Unsupported(&'static str),
+    /// Longer than is read.
+    TooLong {
+        /// What it is.
+        what: &'static str,
+        /// Most octets.
+        most: usize,
+    },
     /// Not a CA certificate.
     NotCa,
     /// A trust anchor with a critical extension that is not understood (RFC 5280 §4.2).
@@ -369,20 +388,21 @@ impl fmt::Display for LoadError {
                 "wrong passphrase, or a file with a NULL passphrase, which is not read: export it with a passphrase",
             ),
             Self::Unsupported(what) => write!(f, "{what} not supported"),
+            Self::TooLong { what, most } => write!(f, "{what} has more than {most} octets"),
             Self::NotCa => f.write_str("not a CA certificate"),
             Self::CriticalExtension => f.write_str("a critical extension is not understood"),
             Self::NotResponder => f.write_str("not a certificate for OCSP signing"),
             Self::KeyMismatch => f.write_str("the private key is not that of the certificate"),
             Self::Identity => f.write_str("the identity is not in the certificate"),
-            Self::Signature => f.write_str("not signed by the CA it should be from"),
+            Self::Signature => f.write_str("signature is not by the CA of the certificate"),
             Self::Irrelevant => f.write_str("not about this certificate"),
             Self::Stale => f.write_str("outdated, or dated in the future"),
-            Self::Older => f.write_str("older than the list at hand"),
+            Self::Older => f.write_str("list is older than the one at hand"),
             Self::Partial => {
-                f.write_str("for some reasons of revocation only, and not for the others")
+                f.write_str("list is about some reasons of revocation only: a list about the others is missing")
             }
             Self::Base => {
-                f.write_str("a delta list, and no list at hand that it brings up to date")
+                f.write_str("list is a delta list: the complete list that it brings up to date is missing")
             }
         }
     }

@@ -11,10 +11,10 @@ use ike_proto::{Answer, Distrust, PeerCertificate, ResumeClaim};
 
 use crate::answerer::Answerer;
 use crate::certificate::Certificate;
-use crate::path::{ExtendedKeyUsagePolicy, Path, PathQuery, Signer};
+use crate::path::{ExtendedKeyUsagePolicy, PathQuery, Signer};
 use crate::record::{Example, Record, RecordedKind};
 use crate::revocation::FetchRequest;
-use crate::verify::{PeerPolicy, TrustedPeer};
+use crate::verify::{PeerPolicy, TrustedPeer, list_signers};
 
 /// A certificate of a path that is revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -155,11 +155,12 @@ impl Answerer {
             extended_key_usage: ExtendedKeyUsagePolicy::default(),
             now,
         };
-        let is_revoked = |path: &Path| trust.revocation.has_revoked(path, now);
-        let mut signers = query.signers(&example.certificate, issuer, anchor, &is_revoked);
+        let links = (&*example.certificate, &**issuer);
+        let mut signers =
+            list_signers(&query, (&policy.chain, policy.revocation), links, anchor, trust);
         // A namesake's list counts only where the certificate itself names its URL.
         signers.retain(|signer| example.exact || !signer.only_named);
-        signers.insert(0, Signer { certificate: Arc::clone(issuer), only_named: false });
+        signers.insert(0, Signer::of(Arc::clone(issuer)));
         Some(signers)
     }
 

@@ -12,7 +12,7 @@ use crate::address_blocks::{self, AddressBlocks, Addresses};
 use crate::certificate::Certificate;
 use crate::error::{EncodingProblem, PkiError};
 use crate::identity;
-use crate::path::{ExtendedKeyUsagePolicy, Path, PathQuery, check_validity};
+use crate::path::{ExtendedKeyUsagePolicy, Path, PathQuery, Signer, check_validity};
 use crate::policy::{CertificatePolicy, Wanted};
 use crate::revocation::{FetchRequest, InBand, RevocationPolicy};
 use crate::trust::TrustStore;
@@ -271,12 +271,17 @@ fn certificate(
         revocation(path, &query, (terms, in_band), trust)
     });
     match found {
-        // A certificate that is trusted without a CA cannot be revoked by one.
+        // Without a path to a trusted CA nothing is fetched. A list at hand that revokes the certificate counts, since
+        // the peer may have withheld the certificate of the CA that signed the list.
         Err(
             PkiError::UnknownCa { .. } | PkiError::BasicConstraints | PkiError::TrustAnchor { .. },
         ) if pinned && policy.cacerts.is_empty() && policy.wanted().is_nothing() => {
             identity::check(id, end_entity)?;
             check_strength(end_entity, None, chain)?;
+            if !trust.verified().is_self_signed(end_entity) {
+                let known = anchors.iter().chain(&intermediates).chain(&policy.cacerts);
+                trust.revocation.check_pinned(end_entity, known, now)?;
+            }
             Ok(TrustedPeer {
                 spki: end_entity.spki().to_vec(),
                 certificate: Some(Arc::clone(end_entity)),
@@ -340,9 +345,8 @@ fn revocation(
 ) -> Result<(Revocation, Vec<Arc<Certificate>>), PkiError> {
     let now = query.now;
     let policy = terms.policy.revocation;
-    let is_revoked = |path: &Path| trust.revocation.has_revoked(path, now);
     let signers = |certificate: &Certificate, issuer: &Arc<Certificate>| {
-        query.signers(certificate, issuer, &path.anchor, &is_revoked)
+        list_signers(query, (terms.chain, policy), (certificate, issuer), &path.anchor, trust)
     };
     if !terms.proven && !in_band.responses.is_empty() {
         return match trust.revocation.check(path, &signers, (policy, InBand::default()), now) {
@@ -356,6 +360,39 @@ fn revocation(
         false => Revocation::Pending(checked.pending),
     };
     Ok((revocation, checked.unchecked))
+}
+
+/// Those besides `issuer` who may sign lists about `certificate`, whose path ends at `anchor`. `chain` is what the keys
+/// and signatures of their own paths must satisfy.
+///
+/// A signer that is known to be revoked is none: by a list of its own issuer, or of another key of the CA. One whose status
+/// is not known, and should be by `policy`, may revoke, and call nothing good.
+pub(crate) fn list_signers(
+    query: &PathQuery<'_>,
+    (chain, policy): (&SchemeConstraints, RevocationPolicy),
+    (certificate, issuer): (&Certificate, &Certificate),
+    anchor: &Arc<Certificate>,
+    trust: &TrustStore,
+) -> Vec<Signer> {
+    let (store, now) = (&trust.revocation, query.now);
+    let judge = |path: &Path, others: &dyn Fn(&Certificate, &Certificate) -> Vec<Signer>| {
+        let first = path.certificates.first().unwrap_or(&path.anchor);
+        check_strength(first, Some(path), chain)?;
+        store.standing(path, others, policy, now)
+    };
+    let nobody = |_: &Certificate, _: &Certificate| Vec::new();
+    let by_issuers = |path: &Path| judge(path, &nobody);
+    let by_all = |path: &Path| {
+        // A signer's own list must not clear the signer.
+        let own = path.certificates.first().map(|own| own.spki());
+        let others = |certificate: &Certificate, issuer: &Certificate| {
+            let mut all = query.signers(certificate, issuer, anchor, &by_issuers);
+            all.retain(|other| Some(other.certificate.spki()) != own);
+            all
+        };
+        judge(path, &others)
+    };
+    query.signers(certificate, issuer, anchor, &by_all)
 }
 
 /// RFC 7670: the key itself is trusted, for exactly the identity that it is configured with. `shown` are the

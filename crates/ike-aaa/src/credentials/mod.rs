@@ -19,8 +19,8 @@ use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
 use crate::radius::{ExchangeLimits, RadiusClient};
 
-/// Answers the engine's questions: by the keys and certificates of an [`Answerer`], by EAP, and from [`Pools`]. It fetches
-/// revocation information. Clones share all of it.
+/// Answers the engine's questions: by the keys and certificates of an [`Answerer`], by EAP, and from [`Pools`]. It
+/// fetches revocation information. Clones share all of it.
 #[derive(Clone)]
 pub struct Credentials(Arc<Shared>);
 

@@ -100,8 +100,8 @@ impl Credentials {
                 let subject = certificate.subject_text();
                 tracing::warn!(
                     %ca, %subject,
-                    "peer accepted although no URL told whether its certificate is revoked: see why above, or set \
-                     `revocation = strict`"
+                    "peer accepted, and not known whether its certificate is revoked: no URL of its CA answers; see the \
+                     lines above, or set `revocation = strict`"
                 );
             }
         }

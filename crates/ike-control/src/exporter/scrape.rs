@@ -174,7 +174,7 @@ fn messages(make: &Make, meters: &Meters, counted: &[(String, Arc<Values>)]) {
 fn revocation(make: &Make, counts: RevocationCounts) {
     let unchecked = make.counters(
         "ike_peers_unchecked_total",
-        "Peers accepted although no URL told whether a certificate is revoked",
+        "Peers accepted while no URL answered whether a certificate is revoked",
         &[],
     );
     unchecked.with_label_values::<&str>(&[]).inc_by(counts.unchecked);

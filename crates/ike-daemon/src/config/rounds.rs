@@ -336,7 +336,7 @@ fn trusted(
         // Each login by it would be refused.
         if let Some(Err(why)) = file.chain.first().map(|certificate| certificate.check_peer()) {
             let NamedFile { option, name, place } = &file.file;
-            let expected = "a certificate that a peer may have, or its key in `pubkeys`";
+            let expected = "the certificate of a peer, or the peer's key in `pubkeys`";
             report.expected(*place, format!("`{option}`, {name:?}: {why}"), expected);
         }
     }

@@ -25,11 +25,22 @@ pub(crate) struct Signer {
     pub certificate: Arc<Certificate>,
     /// True if only those of its lists count that come from a URL of the certificate, or of its CA's authority.
     pub only_named: bool,
+    /// True if its lists may revoke, but call nothing good, and end no revocation by another key: the policy refuses what
+    /// is not known, and the status of the signer is not known.
+    pub only_revokes: bool,
+}
+
+impl Signer {
+    /// The issuer of the certificate, whose status is that of the certificate's own path.
+    pub fn of(issuer: Arc<Certificate>) -> Self {
+        Self { certificate: issuer, only_named: false, only_revokes: false }
+    }
 }
 
 impl PathQuery<'_> {
-    /// Those besides `issuer` who may sign lists about `certificate`, whose path ends at `anchor`. `is_revoked` judges
-    /// their own paths.
+    /// Those besides `issuer` who may sign lists about `certificate`, whose path ends at `anchor`. `judge` says whether
+    /// their own paths are strong enough, and without a revoked certificate: true if its status is known, as far as the
+    /// policy asks. The path of an anchor has no certificates.
     //= https://www.rfc-editor.org/rfc/rfc5280#section-6.3.3
     //# The trust anchor for the
     //# certification path MUST be the same as the trust anchor used
@@ -39,7 +50,7 @@ impl PathQuery<'_> {
         certificate: &Certificate,
         issuer: &Certificate,
         anchor: &Arc<Certificate>,
-        is_revoked: &dyn Fn(&Path) -> bool,
+        judge: &dyn Fn(&Path) -> Result<bool, PkiError>,
     ) -> Vec<Signer> {
         let names = names(certificate);
         let mut signers: Vec<Signer> = Vec::new();
@@ -50,13 +61,18 @@ impl PathQuery<'_> {
                 && ca.der() != issuer.der()
                 && names.contains(&ca.subject_hash())
         };
-        if is_other(anchor) {
-            signers.push(Signer { certificate: Arc::clone(anchor), only_named: false });
+        let alone = |anchor: &Arc<Certificate>| {
+            judge(&Path { certificates: Vec::new(), anchor: Arc::clone(anchor) }).is_ok()
+        };
+        if is_other(anchor) && alone(anchor) {
+            signers.push(Signer::of(Arc::clone(anchor)));
         }
         for candidate in self.intermediates.iter().filter(|ca| is_other(ca)) {
             let known = signers.iter().any(|known| same_ca(&known.certificate, candidate));
-            if !known && self.is_under(candidate, anchor, is_revoked) {
-                signers.push(Signer { certificate: Arc::clone(candidate), only_named: false });
+            let under = || self.is_under(candidate, anchor, judge);
+            if !known && let Some(is_known) = under() {
+                let only_revokes = !is_known;
+                signers.push(Signer { only_revokes, ..Signer::of(Arc::clone(candidate)) });
             }
         }
         for root in self.anchors {
@@ -64,20 +80,21 @@ impl PathQuery<'_> {
                 && root.spki() != issuer.spki()
                 && root.is_self_issued()
                 && root.may_sign_crls();
-            if other && self.trusts(root) && check_validity(root, self.now).is_ok() {
-                signers.push(Signer { certificate: Arc::clone(root), only_named: true });
+            let trusted = other && self.trusts(root) && check_validity(root, self.now).is_ok();
+            if trusted && alone(root) {
+                signers.push(Signer { only_named: true, ..Signer::of(Arc::clone(root)) });
             }
         }
         signers
     }
 
-    /// True if a valid path that this connection trusts leads from `candidate` to `anchor`.
+    /// `Some` if a valid path that this connection trusts leads from `candidate` to `anchor`; true if its status is known.
     fn is_under(
         &self,
         candidate: &Arc<Certificate>,
         anchor: &Certificate,
-        is_revoked: &dyn Fn(&Path) -> bool,
-    ) -> bool {
+        judge: &dyn Fn(&Path) -> Result<bool, PkiError>,
+    ) -> Option<bool> {
         let ends = self.anchors.iter().filter(|one| same_ca(one, anchor));
         let ends: Vec<_> = ends.map(Arc::clone).collect();
         let none = Wanted { ca: None, policies: &[] };
@@ -85,20 +102,18 @@ impl PathQuery<'_> {
             true => PathQuery { cacerts: &[], wanted: none, ..*self },
             false => PathQuery { wanted: Wanted { ca: self.wanted.ca, ..none }, ..*self },
         };
-        if check_validity(candidate, self.now).is_err() || self.check_always(candidate).is_err() {
-            return false;
+        // Its key is for lists, so no purpose of IKE is asked of it.
+        if check_validity(candidate, self.now).is_err() || candidate.check_form().is_err() {
+            return None;
         }
         let algorithms = self.verified.algorithms();
         let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm as _).collect();
         let mut search = Search::new(candidate, &ends, self.intermediates, &algorithms);
         let found = search.first(|path| {
             query.check(path)?;
-            match is_revoked(path) {
-                true => Err(PkiError::Revoked { subject: candidate.subject_text() }),
-                false => Ok(()),
-            }
+            judge(path)
         });
-        found.is_ok()
+        found.ok().map(|(_, is_known)| is_known)
     }
 
     /// True if `ca` is one that the connection asks for, or it asks for none.

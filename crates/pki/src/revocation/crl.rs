@@ -147,7 +147,7 @@ impl Crl {
     /// If an entry has a serial number of more than 20 octets, or the list is long and was not
     /// [loaded whole](Self::load_whole).
     pub fn revoked(&self) -> Result<Vec<RevokedEntry>, LoadError> {
-        let der = self.der().ok_or(LoadError::Unsupported("so long a list"))?;
+        let der = self.der().ok_or(LONG)?;
         let list = CertificateList::<Rfc5280>::from_der(der);
         let list = list.map_err(|_| LoadError::Malformed("revocation list"))?;
         let entries = list.tbs_cert_list.revoked_certificates.unwrap_or_default();
@@ -204,13 +204,10 @@ impl Crl {
     }
 
     /// True if `certificate` names the issuer of the list: as its issuer, or, for an indirect list, as the cRLIssuer
-    /// of a distribution point (RFC 5280 §6.3.3 (b)).
+    /// of a distribution point (RFC 5280 §6.3.3 (b)). Without indirectCRL it may revoke, but call nothing good.
     pub(super) fn is_for(&self, certificate: &Certificate) -> bool {
-        if dn::same(&self.head.issuer, certificate.issuer()) {
-            return true;
-        }
-        let indirect = self.head.extensions.point.as_ref().is_some_and(|scope| scope.indirect_crl);
-        indirect && certificate.crl_points().iter().any(|point| self.is_cited_by(point))
+        dn::same(&self.head.issuer, certificate.issuer())
+            || certificate.crl_points().iter().any(|point| self.is_cited_by(point))
     }
 
     /// True if `point` says that the issuer of the list makes lists for it.
@@ -257,7 +254,11 @@ impl Crl {
             return none;
         }
         let own = dn::same(&self.head.issuer, certificate.issuer());
-        let Some(scope) = &self.head.extensions.point else { return all_reasons() };
+        let scope = self.head.extensions.point.as_ref();
+        if !own && !scope.is_some_and(|scope| scope.indirect_crl) {
+            return none;
+        }
+        let Some(scope) = scope else { return all_reasons() };
         let other_kind = match certificate.is_ca() {
             true => scope.only_contains_user_certs,
             false => scope.only_contains_ca_certs,
@@ -438,6 +439,7 @@ fn entry(revoked: &RevokedCert) -> RevokedEntry {
     }
 }
 
+const LONG: LoadError = LoadError::TooLong { what: "revocation list to print", most: MAX_WHOLE };
 /// Most octets of a list: public CAs have lists of 100 MB.
 pub const MAX_LIST: usize = 100 * 1024 * 1024;
 /// Most octets of a list that is kept whole, if its signature can be verified without.

@@ -57,15 +57,23 @@ impl<'a> Asked<'a> {
 struct Counted<'a> {
     crl: &'a Crl,
     by: &'a [u8],
-    /// The key is that of another anchor of the CA's name.
-    by_namesake: bool,
+    /// The key is that of another anchor of the CA's name, or of a signer whose status is not known.
+    in_doubt: bool,
+    /// The signer may call nothing good.
+    only_revokes: bool,
 }
 
-impl Counted<'_> {
+impl<'a> Counted<'a> {
+    fn new(crl: &'a Crl, by: &'a [u8], signer: &Signer) -> Self {
+        let Signer { only_named, only_revokes, .. } = *signer;
+        Self { crl, by, in_doubt: only_named || only_revokes, only_revokes }
+    }
+
     /// True if this list ends what `older` says. The list of a namesake ends only lists by the same key, since it may be
-    /// another CA, and an attacker on the path may put its list behind the URL.
-    fn ends(&self, older: &Self, now: SystemTime) -> bool {
-        (!self.by_namesake || self.by == older.by) && self.crl.supersedes(older.crl, now)
+    /// another CA, and an attacker on the path may put its list behind the URL. The same holds for one whose signer may be
+    /// revoked.
+    fn ends(&self, older: &Counted<'_>, now: SystemTime) -> bool {
+        (!self.in_doubt || self.by == older.by) && self.crl.supersedes(older.crl, now)
     }
 }
 
@@ -128,6 +136,23 @@ impl Lists {
         about.filter_map(due).max()
     }
 
+    /// The lists of the name of the certificate's issuer that revoke it, whoever signed them, and that no newer one of
+    /// that name ends.
+    pub fn naming<'a>(
+        &'a self,
+        certificate: &'a Certificate,
+        now: SystemTime,
+    ) -> impl Iterator<Item = &'a Arc<Crl>> {
+        let named = move |crl: &&Arc<Crl>| {
+            !crl.is_of_attributes() && dn::same(crl.issuer(), certificate.issuer())
+        };
+        let revoking = self.all().filter(named).filter(|crl| crl.revokes(certificate));
+        revoking.filter(move |old| {
+            let mut newer = self.all().filter(named).filter(|new| !new.revokes(certificate));
+            !newer.any(|new| new.supersedes(old, now))
+        })
+    }
+
     /// Says which list revokes the certificate with this serial number that is in all other ways as the one asked for.
     pub fn revoked_by(&self, asked: Asked<'_>, serial: SerialKey) -> Option<String> {
         let counted = self.counted(asked);
@@ -143,7 +168,7 @@ impl Lists {
         now: SystemTime,
     ) -> Option<String> {
         let own = self.all().filter(|crl| !crl.is_of_attributes() && crl.is_signed_by(ca));
-        let counted = |crl| Counted { crl, by: ca.spki(), by_namesake: false };
+        let counted = |crl| Counted { crl, by: ca.spki(), in_doubt: false, only_revokes: false };
         let counted: Vec<Counted<'_>> = own.map(|crl| counted(&**crl)).collect();
         let mut revoking = revoking(&counted, (ca.subject(), serial), now);
         revoking.next().map(|one| one.crl.describe())
@@ -156,7 +181,7 @@ impl Lists {
         let counted = loaded.chain(fetched).filter_map(|(crl, urls)| {
             let signer = signer(crl, urls, asked)?;
             let by = signer.certificate.spki();
-            Some(Counted { crl, by, by_namesake: signer.only_named })
+            Some(Counted::new(crl, by, signer))
         });
         counted.collect()
     }
@@ -169,7 +194,8 @@ impl Lists {
             one.crl.is_current(now)
                 || deltas.any(|delta| delta.crl.is_current(now) && delta.crl.updates(one.crl, now))
         };
-        !one.crl.is_delta()
+        !one.only_revokes
+            && !one.crl.is_delta()
             && !one.crl.is_from_future(now)
             && !counted.iter().any(|newer| newer.ends(one, now))
             && current()
@@ -189,13 +215,13 @@ impl Lists {
             true => LoadError::Irrelevant,
             false => LoadError::Signature,
         })?;
-        let by_namesake = by.only_named;
+        let signer = by.clone();
         let by = by.certificate.spki().to_vec();
         let counted = self.counted(asked);
         if counted.iter().any(|held| held.by == by && held.crl.supersedes(&crl, asked.now)) {
             return Err(LoadError::Older);
         }
-        let new = Counted { crl: &crl, by: &by, by_namesake };
+        let new = Counted::new(&crl, &by, &signer);
         let current = self.may_say_good(&new, &counted, asked.now)
             || crl.is_delta() && self.is_of_use(&new, &counted, asked.now);
         let reasons = crl.reasons(asked.certificate);

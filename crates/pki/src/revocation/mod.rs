@@ -10,6 +10,7 @@ use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 use crate::certificate::Certificate;
 use crate::error::{LoadError, PkiError};
 use crate::path::{Path, Signer};
+use crate::signed::Signed;
 use crate::text::Date;
 
 mod authority;
@@ -204,7 +205,7 @@ impl RevocationStore {
         let taken = match (body, &request.kind) {
             (None, _) => Err(LoadError::Nothing("response")),
             (Some(body), _) if body.len() > MAX_BODY => {
-                Err(LoadError::Unsupported("so long a response"))
+                Err(LoadError::TooLong { what: "response", most: MAX_BODY })
             }
             (Some(body), FetchKind::Crl) => Crl::load(body)
                 .and_then(|crl| self.lists.deliver(crl, &request.url, request.asked(now))),
@@ -255,10 +256,14 @@ impl RevocationStore {
         now: SystemTime,
     ) -> Result<(), LoadError> {
         let answer = self.read(request, body, now)?;
-        if self.answers.iter().any(|o| o.is_about_same(&answer) && o.outranks(&answer)) {
+        if self.answers.iter().any(|o| o.is_about_same(&answer) && o.outranks(&answer, now)) {
             return Err(LoadError::Stale);
         }
-        self.answers.retain(|old| !old.is_about_same(&answer));
+        // One from the future takes the place of another such one alone.
+        self.answers.retain(|old| {
+            let both = old.is_from_future(now) == answer.is_from_future(now);
+            !(old.is_about_same(&answer) && both)
+        });
         push_bounded(&mut self.answers, answer, MAX_ANSWERS);
         Ok(())
     }
@@ -300,7 +305,7 @@ impl RevocationStore {
         let mut unchecked = Vec::new();
         let mut unknown = None;
         for (certificate, issuer) in path.links() {
-            let own = Signer { certificate: Arc::clone(issuer), only_named: false };
+            let own = Signer::of(Arc::clone(issuer));
             let signers: Vec<Signer> =
                 [own].into_iter().chain(signers(certificate, issuer)).collect();
             let urls = self.list_urls(certificate, issuer);
@@ -359,14 +364,19 @@ impl RevocationStore {
         in_band: InBand<'_>,
         now: SystemTime,
     ) -> Vec<Status> {
+        let is_by_revoked = |answer: &OcspAnswer| {
+            let serial = answer.delegate();
+            serial.is_some_and(|serial| self.lists.revoked_by_key(issuer, serial, now).is_some())
+        };
         let fetched = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
         let sent = in_band.answers(certificate, issuer, &self.responders, now);
         let all: Vec<(&OcspAnswer, bool)> = fetched
             .map(|answer| (answer, false))
             .chain(sent.iter().map(|answer| (answer, true)))
+            .filter(|(answer, _)| !is_by_revoked(answer))
             .collect();
         let newest = all.iter().filter(|(answer, _)| {
-            !all.iter().any(|(other, _)| other.is_about_same(answer) && other.outranks(answer))
+            !all.iter().any(|(one, _)| one.is_about_same(answer) && one.outranks(answer, now))
         });
         newest
             .map(|(answer, sent)| match sent {
@@ -389,13 +399,59 @@ impl RevocationStore {
         (!by_answer && self.lists.is_outdated(asked)).then_some(())
     }
 
-    /// True if a certificate of `path` is known to be revoked, by the key that signed it.
-    pub(crate) fn has_revoked(&self, path: &Path, now: SystemTime) -> bool {
-        path.links().any(|(certificate, issuer)| {
-            let signers = [Signer { certificate: Arc::clone(issuer), only_named: false }];
-            let asked = Asked { certificate, signers: &signers, urls: &[], now };
-            self.status(issuer, asked, InBand::default()) == Status::Revoked
-        })
+    /// True if the status of the certificates of `path` is known as far as `policy` asks, by the keys that signed them and
+    /// by the `others` who may sign lists about them.
+    ///
+    /// # Errors
+    /// [`PkiError::Revoked`].
+    pub(crate) fn standing(
+        &self,
+        path: &Path,
+        others: &dyn Fn(&Certificate, &Certificate) -> Vec<Signer>,
+        policy: RevocationPolicy,
+        now: SystemTime,
+    ) -> Result<bool, PkiError> {
+        let mut known = true;
+        for (certificate, issuer) in path.links() {
+            let own = Signer::of(Arc::clone(issuer));
+            let signers: Vec<Signer> =
+                [own].into_iter().chain(others(certificate, issuer)).collect();
+            let urls = self.list_urls(certificate, issuer);
+            let asked = Asked { certificate, signers: &signers, urls: &urls, now };
+            match self.status(issuer, asked, InBand::default()) {
+                Status::Good => {}
+                Status::Revoked => {
+                    return Err(PkiError::Revoked { subject: certificate.subject_text() });
+                }
+                Status::Unknown => known &= !self.refuses(policy, certificate, issuer),
+            }
+        }
+        Ok(known)
+    }
+
+    /// Checks a certificate that is trusted by itself by the lists at hand. `known` are the CAs of which this end has a
+    /// certificate.
+    ///
+    /// # Errors
+    /// [`PkiError::Revoked`], or [`PkiError::ListUnverified`] if no known CA signed the list that has the certificate.
+    pub(crate) fn check_pinned<'a>(
+        &self,
+        certificate: &Certificate,
+        known: impl Iterator<Item = &'a Arc<Certificate>> + Clone,
+        now: SystemTime,
+    ) -> Result<(), PkiError> {
+        let signed = Signed::parse(certificate.der());
+        for list in self.lists.naming(certificate, now) {
+            let mut signers = known.clone().filter(|ca| list.is_signed_by(ca)).peekable();
+            let (subject, issuer) = (certificate.subject_text(), list.issuer_text());
+            if signers.peek().is_none() {
+                return Err(PkiError::ListUnverified { subject, issuer });
+            }
+            if signers.any(|ca| signed.is_some_and(|signed| signed.is_by(ca.spki()))) {
+                return Err(PkiError::Revoked { subject });
+            }
+        }
+        Ok(())
     }
 
     /// Says by which list or response a certificate with this serial number is revoked, if it is. In all other ways it
@@ -411,7 +467,7 @@ impl RevocationStore {
         let urls = self.list_urls(example, issuer);
         let asked = Asked { certificate: example, signers, urls: &urls, now };
         let list = self.lists.revoked_by(asked, serial);
-        list.or_else(|| self.answered_revoked(issuer, serial))
+        list.or_else(|| self.answered_revoked(issuer, serial, now))
     }
 
     /// The same for a certificate of which nothing else is known, by lists and responses of its issuer `ca` alone.
@@ -422,14 +478,20 @@ impl RevocationStore {
         now: SystemTime,
     ) -> Option<String> {
         let list = self.lists.revoked_by_key(ca, serial, now);
-        list.or_else(|| self.answered_revoked(ca, serial))
+        list.or_else(|| self.answered_revoked(ca, serial, now))
     }
 
     /// Of each responder's answers the newest counts.
-    fn answered_revoked(&self, issuer: &Certificate, serial: SerialKey) -> Option<String> {
+    fn answered_revoked(
+        &self,
+        issuer: &Certificate,
+        serial: SerialKey,
+        now: SystemTime,
+    ) -> Option<String> {
         let about = |answer: &&OcspAnswer| answer.is_about_serial(serial, issuer);
         let mut newest = self.answers.iter().filter(about).filter(|answer| {
-            let newer = |other: &OcspAnswer| other.is_about_same(answer) && other.outranks(answer);
+            let newer =
+                |other: &OcspAnswer| other.is_about_same(answer) && other.outranks(answer, now);
             !self.answers.iter().any(newer)
         });
         let revoking = newest.find(|answer| answer.is_revoked())?;

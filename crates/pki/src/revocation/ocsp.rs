@@ -27,6 +27,8 @@ pub(super) struct OcspAnswer {
     serial: Vec<u8>,
     /// The name of the one who signed it: of one responder's answers the newest counts. Its key may change daily.
     responder: Vec<u8>,
+    /// The serial number of the certificate by which the issuer has delegated the signing, if it has.
+    delegate: Option<SerialKey>,
     revoked: bool,
     this_update: SystemTime,
     next_update: Option<SystemTime>,
@@ -60,9 +62,19 @@ impl OcspAnswer {
     }
 
     /// True if `self`, about the same certificate, is the better information: newer, or equally old and revoked.
-    /// An attacker on the path to the responder may replay older answers.
-    pub fn outranks(&self, other: &Self) -> bool {
-        (self.this_update, self.revoked) > (other.this_update, other.revoked)
+    /// An attacker on the path to the responder may replay older answers. An answer from the future is no better.
+    pub fn outranks(&self, other: &Self, now: SystemTime) -> bool {
+        !self.is_from_future(now)
+            && (self.this_update, self.revoked) > (other.this_update, other.revoked)
+    }
+
+    pub fn is_from_future(&self, now: SystemTime) -> bool {
+        self.this_update > now + SKEW
+    }
+
+    /// The serial number of the responder's certificate, if the issuer of the certificate in question has issued it.
+    pub fn delegate(&self) -> Option<SerialKey> {
+        self.delegate
     }
 
     /// The age of the information.
@@ -152,7 +164,7 @@ pub(super) fn read(
     let trusted =
         |one: &&Arc<Certificate>| check_validity(one, now).is_ok() && signed.is_by(one.spki());
     let responder = signer(&signed, issuer, now);
-    let configured = || Some(responders.iter().find(trusted)?.subject().to_vec());
+    let configured = || Some((responders.iter().find(trusted)?.subject().to_vec(), None));
     let responder = responder.or_else(configured).ok_or(LoadError::Signature)?;
     let (mut singles, understood) = responses(signed.message).ok_or(malformed)?;
     let mut worst: Option<Single<'_>> = None;
@@ -279,7 +291,7 @@ impl<'a> Single<'a> {
     fn answer(
         &self,
         (certificate, issuer): (&Certificate, &Certificate),
-        responder: Vec<u8>,
+        (responder, delegate): (Vec<u8>, Option<SerialKey>),
         now: SystemTime,
     ) -> Result<OcspAnswer, LoadError> {
         let revoked = match self.status {
@@ -295,23 +307,29 @@ impl<'a> Single<'a> {
             issuer_spki: issuer.spki().to_vec(),
             serial: certificate.serial().to_vec(),
             responder,
+            delegate,
             revoked,
             this_update: self.this_update,
             next_update: self.next_update,
         };
-        let current = self.this_update <= now + SKEW && now < answer.good_until();
+        let current = !answer.is_from_future(now) && now < answer.good_until();
         if current || revoked { Ok(answer) } else { Err(LoadError::Stale) }
     }
 }
 
 /// The name of the one who signed: `issuer`, or one with a certificate in the response that `issuer` issued for OCSP
-/// signing (RFC 6960 §4.2.2.2).
-fn signer(signed: &Signed<'_>, issuer: &Certificate, now: SystemTime) -> Option<Vec<u8>> {
+/// signing (RFC 6960 §4.2.2.2), with the serial number of that certificate.
+fn signer(
+    signed: &Signed<'_>,
+    issuer: &Certificate,
+    now: SystemTime,
+) -> Option<(Vec<u8>, Option<SerialKey>)> {
     if signed.is_by(issuer.spki()) {
-        return Some(issuer.subject().to_vec());
+        return Some((issuer.subject().to_vec(), None));
     }
     let mut delegates = delegates(signed.rest)?.into_iter();
-    delegates.find_map(|delegate| signed.delegate(delegate, issuer, now))
+    let delegate = delegates.find_map(|delegate| signed.delegate(delegate, issuer, now))?;
+    Some((delegate.subject().to_vec(), Some(SerialKey::of(delegate.serial()))))
 }
 
 /// The certificates in a BasicOCSPResponse.
@@ -332,7 +350,12 @@ impl Signed<'_> {
     //# Includes a value of id-kp-OCSPSigning in an extended key usage
     //# extension and is issued by the CA that issued the certificate in
     //# question as stated above.
-    fn delegate(&self, delegate: &[u8], issuer: &Certificate, now: SystemTime) -> Option<Vec<u8>> {
+    fn delegate(
+        &self,
+        delegate: &[u8],
+        issuer: &Certificate,
+        now: SystemTime,
+    ) -> Option<Certificate> {
         let delegate = Certificate::from_der(delegate).ok()?;
         let good = delegate.names_as_issuer(issuer)
             && delegate.check_form().is_ok()
@@ -345,7 +368,7 @@ impl Signed<'_> {
             })
             && Signed::parse(delegate.der()).is_some_and(|signed| signed.is_by(issuer.spki()))
             && self.is_by(delegate.spki());
-        good.then(|| delegate.subject().to_vec())
+        good.then_some(delegate)
     }
 }
 
@@ -416,13 +439,14 @@ mod tests {
             issuer_spki: issuer.spki().to_vec(),
             serial: certificate.serial().to_vec(),
             responder: Vec::new(),
+            delegate: None,
             revoked: false,
             this_update: now,
             next_update: None,
         };
         let mut store = RevocationStore::default();
         store.answers.push_back(good);
-        let signers = [Signer { certificate: Arc::new(issuer.clone()), only_named: false }];
+        let signers = [Signer::of(Arc::new(issuer.clone()))];
         let asked = Asked { certificate: &certificate, signers: &signers, urls: &[], now };
         assert_eq!(store.status(&issuer, asked, Default::default()), Status::Good);
         store.add_crl(&fixture("root.crl")).unwrap();

@@ -108,7 +108,7 @@ impl OwnStatus {
         now: SystemTime,
     ) -> Result<bool, LoadError> {
         if response.len() > MAX_RESPONSE {
-            return Err(LoadError::Unsupported("so long a response in IKE"));
+            return Err(LoadError::TooLong { what: "OCSP response for IKE", most: MAX_RESPONSE });
         }
         let revoked = answer.is_revoked();
         let until = answer.sent_until(now);
@@ -118,7 +118,7 @@ impl OwnStatus {
         let known = Known { response: response.into(), answer, until, renew, brief };
         let mut entries = self.entries();
         let entry = entries.entry(sha1(request.certificate.der())).or_default();
-        let better = entry.known.as_ref().filter(|old| old.answer.outranks(&known.answer));
+        let better = entry.known.as_ref().filter(|old| old.answer.outranks(&known.answer, now));
         if better.is_some() {
             return Err(LoadError::Stale);
         }

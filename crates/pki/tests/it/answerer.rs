@@ -129,3 +129,33 @@ fn constraints_default_to_what_is_not_broken() {
     let none = SchemeConstraints::default();
     assert!(!none.allows(RsaPkcs1Sha1) && none.allows(RsaPkcs1Sha256));
 }
+
+/// The URL of the list is in its back-off, so that nothing is fetched. What is not known is said after the proof.
+///
+/// Fault: in `Answerer::answer`, do not look at `unchecked` in `Judge`.
+#[test]
+fn a_peer_whose_status_no_url_tells_is_judged_once_more_after_its_proof() {
+    use crate::lists::{List, Owner, trusting};
+    let ca = Owner::root("CA");
+    let shown = ca.peer();
+    let peer = PeerCredentials {
+        certs: vec![OwnedCert::from(x509(shown.der()))],
+        ..peer("peer.example.org", &[], "pubkey")
+    };
+    let pending = |answerer: &Answerer| match answerer.answer(&Question::Judge(peer.clone()), now())
+    {
+        Answer::Key(key) => key.revocation_pending,
+        other => panic!("{other:?}"),
+    };
+    let mut answerer = Answerer::new(trusting(&[&ca]));
+    answerer.set_policy("site", "remote", PeerPolicy::default());
+    let fetches = answerer.fetches(&peer, now());
+    assert_eq!(fetches.len(), 1);
+    answerer.deliver(&fetches[0], None, now()).unwrap_err();
+    assert!(answerer.fetches(&peer, now()).is_empty(), "back-off");
+    assert!(pending(&answerer));
+    let later = now() + std::time::Duration::from_secs(600);
+    let fetches = answerer.fetches(&peer, later);
+    answerer.deliver(&fetches[0], Some(&List::empty().by(&ca)), later).unwrap();
+    assert!(!pending(&answerer));
+}

@@ -140,3 +140,45 @@ fn an_answer_without_next_update_is_good_for_a_day_and_revokes_without_end() {
     assert_eq!(world.fetch(&mut trust, &response), Ok(()));
     assert!(is_revoked(world.verdict(&trust, &[])));
 }
+
+/// Fault: in `OcspAnswer::outranks`, do not ask whether the answer is from the future; in `take_answer`, let one from the
+/// future take the place of another.
+#[test]
+fn an_answer_from_the_future_revokes_but_outranks_none() {
+    let world = World::new();
+    let future = (now() + DAY, Some(now() + 3 * DAY));
+    let present = (now() - DAY, Some(now() + DAY));
+    let (good, bad) =
+        (world.response(&world.ca, &[false], present), world.response(&world.ca, &[true], future));
+    assert!(is_revoked(world.verdict(&world.trust(), &[&good, &bad])));
+    let mut trust = world.trust();
+    assert_eq!(world.fetch(&mut trust, &bad), Ok(()));
+    assert!(is_revoked(world.verdict(&trust, &[])));
+    // The answer of today stands when the time of the other has come: it is the older one then.
+    assert!(is_revoked(world.verdict(&trust, &[&good])));
+    let revoked_today = world.response(&world.ca, &[true], present);
+    let cleared = world.response(&world.ca, &[false], future);
+    let mut trust = world.trust();
+    assert_eq!(world.fetch(&mut trust, &revoked_today), Ok(()));
+    assert!(is_revoked(world.verdict(&trust, &[&cleared])));
+}
+
+/// Fault: in `RevocationStore::answered`, do not ask whether the delegate is revoked.
+#[test]
+fn a_delegate_on_the_list_of_its_issuer_says_nothing() {
+    let world = World::new();
+    let times = (now() - DAY / 2, Some(now() + DAY));
+    let good = world.response(&world.delegate, &[false], times);
+    let mut trust = world.trust();
+    assert_eq!(world.verdict(&trust, &[&good]), Ok(true));
+    // The serial number of the delegate's certificate is 2.
+    let list = crate::lists::List {
+        entries: vec![crate::lists::entry(2, &[])],
+        next_update: Some(now() - DAY / 2),
+        ..crate::lists::List::default()
+    };
+    trust.revocation.add_crl(&list.by(&world.ca)).unwrap();
+    assert_eq!(world.verdict(&trust, &[&good]), Ok(false));
+    assert_eq!(world.fetch(&mut trust, &good), Ok(()));
+    assert_ne!(world.verdict(&trust, &[]), Ok(true));
+}

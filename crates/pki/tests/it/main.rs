@@ -25,5 +25,6 @@ mod policies;
 mod policy_trees;
 mod revocation;
 mod same_ca;
+mod signers;
 #[path = "../suites/mod.rs"]
 mod suites;

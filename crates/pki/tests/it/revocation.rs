@@ -226,7 +226,7 @@ fn what_is_of_no_use_counts_as_nothing() {
     for (body, why) in [
         (None, LoadError::Nothing("response")),
         (Some(b"<html>".to_vec()), LoadError::Nothing("X509 CRL")),
-        (Some(long), LoadError::Unsupported("so long a response")),
+        (Some(long), LoadError::TooLong { what: "response", most: pki::MAX_LIST }),
         (Some(fixture("forged.crl")), LoadError::Signature),
         (Some(fixture("inter.crl")), LoadError::Signature),
         (Some(fixture("elsewhere.crl")), LoadError::Irrelevant),

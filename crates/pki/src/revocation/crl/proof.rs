@@ -8,7 +8,7 @@ use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::der::{Der, SEQUENCE};
 use rustls_pki_types::{AlgorithmIdentifier, alg_id};
 
-use crate::signed::Signed;
+use crate::signed::{ALGORITHMS, Signed};
 
 /// What is needed to verify the signature by any key.
 pub(super) struct Proof {
@@ -66,6 +66,12 @@ impl Proof {
 pub(super) fn hash_of(algorithm: &[u8]) -> Option<&'static Algorithm> {
     let algorithm = inside(algorithm);
     HASHED.iter().find(|known| known.is(algorithm)).map(|known| known.hash)
+}
+
+/// True if the signature `algorithm`, a DER AlgorithmIdentifier, is one of those that are verified.
+pub(super) fn is_known(algorithm: &[u8]) -> bool {
+    let algorithm = inside(algorithm);
+    ALGORITHMS.iter().any(|known| algorithm == Some(known.signature_alg_id().as_ref()))
 }
 
 /// The content of an AlgorithmIdentifier.

@@ -15,7 +15,7 @@ use ike_proto::wire::der::{
 use x509_cert::ext::pkix::crl::IssuingDistributionPoint;
 use x509_cert::time::Time;
 
-use super::proof::{Message, Proof, hash_of};
+use super::proof::{Message, Proof, hash_of, is_known};
 use super::serials::{Entry, Serials};
 use crate::error::LoadError;
 use crate::revocation::ocsp::ENUMERATED;
@@ -60,7 +60,7 @@ pub(super) fn read(from: impl Read, most: u64, kept: usize) -> Result<Parts, Loa
         return Err(MALFORMED);
     }
     if length > most {
-        return Err(LoadError::Unsupported("so long a list"));
+        return Err(LoadError::TooLong { what: "revocation list", most: most as usize });
     }
     let end = stream.at + length;
     stream.start();
@@ -68,7 +68,7 @@ pub(super) fn read(from: impl Read, most: u64, kept: usize) -> Result<Parts, Loa
     if tag != SEQUENCE {
         return Err(MALFORMED);
     }
-    let (head, algorithm) = tbs(&mut stream, length)?;
+    let (head, algorithm) = tbs(&mut stream, length, most)?;
     let digest = stream.hash.take().map(Context::finish);
     let signed = stream.start..stream.whole.as_ref().map_or(0, Vec::len);
     let outer = stream.element(SEQUENCE, end, MAX_ALGORITHM)?;
@@ -93,8 +93,12 @@ pub(super) fn read(from: impl Read, most: u64, kept: usize) -> Result<Parts, Loa
     Ok(Parts { head, proof })
 }
 
-/// The TBSCertList of `length` octets, and the signature algorithm in it.
-fn tbs<R: Read>(stream: &mut Stream<R>, length: u64) -> Result<(Head, Vec<u8>), LoadError> {
+/// The TBSCertList of `length` octets, of a list of at most `most`, and the signature algorithm in it.
+fn tbs<R: Read>(
+    stream: &mut Stream<R>,
+    length: u64,
+    most: u64,
+) -> Result<(Head, Vec<u8>), LoadError> {
     let end = stream.at + length;
     let mut understood = true;
     let (mut tag, mut length) = stream.header(end)?;
@@ -105,13 +109,26 @@ fn tbs<R: Read>(stream: &mut Stream<R>, length: u64) -> Result<(Head, Vec<u8>), 
     }
     let algorithm = stream.whole_of(tag, length, SEQUENCE, MAX_ALGORITHM)?;
     stream.hash_by(&algorithm);
+    // Nobody has verified the list yet. So one that no key can have signed is not read on, and one that must be kept
+    // whole is not read if it is long.
+    let by_anybody = (stream.kept as u64) < most;
+    if by_anybody && !is_known(&algorithm) {
+        return Err(LoadError::Unsupported("signature algorithm of the revocation list"));
+    }
+    if by_anybody && stream.hash.is_none() && end > MAX_UNHASHED {
+        let what = "revocation list whose signature algorithm needs all of it";
+        return Err(LoadError::TooLong { what, most: MAX_UNHASHED as usize });
+    }
     let issuer = stream.element(SEQUENCE, end, MAX_NAME)?;
     let (tag, length) = stream.header(end)?;
-    let this_update = stream.time(tag, length)?;
+    let this_update = read_time(&stream.time(tag, length)?);
+    let this_update = this_update.ok_or(LoadError::Malformed("date of a revocation list"))?;
     let mut next = stream.optional(end)?;
     let mut next_update = None;
     if let Some((tag @ (UTC_TIME | GENERALIZED_TIME), length)) = next {
-        next_update = Some(stream.time(tag, length)?);
+        // What the list revokes counts, whenever the next one is due.
+        next_update = read_time(&stream.time(tag, length)?);
+        understood &= next_update.is_some();
         next = stream.optional(end)?;
     }
     let mut serials = Serials::default();
@@ -170,7 +187,7 @@ fn entries<R: Read>(
         }
         content.end().ok_or(MALFORMED)?;
         if !serials.add(&issuer, serial, entry) {
-            return Err(LoadError::Unsupported("so many issuers in a list"));
+            return Err(LoadError::Unsupported("revocation list with more than 1024 issuers"));
         }
     }
     Ok(understood)
@@ -403,10 +420,9 @@ impl<R: Read> Stream<R> {
         Ok(element)
     }
 
-    fn time(&mut self, tag: u8, length: u64) -> Result<SystemTime, LoadError> {
-        let time = self.whole_of(tag, length, tag, MAX_TIME)?;
-        let time = Time::from_der(&time).map_err(|_| LoadError::Malformed("date of a list"))?;
-        Ok(time.to_system_time())
+    /// A date, DER.
+    fn time(&mut self, tag: u8, length: u64) -> Result<Vec<u8>, LoadError> {
+        self.whole_of(tag, length, tag, MAX_TIME)
     }
 
     fn is_at_its_end(&mut self) -> Result<bool, LoadError> {
@@ -415,10 +431,17 @@ impl<R: Read> Stream<R> {
     }
 }
 
+/// The date in DER; `None` if it is none.
+fn read_time(time: &[u8]) -> Option<SystemTime> {
+    Time::from_der(time).ok().map(|time| time.to_system_time())
+}
+
 const MALFORMED: LoadError = LoadError::Malformed("revocation list");
 
 const BUFFER: usize = 1 << 16;
 const MAX_VERSION: u64 = 8;
+/// Most octets of a list whose signature signs the whole list and no hash of it: half a million certificates.
+const MAX_UNHASHED: u64 = 16 * 1024 * 1024;
 const MAX_ALGORITHM: u64 = 1024;
 const MAX_NAME: u64 = 1 << 16;
 const MAX_TIME: u64 = 32;
