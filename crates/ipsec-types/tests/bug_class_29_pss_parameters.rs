@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use ipsec_types::crypto::SignatureScheme;
-use ipsec_types::crypto::sign::PssParameters;
+use ipsec_types::crypto::sign::{PssParameters, PssProperty};
 use serde_json::Value;
 
 const VECTORS: &str = include_str!("data/signatures/rsapss.json");
@@ -106,6 +106,23 @@ fn shapes() {
     for len in 0..good.len() {
         refused("cut short", &good[..len]);
     }
+}
+
+/// Fault: in `PssParameters::read`, return `Form` for each of them.
+#[test]
+fn a_refusal_names_the_property() {
+    let sha3 = field(0xa0, &element(0x30, &element(6, &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 8])));
+    for (fields, property) in [
+        (&[&sha3, MGF1, SALT][..], PssProperty::Hash),
+        (&[HASH, &field(0xa1, HASH), SALT], PssProperty::MaskFunction),
+        (&[HASH, MGF1, &field(0xa2, &element(2, &[0xe0]))], PssProperty::SaltLength),
+        (&[HASH, MGF1, SALT, &[0xa3, 3, 2, 1, 2]], PssProperty::Trailer),
+        (&[MGF1, HASH, SALT], PssProperty::Form),
+    ] {
+        assert_eq!(PssParameters::parse(&identifier(fields)), Some(Err(property)));
+    }
+    let other = SignatureScheme::RsaPkcs1Sha256.algorithm_identifier();
+    assert_eq!(PssParameters::parse(other), None);
 }
 
 fn refused(name: &str, identifier: &[u8]) {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use der::asn1::ObjectIdentifier;
 use der::{Decode, oid::AssociatedOid};
 use ike_proto::crypto::SignatureScheme;
-use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use ike_proto::crypto::sign::{PssParameters, SubjectPublicKeyInfo};
 use ike_proto::wire::der::{Der, INTEGER, SEQUENCE, context};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::IdType;
@@ -252,7 +252,7 @@ impl Certificate {
         }
         match Signed::parse(&self.der).map(|signed| signed.check(&self.spki, algorithms)) {
             Some(Signature::Good) => true,
-            Some(Signature::Unsupported) => {
+            Some(Signature::Unsupported(_)) => {
                 let (own, authority) = (self.key_identifier(), self.authority_key_identifier());
                 authority.is_none() || own.is_none() || own == authority
             }
@@ -390,9 +390,11 @@ impl Certificate {
     }
 
     /// The scheme of the signature on the certificate; `None` if `auth` has no name for it. For ECDSA, the hash
-    /// alone decides.
+    /// alone decides, and for RSASSA-PSS the hash without the length of the salt.
     pub(crate) fn signature_scheme(&self) -> Option<SignatureScheme> {
-        SignatureScheme::from_algorithm_identifier(Signed::parse(&self.der)?.algorithm)
+        let algorithm = Signed::parse(&self.der)?.algorithm;
+        SignatureScheme::from_algorithm_identifier(algorithm)
+            .or_else(|| PssParameters::from_algorithm_identifier(algorithm)?.scheme_of_hash())
     }
 
     /// The identities IKE can use: the subject, if it is not empty, and the dNSName, rfc822Name and

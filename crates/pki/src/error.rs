@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::SystemTime;
 
 use ike_proto::Distrust;
+use ike_proto::crypto::sign::PssProperty;
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::CertEncoding;
 
@@ -100,7 +101,7 @@ pub enum PkiError {
         subject: String,
     },
     /// A signature of the path has an algorithm that is not accepted (SHA-1, short RSA keys, …).
-    UnsupportedAlgorithm,
+    UnsupportedAlgorithm(Unaccepted),
     /// The keyUsage of the end-entity certificate does not allow signatures (RFC 4945 §5.1.3.2), or
     /// that of a CA does not allow certificates.
     KeyUsage {
@@ -168,6 +169,42 @@ pub enum PkiError {
         /// The limit.
         most: usize,
     },
+}
+
+/// What makes the algorithm of a signature unacceptable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unaccepted {
+    /// The algorithm itself, or its hash.
+    Algorithm,
+    /// This property of the parameters of RSASSA-PSS (RFC 4055 §3.1).
+    Pss(PssProperty),
+    /// This property of RSASSA-PSS is not one that the parameters of the CA's key allow (RFC 4055 §3.3).
+    PssKey(PssProperty),
+    /// The length of the CA's RSA modulus, in bits.
+    Modulus(u32),
+}
+
+impl fmt::Display for Unaccepted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Algorithm => f.write_str("signature algorithm not accepted"),
+            Self::Pss(property) => {
+                write!(
+                    f,
+                    "RSASSA-PSS signature: {property} not accepted; use SHA-2, and MGF1 with the same hash"
+                )
+            }
+            Self::PssKey(property) => {
+                write!(
+                    f,
+                    "RSASSA-PSS signature: {property} not allowed by the parameters of the CA's key"
+                )
+            }
+            Self::Modulus(bits) => {
+                write!(f, "RSA key of the CA not accepted: {bits} bits; 2048 to 8192 are accepted")
+            }
+        }
+    }
 }
 
 /// Defects of a certificate encoding (RFC 7296 §3.6).
@@ -254,7 +291,7 @@ impl fmt::Display for PkiError {
             Self::BadSignature { subject } => {
                 write!(f, "wrong signature on the way from {subject:?} to its CA")
             }
-            Self::UnsupportedAlgorithm => f.write_str("signature algorithm not accepted"),
+            Self::UnsupportedAlgorithm(why) => why.fmt(f),
             Self::KeyUsage { subject } => {
                 write!(f, "the keyUsage of {subject:?} does not allow this use")
             }

@@ -49,7 +49,7 @@ pub use address_blocks::Addresses;
 pub use answerer::Answerer;
 pub use certificate::{Certificate, MAX_CERTIFICATE};
 pub use credential::{Credential, ca_hash, certificate_request, choose, requested_cas};
-pub use error::{EncodingProblem, LoadError, PkiError};
+pub use error::{EncodingProblem, LoadError, PkiError, Unaccepted};
 pub use hash_and_url::{HashAndUrl, bundle, sha1};
 pub use path::ExtendedKeyUsagePolicy;
 pub use policy::CertificatePolicy;

@@ -7,8 +7,13 @@ use pq_kem::sign::SlhDsa;
 use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm};
 use webpki::aws_lc_rs as algorithms;
 
+use crate::error::Unaccepted;
+use pss::Pss;
+
+pub(crate) mod pss;
+
 /// Signature algorithms that a certificate may have. SHA-1 and RSA under 2048 bits are excluded. Curves go with
-/// any SHA-2.
+/// any SHA-2. RSASSA-PSS with other lengths of salt, and keys of its own type, are in [`pss`].
 pub(crate) static ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     algorithms::ML_DSA_87,
     algorithms::ML_DSA_65,
@@ -81,7 +86,7 @@ pub(crate) enum Signature {
     /// The key did not make it.
     Wrong,
     /// No accepted algorithm makes such signatures.
-    Unsupported,
+    Unsupported(Unaccepted),
 }
 
 /// A SIGNED structure of X.509: the signed octets, the algorithm, and the signature (RFC 5280 §4.1.1).
@@ -111,7 +116,7 @@ impl<'a> Signed<'a> {
         })
     }
 
-    /// True if `spki` made the signature, with one of [`ALGORITHMS`].
+    /// True if `spki` made the signature, with one of [`ALGORITHMS`] or by RSASSA-PSS with any length of salt.
     pub fn is_by(&self, spki: &[u8]) -> bool {
         self.is_by_one(spki, ALGORITHMS)
     }
@@ -131,24 +136,38 @@ impl<'a> Signed<'a> {
         spki: &[u8],
         algorithms: &[&dyn SignatureVerificationAlgorithm],
     ) -> Signature {
-        let Some(key) = SubjectPublicKeyInfo::parse(spki) else { return Signature::Unsupported };
+        let unknown = Signature::Unsupported(Unaccepted::Algorithm);
+        let Some(key) = SubjectPublicKeyInfo::parse(spki) else { return unknown };
         let (Some(signature), Some(public)) = (inside(self.algorithm), inside(key.algorithm))
         else {
-            return Signature::Unsupported;
+            return unknown;
         };
         let mut known = algorithms
             .iter()
             .filter(|algorithm| algorithm.signature_alg_id().as_ref() == signature)
             .peekable();
-        if known.peek().is_none() {
-            return Signature::Unsupported;
+        let pss = Pss::of(self.algorithm);
+        if known.peek().is_none() && pss.is_none() {
+            return unknown;
         }
         let mut fitting =
-            known.filter(|algorithm| algorithm.public_key_alg_id().as_ref() == public);
+            known.filter(|algorithm| algorithm.public_key_alg_id().as_ref() == public).peekable();
         let good = |algorithm: &&dyn SignatureVerificationAlgorithm| {
             algorithm.verify_signature(key.key, self.message, self.signature).is_ok()
         };
-        if fitting.any(good) { Signature::Good } else { Signature::Wrong }
+        let made = match pss {
+            // Parameters or keys that no entry of the table stands for.
+            Some(pss) if fitting.peek().is_none() => {
+                pss.and_then(|pss| pss.verify(&key, self.message, self.signature))
+            }
+            _ => Ok(fitting.any(good)),
+        };
+        match (made, pss::unaccepted_modulus(&key)) {
+            (Ok(true), _) => Signature::Good,
+            (Err(why), _) => Signature::Unsupported(why),
+            (Ok(false), Some(bits)) => Signature::Unsupported(Unaccepted::Modulus(bits)),
+            (Ok(false), None) => Signature::Wrong,
+        }
     }
 }
 

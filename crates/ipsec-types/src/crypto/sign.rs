@@ -14,7 +14,7 @@ use ike_wire::registry::{AuthMethod, HashId};
 mod identifier;
 mod pss;
 
-pub use pss::PssParameters;
+pub use pss::{PssParameters, PssProperty};
 
 /// A signature algorithm with every parameter it needs: what one `AlgorithmIdentifier` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

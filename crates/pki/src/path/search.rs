@@ -221,11 +221,13 @@ impl<'a> Search<'a> {
             let anchors = self.anchors.clone();
             let mut named = anchors.iter().filter(|ca| last.names_as_issuer(ca)).peekable();
             if named.peek().is_some() {
-                let unsupported =
-                    named.any(|ca| self.signature(ca, last) == Signature::Unsupported);
+                let unsupported = named.find_map(|ca| match self.signature(ca, last) {
+                    Signature::Unsupported(why) => Some(why),
+                    Signature::Good | Signature::Wrong => None,
+                });
                 return match unsupported {
-                    true => PkiError::UnsupportedAlgorithm,
-                    false => PkiError::BadSignature { subject: self.end_entity.subject_text() },
+                    Some(why) => PkiError::UnsupportedAlgorithm(why),
+                    None => PkiError::BadSignature { subject: self.end_entity.subject_text() },
                 };
             }
             match self.named.iter().find(|ca| last.names_as_issuer(ca)) {

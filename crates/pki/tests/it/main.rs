@@ -23,6 +23,7 @@ mod peers;
 mod pkits;
 mod policies;
 mod policy_trees;
+mod pss;
 mod revocation;
 mod same_ca;
 mod signers;

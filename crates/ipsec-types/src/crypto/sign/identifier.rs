@@ -75,7 +75,7 @@ impl SignatureScheme {
 
     /// Schemes whose signatures the public key in `spki` can verify, in order of preference; none for
     /// a key of an unknown type. An RSA key with id-RSASSA-PSS is for PSS alone, and if it has
-    /// parameters, for these (RFC 4055 §3.3).
+    /// parameters, for their hash and at least their length of salt (RFC 4055 §3.3).
     pub fn of_public_key(spki: &[u8]) -> &'static [Self] {
         let Some(SubjectPublicKeyInfo { algorithm, .. }) = SubjectPublicKeyInfo::parse(spki) else {
             return &[];
@@ -88,7 +88,9 @@ impl SignatureScheme {
                     .iter()
                     .find(|scheme| scheme.key_algorithm_identifier() == algorithm)
                     .copied()
-                    .or_else(|| PssParameters::from_algorithm_identifier(algorithm)?.scheme());
+                    .or_else(|| {
+                        PssParameters::from_algorithm_identifier(algorithm)?.scheme_of_key()
+                    });
                 let index = Self::ALL.iter().position(|known| Some(*known) == scheme);
                 index.and_then(|index| Self::ALL.get(index..=index)).unwrap_or_default()
             }

@@ -1,5 +1,7 @@
 //! Parameters of RSASSA-PSS (RFC 4055 §3.1).
 
+use std::fmt;
+
 use super::SignatureScheme;
 use ike_wire::der::{self, Der};
 use ike_wire::registry::HashId;
@@ -21,60 +23,112 @@ impl PssParameters {
     /// else or malformed, for an unknown hash or mask generation function, a negative or absurd
     /// length of the salt, and a trailer field other than 1.
     pub fn from_algorithm_identifier(identifier: &[u8]) -> Option<Self> {
-        let mut outer = Der::new(identifier);
-        let mut inner = outer.nested(der::SEQUENCE)?;
-        outer.end()?;
-        if inner.content(der::OBJECT_IDENTIFIER)? != ID_RSASSA_PSS {
-            return None;
-        }
-        let fields = inner.nested(der::SEQUENCE)?;
-        inner.end()?;
-        Self::from_fields(fields)
+        Self::parse(identifier)?.ok()
+    }
+
+    /// As [`from_algorithm_identifier`](Self::from_algorithm_identifier); `None` only if the identifier
+    /// is not one of id-RSASSA-PSS.
+    ///
+    /// # Errors
+    /// The property that is malformed or unknown.
+    pub fn parse(identifier: &[u8]) -> Option<Result<Self, PssProperty>> {
+        let mut inner = Der::new(identifier).nested(der::SEQUENCE)?;
+        (inner.content(der::OBJECT_IDENTIFIER)? == ID_RSASSA_PSS).then(|| Self::read(identifier))
     }
 
     /// The scheme with these parameters, if it is one of those in use: both hashes alike, of the SHA-2
     /// family, and a salt as long as the hash.
     pub fn scheme(self) -> Option<SignatureScheme> {
-        let scheme = match (self.hash, self.salt_len) {
-            (HashId::SHA2_256, 32) => SignatureScheme::RsaPssSha256,
-            (HashId::SHA2_384, 48) => SignatureScheme::RsaPssSha384,
-            (HashId::SHA2_512, 64) => SignatureScheme::RsaPssSha512,
+        (usize::from(self.salt_len) == self.hash_len()?).then(|| self.scheme_of_hash())?
+    }
+
+    /// The scheme that a key with these parameters can verify: the salt of a signature is at least as
+    /// long as the key's parameters say (RFC 4055 §3.3).
+    pub(super) fn scheme_of_key(self) -> Option<SignatureScheme> {
+        (usize::from(self.salt_len) <= self.hash_len()?).then(|| self.scheme_of_hash())?
+    }
+
+    /// The scheme with these hashes, whatever the length of the salt. `None` unless both are alike and
+    /// of the SHA-2 family.
+    pub fn scheme_of_hash(self) -> Option<SignatureScheme> {
+        let scheme = match self.hash {
+            HashId::SHA2_256 => SignatureScheme::RsaPssSha256,
+            HashId::SHA2_384 => SignatureScheme::RsaPssSha384,
+            HashId::SHA2_512 => SignatureScheme::RsaPssSha512,
             _ => return None,
         };
         (self.hash == self.mgf1_hash).then_some(scheme)
     }
 
-    fn from_fields(mut fields: Der<'_>) -> Option<Self> {
+    /// Octets of the hash, if it is of the SHA-2 family.
+    fn hash_len(self) -> Option<usize> {
+        match self.hash {
+            HashId::SHA2_256 => Some(32),
+            HashId::SHA2_384 => Some(48),
+            HashId::SHA2_512 => Some(64),
+            _ => None,
+        }
+    }
+
+    fn read(identifier: &[u8]) -> Result<Self, PssProperty> {
+        let form = PssProperty::Form;
+        let mut outer = Der::new(identifier);
+        let mut inner = outer.nested(der::SEQUENCE).ok_or(form)?;
+        outer.end().ok_or(form)?;
+        inner.content(der::OBJECT_IDENTIFIER).ok_or(form)?;
+        let mut fields = inner.nested(der::SEQUENCE).ok_or(form)?;
+        inner.end().ok_or(form)?;
         let mut this = Self { hash: HashId::SHA1, mgf1_hash: HashId::SHA1, salt_len: 20 };
-        if let Some(mut field) = optional(&mut fields, 0)? {
-            this.hash = hash(&mut field)?;
-            field.end()?;
+        if let Some(mut field) = optional(&mut fields, 0).ok_or(form)? {
+            this.hash = hash(&mut field).ok_or(PssProperty::Hash)?;
+            field.end().ok_or(form)?;
         }
-        if let Some(mut field) = optional(&mut fields, 1)? {
-            let mut mgf = field.nested(der::SEQUENCE)?;
-            field.end()?;
-            if mgf.content(der::OBJECT_IDENTIFIER)? != ID_MGF1 {
-                return None;
-            }
-            this.mgf1_hash = hash(&mut mgf)?;
-            mgf.end()?;
+        if let Some(mut field) = optional(&mut fields, 1).ok_or(form)? {
+            this.mgf1_hash = mask_hash(&mut field).ok_or(PssProperty::MaskFunction)?;
         }
-        if let Some(mut field) = optional(&mut fields, 2)? {
-            this.salt_len = match field.unsigned()? {
+        if let Some(mut field) = optional(&mut fields, 2).ok_or(form)? {
+            this.salt_len = match field.unsigned().ok_or(PssProperty::SaltLength)? {
                 [] => 0,
                 [low] => u16::from(*low),
                 [high, low] => u16::from_be_bytes([*high, *low]),
-                _ => return None,
+                _ => return Err(PssProperty::SaltLength),
             };
-            field.end()?;
+            field.end().ok_or(form)?;
         }
-        if let Some(mut field) = optional(&mut fields, 3)? {
-            if field.unsigned()? != [1] {
-                return None;
+        if let Some(mut field) = optional(&mut fields, 3).ok_or(form)? {
+            if field.unsigned() != Some(&[1]) {
+                return Err(PssProperty::Trailer);
             }
-            field.end()?;
+            field.end().ok_or(form)?;
         }
-        fields.end().map(|()| this)
+        fields.end().map(|()| this).ok_or(form)
+    }
+}
+
+/// A property of RSASSA-PSS parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PssProperty {
+    /// The encoding: DER in the order of RFC 4055 §3.1. Parameters that a signature lacks are of this kind.
+    Form,
+    /// The hash of the message.
+    Hash,
+    /// The mask generation function, or its hash.
+    MaskFunction,
+    /// The length of the salt.
+    SaltLength,
+    /// The trailer field.
+    Trailer,
+}
+
+impl fmt::Display for PssProperty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Form => "form of the parameters",
+            Self::Hash => "hash",
+            Self::MaskFunction => "mask generation function",
+            Self::SaltLength => "salt length",
+            Self::Trailer => "trailer field",
+        })
     }
 }
 
@@ -85,6 +139,17 @@ fn optional<'a>(fields: &mut Der<'a>, number: u8) -> Option<Option<Der<'a>>> {
     } else {
         Some(None)
     }
+}
+
+/// The hash of the `AlgorithmIdentifier` of MGF1, the only thing in `field`.
+fn mask_hash(field: &mut Der<'_>) -> Option<HashId> {
+    let mut mgf = field.nested(der::SEQUENCE)?;
+    field.end()?;
+    if mgf.content(der::OBJECT_IDENTIFIER)? != ID_MGF1 {
+        return None;
+    }
+    let hash = hash(&mut mgf)?;
+    mgf.end().map(|()| hash)
 }
 
 /// The `AlgorithmIdentifier` of a hash, with NULL parameters or none: "All implementations MUST accept

@@ -148,6 +148,14 @@ fn public_keys_tell_their_schemes() {
     let algorithm = S::RsaPssSha384.algorithm_identifier();
     let one = SubjectPublicKeyInfo { algorithm, key: &[1] }.encode();
     assert_eq!(S::of_public_key(&one), [S::RsaPssSha384]);
+    // The least length of salt: 48 octets of SHA-384 allow 48, and 49 do not. Fault: in `scheme_of_key`, ask for
+    // the length of the hash.
+    for (least, schemes) in [(20, &[S::RsaPssSha384][..]), (49, &[])] {
+        let mut algorithm = algorithm.to_vec();
+        *algorithm.last_mut().unwrap() = least;
+        let key = SubjectPublicKeyInfo { algorithm: &algorithm, key: &[1] }.encode();
+        assert_eq!(S::of_public_key(&key), schemes);
+    }
     // The algorithm of a signature is not that of a key.
     let algorithm = S::EcdsaP256Sha256.algorithm_identifier();
     assert_eq!(S::of_public_key(&SubjectPublicKeyInfo { algorithm, key: &[1] }.encode()), []);

@@ -8,6 +8,7 @@ use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::der::{Der, SEQUENCE};
 use rustls_pki_types::{AlgorithmIdentifier, alg_id};
 
+use crate::signed::pss::Pss;
 use crate::signed::{ALGORITHMS, Signed};
 
 /// What is needed to verify the signature by any key.
@@ -36,6 +37,10 @@ impl Proof {
             }),
             Message::Digest(digest) => {
                 let Some(key) = SubjectPublicKeyInfo::parse(spki) else { return false };
+                if let Some(pss) = Pss::of(algorithm) {
+                    let made = pss.and_then(|pss| pss.verify_digest(&key, digest, signature));
+                    return made.unwrap_or(false);
+                }
                 let (algorithm, public) = (inside(algorithm), inside(key.algorithm));
                 let mut fitting = HASHED
                     .iter()
@@ -64,12 +69,18 @@ impl Proof {
 
 /// The hash that the signature `algorithm`, a DER AlgorithmIdentifier, signs; `None` if it signs the whole message.
 pub(super) fn hash_of(algorithm: &[u8]) -> Option<&'static Algorithm> {
+    if let Some(pss) = Pss::of(algorithm) {
+        return pss.ok().map(|pss| pss.hash);
+    }
     let algorithm = inside(algorithm);
     HASHED.iter().find(|known| known.is(algorithm)).map(|known| known.hash)
 }
 
 /// True if the signature `algorithm`, a DER AlgorithmIdentifier, is one of those that are verified.
 pub(super) fn is_known(algorithm: &[u8]) -> bool {
+    if let Some(pss) = Pss::of(algorithm) {
+        return pss.is_ok();
+    }
     let algorithm = inside(algorithm);
     ALGORITHMS.iter().any(|known| algorithm == Some(known.signature_alg_id().as_ref()))
 }
@@ -102,8 +113,8 @@ const fn hashed(
     Hashed { signature, public, hash, verifier }
 }
 
-/// Those of the accepted algorithms. Long lists by others are kept whole.
-static HASHED: [Hashed; 15] = [
+/// Those of the accepted algorithms, besides RSASSA-PSS. Long lists by others are kept whole.
+static HASHED: [Hashed; 12] = [
     hashed(alg_id::ECDSA_SHA256, alg_id::ECDSA_P256, &SHA256, &by::ECDSA_P256_SHA256_ASN1),
     hashed(alg_id::ECDSA_SHA384, alg_id::ECDSA_P256, &SHA384, &by::ECDSA_P256_SHA384_ASN1),
     hashed(alg_id::ECDSA_SHA512, alg_id::ECDSA_P256, &SHA512, &by::ECDSA_P256_SHA512_ASN1),
@@ -116,9 +127,6 @@ static HASHED: [Hashed; 15] = [
     hashed(RSA_SHA256, RSA, &SHA256, &by::RSA_PKCS1_2048_8192_SHA256),
     hashed(alg_id::RSA_PKCS1_SHA384, RSA, &SHA384, &by::RSA_PKCS1_2048_8192_SHA384),
     hashed(alg_id::RSA_PKCS1_SHA512, RSA, &SHA512, &by::RSA_PKCS1_2048_8192_SHA512),
-    hashed(alg_id::RSA_PSS_SHA256, RSA, &SHA256, &by::RSA_PSS_2048_8192_SHA256),
-    hashed(alg_id::RSA_PSS_SHA384, RSA, &SHA384, &by::RSA_PSS_2048_8192_SHA384),
-    hashed(alg_id::RSA_PSS_SHA512, RSA, &SHA512, &by::RSA_PSS_2048_8192_SHA512),
 ];
 const RSA: AlgorithmIdentifier = alg_id::RSA_ENCRYPTION;
 const RSA_SHA256: AlgorithmIdentifier = alg_id::RSA_PKCS1_SHA256;
