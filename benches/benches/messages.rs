@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use ike_proto::crypto::CipherSuite;
-use ike_proto::keys::{Epoch, IkeKeys, Outgoing};
+use ike_proto::keys::{Epoch, IkeKeys, Nonces, Outgoing, Seed, Spis};
 use ike_proto::wire::payload::{Ke, Notify, Payload, Spi};
 use ike_proto::wire::registry::{
     EncrId, ExchangeType, IntegId, KeMethodId, NotifyType, PayloadType, PrfId, ProtocolId,
@@ -55,7 +55,8 @@ fn epochs() -> [Epoch; 2] {
     let prf = crypto.prf(PrfId::HMAC_SHA2_256).expect("a PRF");
     let suite = CipherSuite { encr: EncrId::AES_GCM_16, key_bits: 256, integ: IntegId::NONE };
     let lengths = crypto.ciphers.lengths(suite).expect("a suite");
-    let keys = IkeKeys::initial(prf, &[], &[1; 32], &[2; 32], 1, 2, &lengths);
+    let nonces = Nonces { i: &[1; 32], r: &[2; 32] };
+    let keys = IkeKeys::initial(prf, &[], &Seed::new(nonces, Spis::new(1, 2)), &lengths);
     [true, false].map(|end| Epoch::new(crypto.ciphers, suite, &keys, end).expect("keys"))
 }
 

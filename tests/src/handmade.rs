@@ -10,7 +10,10 @@ use ike_proto::config::proposal::{SelectOptions, Selected, select};
 use ike_proto::crypto::{
     CipherKey, CipherLengths, CryptoProvider, Frame, PendingKe, Prf, Secret, SecureRandom,
 };
-use ike_proto::keys::{Epoch, IkeKeys, Opened, Outgoing, SignedOctets, Transcript, psk_auth};
+use ike_proto::keys::{
+    AuthKeys, Epoch, IkeKeys, Nonces, Opened, Outgoing, Seed, SignedOctets, Spis, Transcript,
+    psk_auth,
+};
 use ike_proto::wire::payload::{Auth, IdData, Ke, Notify, Payload, Sa, Spi};
 use ike_proto::wire::registry::{
     AuthMethod, ExchangeType, KeMethodId, NotifyType, PayloadType, ProtocolId,
@@ -183,7 +186,8 @@ impl Handmade {
         let chosen = chosen(&proposal(ProtocolId::IKE, IKE, Spi::None)).expect("own proposal");
         let prf = crypto.prf(chosen.prf).expect("PRF of the proposal");
         let lengths = lengths(crypto, &chosen);
-        let keys = IkeKeys::initial(prf, &[shared], &ni, &nr, spi_i, spi_r, &lengths);
+        let (nonces, spis) = (Nonces { i: &ni, r: &nr }, Spis::new(spi_i, spi_r));
+        let keys = IkeKeys::initial(prf, &[shared], &Seed::new(nonces, spis), &lengths);
         let epoch = Epoch::new(crypto.ciphers, chosen.suite, &keys, initiator).expect("keys");
         let key = if initiator { &keys.ei } else { &keys.er };
         let outbound = crypto.ciphers.key(chosen.suite, key.expose(), &[]).expect("a key");
@@ -268,8 +272,10 @@ impl Handmade {
 
     /// Mixes `ppk` in, as IKE_AUTH does (RFC 8784 §3).
     pub fn mix(&mut self, ppk: &[u8]) {
-        let mixed = self.keys.mixed_in_auth(self.prf, &Secret::copy_from(ppk));
-        self.keys.replace_auth_keys(mixed);
+        let keys = &mut self.keys;
+        let ppk = Secret::copy_from(ppk);
+        let mixed = AuthKeys::mixed(self.prf, &ppk, [&keys.d, &keys.pi, &keys.pr]);
+        (keys.d, keys.pi, keys.pr) = (mixed.d, mixed.pi, mixed.pr);
     }
 
     /// The AUTH payload around `data`.

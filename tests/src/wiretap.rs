@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ike_proto::config::proposal::{Selected, accept};
 use ike_proto::crypto::{CipherKey, CipherLengths, CryptoProvider, Frame, Prf, Secret};
-use ike_proto::keys::{Epoch, IkeKeys, Opened, Outgoing};
+use ike_proto::keys::{Epoch, IkeKeys, Nonces, Opened, Outgoing, Seed, Spis};
 use ike_proto::wire::payload::{Payload, Sa};
 use ike_proto::wire::registry::{ExchangeType, PayloadType};
 use ike_proto::wire::{Flags, HEADER_LEN, Message, decode_payloads};
@@ -48,7 +48,9 @@ impl Wiretap {
         let spis = (answered.header.spi_i, answered.header.spi_r);
         let prf = crypto.prf(selected.prf)?;
         let lengths = crypto.ciphers.lengths(selected.suite)?;
-        let keys = IkeKeys::initial(prf, &[&shared], &ni, &nr, spis.0, spis.1, &lengths);
+        let (nonces, both) = (Nonces { i: &ni, r: &nr }, Spis::new(spis.0, spis.1));
+        let seed = Seed::new(nonces, both);
+        let keys = IkeKeys::initial(prf, &[&shared], &seed, &lengths);
         let [from_initiator, from_responder] = epochs(&crypto, &selected, &keys)?;
         Some(Self {
             selected,
@@ -83,8 +85,9 @@ impl Wiretap {
         } else if let Some(ours) = self.pending.take() {
             let shared = broken(&ours, public);
             let (i, r) = self.spis;
-            let (ni, nr) = (&self.ni, &self.nr);
-            let keys = self.keys.next(self.prf, &shared, ni, nr, i, r, &self.lengths);
+            let nonces = Nonces { i: &self.ni, r: &self.nr };
+            let seed = Seed::new(nonces, Spis::new(i, r));
+            let keys = IkeKeys::next(self.prf, &self.keys.d, &shared, &seed, &self.lengths);
             if let Some([i, r]) = epochs(&self.crypto, &self.selected, &keys) {
                 (self.keys, self.from_initiator, self.from_responder) = (keys, i, r);
             }

@@ -391,7 +391,7 @@ impl Attempt {
             return ctx.dropped(path, DropReason::NotInitResponse);
         }
         for candidate in &mut self.candidates {
-            if candidate.core.spi_r == header.spi_r {
+            if candidate.core.spis.r() == header.spi_r {
                 candidate.on_datagram(ctx, path, octets, message);
             }
         }
@@ -709,7 +709,7 @@ impl Attempt {
             state: IkeState::Connecting,
             initiator: true,
             spi_i: self.spi_i,
-            spi_r: self.candidates.first().map_or(0, |candidate| candidate.core.spi_r),
+            spi_r: self.candidates.first().map_or(0, |candidate| candidate.core.spis.r()),
             path: self
                 .candidates
                 .first()

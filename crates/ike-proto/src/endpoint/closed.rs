@@ -77,7 +77,7 @@ impl Closed {
         let until = now + KEPT;
         let spi = sa.core.local_spi();
         let answer = Answer {
-            peer_spi: if sa.core.initiator { sa.core.spi_r } else { sa.core.spi_i },
+            peer_spi: if sa.core.initiator { sa.core.spis.r() } else { sa.core.spis.i() },
             from_initiator: !sa.core.initiator,
             to: sa.core.answer_to(),
             roams: sa.core.channel.nat.remote

@@ -75,7 +75,7 @@ impl Party {
         single.then(|| Self {
             with: registry
                 .digest((&connection.name, sa.core.channel.path.remote.ip().to_canonical())),
-            spis: (sa.core.spi_i, sa.core.spi_r),
+            spis: sa.core.spis.pair(),
             done: established.since,
             // More than an hour counts as an hour.
             took: u32::try_from(took).unwrap_or(u32::MAX),

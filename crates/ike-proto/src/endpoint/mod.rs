@@ -658,7 +658,7 @@ impl Endpoint {
                 self.end_crossing(now, id, &reason);
                 self.leave_handovers(now, id);
                 if sa.core.ticketed {
-                    self.registry.take_back((sa.core.spi_i, sa.core.spi_r));
+                    self.registry.take_back(sa.core.spis.pair());
                 }
                 let due = self.closed.keep(now.mono, &mut sa, known);
                 self.deadlines.extend(due.map(|at| (at, Deadline::Housekeeping)));

@@ -16,6 +16,7 @@ use crate::ike_sa::state::{ExpectAuthRequest, Steps};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{Core, IkeSa, NewIkeSa};
+use crate::keys::{Seed, Spis};
 use crate::question::{Claim, Key};
 use crate::reason::DropReason;
 use crate::wire::Message;
@@ -186,11 +187,12 @@ impl Parked {
             Stage::Answered(answer) => answer,
             Stage::Asked(_) => return Err(CryptoError::Backend),
         };
-        let (nonces, spis) = ((&*transcript.ni, &*transcript.nr), (self.spi_i, *spi_r));
+        let spis = Spis::new(self.spi_i, *spi_r);
+        let seed = Seed::new(transcript.nonces(), spis);
         let resume = resume.take();
         let session = match &resume {
-            None => sa_init::session(ctx.crypto, selected.clone(), shared, nonces, spis, false)?,
-            Some(_) => resume::session(ctx.crypto, selected.clone(), shared, nonces, spis, false)?,
+            None => sa_init::session(ctx.crypto, selected.clone(), shared, &seed, false)?,
+            Some(_) => resume::session(ctx.crypto, selected.clone(), shared, &seed, false)?,
         };
         // The connection of the chosen proposal is used until the peer is authenticated.
         let connection =

@@ -221,7 +221,7 @@ impl Endpoint {
     /// only one, which it usually is when this matters, the SPIs tell.
     pub(super) fn resumed_of(&self, others: &[IkeSaId], spis: (u64, u64)) -> Option<IkeSaId> {
         let is_it = |ike: &&IkeSaId| match self.entries.get(*ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) => (sa.core.spi_i, sa.core.spi_r) == spis,
+            Some(Entry::Sa(sa)) => sa.core.spis.pair() == spis,
             _ => false,
         };
         if let Some(found) = others.iter().find(is_it) {
@@ -244,7 +244,7 @@ impl Endpoint {
     /// Ends `ike` if it is the IKE SA that has been resumed.
     pub(super) fn on_resumed(&mut self, now: Now, ike: IkeSaId, spis: (u64, u64)) {
         self.with_sa(now, ike, |sa, ctx| {
-            if (sa.core.spi_i, sa.core.spi_r) == spis {
+            if sa.core.spis.pair() == spis {
                 sa.close(ctx, Failure::Replaced);
             }
         });

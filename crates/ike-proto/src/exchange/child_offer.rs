@@ -4,11 +4,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::child_sa::{Parts, ReadyChild};
+use super::child_sa::{KeyMaterial, Parts, ReadyChild};
 use super::config::resolve;
 use super::key_exchange::Undone;
 use super::mode::{self, Asked, Requirements};
-use super::ppk::{self, MixedPpk};
+use super::ppk;
 use super::resource::{self, Join};
 use super::{Payloads, Refusal, required, tfc};
 use crate::child::ChildSa;
@@ -265,15 +265,15 @@ impl ChildOffer {
 }
 
 impl Established {
-    /// Initiator: turns the response to `offer` into a Child SA.
+    /// Initiator: turns the response to `offer` into a Child SA. `material` has the secrets of the exchanges after the
+    /// first one.
     pub(crate) fn complete_child(
         &self,
         core: &Core,
         ctx: &mut Context<'_>,
         offer: &ChildOffer,
         payloads: &Payloads<'_, '_>,
-        nonces: (&[u8], &[u8]),
-        (additional, ppk): (&[Secret], Option<MixedPpk>),
+        material: KeyMaterial<'_>,
     ) -> Result<ReadyChild, Refusal> {
         let sa = required(payloads.sa()?)?;
         let selected = proposal::accept(&offer.proposals, sa)
@@ -360,8 +360,8 @@ impl Established {
             started: offer.started,
         };
         let child = self.unkeyed(core, ctx, &offer.config, selected, parts)?;
-        let shared: Vec<_> = shared.iter().chain(additional).collect();
-        self.keyed(core, ctx, child, &shared, nonces, ppk)
+        let shared: Vec<_> = shared.iter().chain(material.shared.iter().copied()).collect();
+        self.keyed(core, ctx, child, KeyMaterial { shared: &shared, ..material })
     }
 
     /// The child beside which `offer` is a further one, or which it replaces. Fails if there is none any more.

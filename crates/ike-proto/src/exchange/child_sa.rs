@@ -23,7 +23,7 @@ use crate::event::{ChildSaId, Event, Path};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Established;
-use crate::keys::schedule::ChildKeys;
+use crate::keys::{ChildKeys, Nonces};
 use crate::wire::payload::Spi;
 use crate::wire::registry::{KeMethodId, NotifyType};
 
@@ -48,6 +48,15 @@ pub(crate) struct ChildRequest {
     pub(crate) rekeys: Option<ChildSaId>,
     /// False in IKE_AUTH.
     pub(crate) with_ke: bool,
+}
+
+/// What the keys of a new child are made of, beside SK_d.
+pub(crate) struct KeyMaterial<'a> {
+    /// The shared secrets of its key exchanges, in their order.
+    pub(super) shared: &'a [&'a Secret],
+    pub(super) nonces: Nonces<'a>,
+    /// The PPK of the exchange.
+    pub(super) ppk: Option<MixedPpk>,
 }
 
 impl Established {
@@ -250,22 +259,20 @@ impl Established {
         second_best.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
     }
 
-    /// Derives the keys of `child` from the shared secrets of its key exchanges, in their order, and its PPK (RFC
-    /// 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
+    /// Derives the keys of `child` (RFC 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
     pub(crate) fn keyed(
         &self,
         core: &Core,
         ctx: &Context<'_>,
         mut child: ChildSa,
-        shared: &[&Secret],
-        (ni, nr): (&[u8], &[u8]),
-        ppk: Option<MixedPpk>,
+        material: KeyMaterial<'_>,
     ) -> Result<ReadyChild, Refusal> {
         let suite = child.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let session = &core.channel.session;
-        let sk_d = ppk.as_ref().map_or(&session.keys.d, |ppk| &ppk.sk_d);
-        let keys = ChildKeys::derive(session.prf, sk_d, shared, ni, nr, &lengths);
+        let KeyMaterial { shared, nonces, ppk } = material;
+        let sk_d = ppk.as_ref().map_or(session.keys.d(), |ppk| &ppk.sk_d);
+        let keys = ChildKeys::derive(session.prf, sk_d, shared, nonces, &lengths);
         child.ppk = ppk.map(|ppk| ppk.id);
         let beside = || self.children.iter().find(|other| other.phase == Phase::Installed);
         if core.is_held()

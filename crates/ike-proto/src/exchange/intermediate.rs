@@ -29,6 +29,7 @@ use crate::ike_sa::state::{
 use crate::ike_sa::{Core, notify};
 use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::NotCovered;
+use crate::keys::{IkeKeys, Nonces, Seed};
 use crate::wire::payload::{Ke, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, encode_payloads};
@@ -83,7 +84,7 @@ impl ExpectIntermediateResponse {
         let covered =
             core.channel.window.next_request_id().map_err(|_| NotCovered).and_then(|id| {
                 let (front, inner) = core.own_front(id, false, &payloads);
-                let (prf, key) = (core.channel.session.prf, &core.channel.session.keys.pi);
+                let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pi());
                 self.auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
             });
         match covered {
@@ -140,10 +141,10 @@ impl ExpectIntermediateResponse {
         let ppk = ppk.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key)));
         let Self { rest, mut auth, .. } = *self;
         auth.announced.read_methods(&parsed);
-        let (prf, key) = (core.channel.session.prf, &core.channel.session.keys.pr);
+        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pr());
         let covered =
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);
-        let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
+        let nonces = auth.transcript.nonces();
         let ppk = ppk.as_ref().map(|(id, key)| (id, &**key));
         if covered.is_err() || core.next_epoch(ctx, shared.as_ref(), ppk, nonces).is_err() {
             return auth.end(core, Failure::Crypto);
@@ -189,7 +190,7 @@ impl ExpectIntermediateRequest {
             }
         };
         let Self { mut rest, auth, .. } = *self;
-        let nonces = (&*auth.transcript.ni, &*auth.transcript.nr);
+        let nonces = auth.transcript.nonces();
         let mixed = ppk.as_ref().map(|ppk| (&ppk.id, &*ppk.key));
         if core.next_epoch(ctx, shared.as_ref(), mixed, nonces).is_err() {
             core.end(Failure::Crypto);
@@ -296,8 +297,8 @@ impl ExpectAuthRequest {
         let session = &core.channel.session;
         let int_auth = &mut self.transcript.int_auth;
         int_auth
-            .absorb(session.prf, &session.keys.pi, true, &opened.front, &opened.octets)
-            .and_then(|()| int_auth.absorb(session.prf, &session.keys.pr, false, &front, &inner))
+            .absorb(session.prf, session.keys.pi(), true, &opened.front, &opened.octets)
+            .and_then(|()| int_auth.absorb(session.prf, session.keys.pr(), false, &front, &inner))
             .map_err(|NotCovered| Refusal::new(NotifyType::INVALID_SYNTAX))?;
         core.respond(ctx, reply);
         Ok(())
@@ -329,7 +330,7 @@ impl Core {
     ) -> Result<Option<CommonPpk>, Refusal> {
         let ExpectAuthRequest { transcript, connections, .. } = &*waiting.auth;
         let allowed = |id: &PpkId| connections.iter().any(|connection| connection.takes_ppk(id));
-        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
+        let [spi_i, spi_r] = self.spis.octets();
         let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
         let chosen = ppk::choose(config, allowed, self.channel.session.prf, payloads, &parts);
         //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
@@ -351,7 +352,7 @@ impl Core {
         ctx: &Context<'_>,
         auth: &ExpectAuthResponse,
     ) -> Vec<OfferedPpk> {
-        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
+        let [spi_i, spi_r] = self.spis.octets();
         let parts = [&*auth.transcript.ni, &auth.transcript.nr, &spi_i, &spi_r];
         ppk::offer(ctx.config, &self.connection.ppk, self.channel.session.prf, &parts)
     }
@@ -363,7 +364,7 @@ impl Core {
         ctx: &Context<'_>,
         shared: Option<&Secret>,
         ppk: Option<(&PpkId, &PostQuantumKey)>,
-        (ni, nr): (&[u8], &[u8]),
+        nonces: Nonces<'_>,
     ) -> Result<(), CryptoError> {
         if shared.is_none() && ppk.is_none() {
             return Ok(());
@@ -371,25 +372,22 @@ impl Core {
         let session = &mut self.channel.session;
         let suite = session.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
-        let (prf, spi_i, spi_r) = (session.prf, self.spi_i, self.spi_r);
-        let mut keys =
-            shared.map(|shared| session.keys.next(prf, shared, ni, nr, spi_i, spi_r, &lengths));
+        let (prf, seed) = (session.prf, Seed::new(nonces, self.spis));
+        let sk_d = session.keys.d();
+        let mut keys = shared.map(|shared| IkeKeys::next(prf, sk_d, shared, &seed, &lengths));
         if let Some((id, key)) = ppk {
             //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1.1
             //# applying the PPK MUST be done after all of them so that
             //# recalculating IKE SA keys with the PPK is the last action before they
             //# are used in the next exchange.
-            let before = keys.as_ref().unwrap_or(&session.keys);
+            let before = keys.as_ref().map_or(sk_d, |keys| &keys.d);
             let secret = &key.secret;
-            keys = Some(before.mixed_in_intermediate(prf, secret, ni, nr, spi_i, spi_r, &lengths));
+            keys = Some(IkeKeys::mixed_in_intermediate(prf, before, secret, &seed, &lengths));
             self.ppk = PpkStage::Used(id.clone());
         }
         let Some(keys) = keys else { return Ok(()) };
-        let mut epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, self.initiator)?;
-        epoch.continue_from(&session.epoch);
-        session.previous = Some(Box::new(std::mem::replace(&mut session.epoch, epoch)));
-        session.keys = keys;
-        session.wipe_cipher_keys();
+        let epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, self.initiator)?;
+        session.advance(keys, epoch);
         Ok(())
     }
 
@@ -404,8 +402,8 @@ impl Core {
         let first = encode_payloads(payloads, &mut inner);
         let mut front = Vec::new();
         let header = Header {
-            spi_i: self.spi_i,
-            spi_r: self.spi_r,
+            spi_i: self.spis.i(),
+            spi_r: self.spis.r(),
             next_payload: PayloadType::SK,
             minor_version: 0,
             exchange: ExchangeType::IKE_INTERMEDIATE,

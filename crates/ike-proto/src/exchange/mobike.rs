@@ -324,7 +324,7 @@ impl Established {
         //# response
         if detected.supported {
             let fake = core.connection.encap || !ctx.plane.plain_esp;
-            reply.nat = Some(NatHashes::new(ctx.crypto, core.spi_i, core.spi_r, path, fake));
+            reply.nat = Some(NatHashes::new(ctx.crypto, core.spis, path, fake));
         }
         if update && !core.is_acceptable(path) {
             reply.error = Some(NotifyType::UNACCEPTABLE_ADDRESSES);
@@ -438,12 +438,12 @@ impl Core {
     /// The NAT detection hashes of a message on the present path.
     pub(crate) fn nat_hashes(&self, ctx: &Context<'_>) -> NatHashes {
         let fake = self.connection.encap || !ctx.plane.plain_esp;
-        NatHashes::new(ctx.crypto, self.spi_i, self.spi_r, self.channel.path, fake)
+        NatHashes::new(ctx.crypto, self.spis, self.channel.path, fake)
     }
 
     /// The result of NAT detection in a message by `path`.
     fn detect_nat(&self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
-        let mut nat = NatStatus::detect(ctx.crypto, payloads, (self.spi_i, self.spi_r), path);
+        let mut nat = NatStatus::detect(ctx.crypto, payloads, self.spis, path);
         nat.local |= (self.connection.encap || !ctx.plane.plain_esp) && nat.supported;
         nat
     }

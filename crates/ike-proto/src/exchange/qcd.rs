@@ -23,6 +23,7 @@ use crate::event::{Failure, IkeSaId};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, IkePhase, Task};
+use crate::keys::Spis;
 use crate::wire::payload::{Notify, Payload, Spi};
 use crate::wire::registry::{NotifyType, PrfId, ProtocolId};
 use crate::wire::{Header, Message};
@@ -68,15 +69,10 @@ pub(crate) fn payload(token: &Secret) -> Payload<'_> {
 }
 
 /// The token for an IKE SA; `initiator` if its maker is the original initiator.
-fn make(
-    crypto: &CryptoProvider,
-    secret: &Secret,
-    initiator: bool,
-    (spi_i, spi_r): (u64, u64),
-) -> Option<Secret> {
+fn make(crypto: &CryptoProvider, secret: &Secret, initiator: bool, spis: Spis) -> Option<Secret> {
     // Always the same PRF, whatever is negotiated or configured later.
     let prf = crypto.prf(PrfId::HMAC_SHA2_256)?;
-    let (role, spi_i, spi_r) = ([u8::from(initiator)], spi_i.to_be_bytes(), spi_r.to_be_bytes());
+    let (role, [spi_i, spi_r]) = ([u8::from(initiator)], spis.octets());
     let token = prf.prf(secret.expose(), &[LABEL, &role, &spi_i, &spi_r]);
     token.expose().get(..LENGTH).map(Secret::copy_from)
 }
@@ -87,7 +83,7 @@ pub(crate) fn all_for(
     config: &EndpointConfig,
     request: &Header,
 ) -> Vec<Secret> {
-    let spis = (request.spi_i, request.spi_r);
+    let spis = Spis::of(request);
     let secrets = config.qcd.secrets.iter().take(MOST_TOKENS);
     secrets.filter_map(|secret| make(crypto, secret, !request.flags.initiator, spis)).collect()
 }
@@ -158,11 +154,11 @@ impl Core {
     /// This end's token for this SA; `None` if this end makes none for this connection.
     pub(crate) fn own_token(&self, ctx: &Context<'_>) -> Option<Secret> {
         let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
-        make(ctx.crypto, secret, self.initiator, (self.spi_i, self.spi_r))
+        make(ctx.crypto, secret, self.initiator, self.spis)
     }
 
     /// The same for the SA with these SPIs that the peer's rekey makes.
-    pub(crate) fn responders_token(&self, ctx: &Context<'_>, spis: (u64, u64)) -> Option<Secret> {
+    pub(crate) fn responders_token(&self, ctx: &Context<'_>, spis: Spis) -> Option<Secret> {
         let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
         make(ctx.crypto, secret, false, spis)
     }
@@ -181,8 +177,7 @@ impl Core {
     /// compare.
     pub(crate) fn judge_token(&self, message: &Message<'_>) -> Option<bool> {
         let header = &message.header;
-        let ours = (header.spi_i, header.spi_r) == (self.spi_i, self.spi_r)
-            && header.flags.initiator != self.initiator;
+        let ours = Spis::of(header) == self.spis && header.flags.initiator != self.initiator;
         let known = self.peer_token.as_ref().filter(|_| ours)?;
         //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
         //# The token is considered verified

@@ -22,15 +22,16 @@ use super::{Payloads, Refusal, payloads_of, qcd, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Event, Failure, IkeSaId, RequestId};
-use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, Nonces, RekeyResponse};
+use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, RekeyResponse};
 use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::session::{Session, SessionKeys};
 use crate::ike_sa::state::{
-    CrossedIke, Established, IkePhase, Initiated, RekeyOffer, Retry, Session, State, Task,
+    CrossedIke, Established, IkePhase, Initiated, RekeyOffer, Retry, State, Task,
 };
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, IkeSa, NewIkeSa, notify};
 use crate::keys::epoch::Epoch;
-use crate::keys::schedule::IkeKeys;
+use crate::keys::{IkeKeys, Nonces, OldKeys, OwnNonces, Seed, Spis};
 use crate::wire::payload::{Ke, Payload, Sa, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
@@ -217,10 +218,10 @@ impl Established {
             .map_err(|_| Refusal::new(NotifyType::INVALID_SYNTAX))?;
         let successor = Successor {
             initiator: true,
-            spis: (offer.spi, spi_r),
+            spis: Spis::new(offer.spi, spi_r),
             selected,
             shared: &std::iter::once(&shared).chain(additional).collect::<Vec<_>>(),
-            nonces: (&offer.nonce, &nr),
+            nonces: Nonces { i: &offer.nonce, r: &nr },
             ppk,
             started: offer.started,
         };
@@ -292,7 +293,7 @@ impl Established {
             _ => return Err(NotifyType::TEMPORARY_FAILURE.into()),
         }
         let sa = required(payloads.sa()?)?;
-        let ni = required(payloads.nonce()?)?.to_vec();
+        let ni = *required(payloads.nonce()?)?;
         // RFC 9370 §2.2.1 requires IKE_INTERMEDIATE for IKE_SA_INIT only.
         let options = SelectOptions { intermediate: true, ..SelectOptions::default() };
         let selected = proposal::select(&core.connection.proposals, sa, options)
@@ -306,7 +307,7 @@ impl Established {
         if payloads.ke()?.is_none_or(|ke| ke.method != selected.ke) {
             return Err(invalid_ke(selected.ke).into());
         }
-        let ppk = self.ppk_for_request(core, ctx.config, payloads, &ni)?;
+        let ppk = self.ppk_for_request(core, ctx.config, payloads, ni)?;
         let (ppk, ppk_id) = ppk.unzip();
         let (public, shared) = respond_ke(ctx, selected.ke, payloads)?;
         let spi_r = ctx.ids.ike_spi(ctx.rng);
@@ -314,7 +315,8 @@ impl Established {
         let method = selected.ke;
         let proposal = selected.to_wire(Spi::Ike(spi_r));
         let started = ctx.now.mono;
-        let spis = (spi_i, spi_r);
+        let spis = Spis::new(spi_i, spi_r);
+        let nonces = Nonces { i: ni, r: &nr };
         let mut reply = vec![
             Payload::Sa(Sa { proposals: vec![proposal] }),
             Payload::Nonce(&nr),
@@ -325,12 +327,12 @@ impl Established {
         reply.extend(token.iter().map(qcd::payload));
         if selected.additional().next().is_some() {
             let what = TheirOffer::Ike { spis, selected, started };
-            let link = self.start_chain(core, ctx, what, vec![shared], (&ni, &nr), ppk);
+            let link = self.start_chain(core, ctx, what, vec![shared], nonces, ppk);
             reply.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             let later = payloads.notify(NotifyType::TICKET_REQUEST).is_some();
             reply.extend(later.then(|| notify(NotifyType::TICKET_ACK, &[])));
             core.respond(ctx, &reply);
-            self.note_crossed_ike(None, ni, nr.to_vec());
+            self.note_crossed_ike(None, nonces.to_owned());
             return Ok(());
         }
         let new = Successor {
@@ -338,7 +340,7 @@ impl Established {
             spis,
             selected,
             shared: &[&shared],
-            nonces: (&ni, &nr),
+            nonces,
             ppk,
             started,
         };
@@ -348,7 +350,7 @@ impl Established {
             .map_or_else(Vec::new, |(new, core)| new.answer_ticket_request(core, ctx, payloads));
         reply.extend(payloads_of(&ticket));
         core.respond(ctx, &reply);
-        self.hand_over(core, ctx, new, ni, nr.to_vec());
+        self.hand_over(core, ctx, new, nonces.to_owned());
         Ok(())
     }
 
@@ -358,8 +360,7 @@ impl Established {
         core: &mut Core,
         ctx: &mut Context<'_>,
         mut new: IkeSa,
-        ni: Vec<u8>,
-        nr: Vec<u8>,
+        nonces: OwnNonces,
     ) {
         let (from, to) = (core.id, new.core.id);
         self.drop_chains(core, ctx, |_| true);
@@ -368,7 +369,7 @@ impl Established {
             // No answer was sent, so the peer has no new SA. The children end with this one.
             return ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         }
-        if self.note_crossed_ike(Some(to), ni, nr) {
+        if self.note_crossed_ike(Some(to), nonces) {
             match new.established_mut() {
                 Some((established, _)) => established.phase = IkePhase::Crossed(from),
                 None => debug_assert!(false, "a successor is not established"),
@@ -381,9 +382,9 @@ impl Established {
     }
 
     /// Records the peer's rekey if this end is rekeying the SA, too. The response to ours will decide. True if so.
-    fn note_crossed_ike(&mut self, ike: Option<IkeSaId>, ni: Vec<u8>, nr: Vec<u8>) -> bool {
+    fn note_crossed_ike(&mut self, ike: Option<IkeSaId>, nonces: OwnNonces) -> bool {
         let Some(Initiated::RekeyIke(offer)) = &mut self.ours else { return false };
-        offer.crossed = Some(CrossedIke { ike, nonces: (ni, nr) });
+        offer.crossed = Some(CrossedIke { ike, nonces });
         true
     }
 
@@ -397,11 +398,11 @@ impl Established {
         let refused = || Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN);
         let prf = ctx.crypto.prf(new.selected.prf).ok_or_else(refused)?;
         let lengths = ctx.crypto.ciphers.lengths(new.selected.suite).ok_or_else(refused)?;
-        let (ni, nr) = new.nonces;
-        let (spi_i, spi_r) = new.spis;
         let old = &core.channel.session;
-        let sk_d = new.ppk.as_ref().map_or(&old.keys.d, |ppk| &ppk.sk_d);
-        let keys = IkeKeys::rekeyed(old.prf, sk_d, new.shared, ni, nr, spi_i, spi_r, prf, &lengths);
+        let sk_d = new.ppk.as_ref().map_or(old.keys.d(), |ppk| &ppk.sk_d);
+        let old = OldKeys::new(old.prf, sk_d);
+        let seed = Seed::new(new.nonces, new.spis);
+        let keys = IkeKeys::rekeyed(old, new.shared, &seed, prf, &lengths);
         let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
             .map_err(|_| refused())?;
         let state = State::Established(Box::new(Established {
@@ -437,12 +438,17 @@ impl Established {
                 nat: core.channel.nat,
                 extensions: core.extensions,
                 connection: core.connection.clone(),
-                session: Session { epoch, previous: None, prf, keys, selected: new.selected },
+                session: Session {
+                    epoch,
+                    previous: None,
+                    prf,
+                    keys: SessionKeys::of_successor(keys),
+                    selected: new.selected,
+                },
                 started: new.started,
             },
         );
         let mut sa = IkeSa { core: core_of_new, state };
-        sa.core.channel.session.wipe_all_but_d();
         sa.core.peer = core.peer;
         sa.core.share_stream(ctx, core);
         sa.core.channel.mobike = core.channel.mobike.clone();
@@ -524,10 +530,10 @@ impl Core {
 /// The differences between an SA and its successor.
 pub(crate) struct Successor<'a> {
     pub(crate) initiator: bool,
-    pub(crate) spis: (u64, u64),
+    pub(crate) spis: Spis,
     pub(crate) selected: Selected,
     pub(crate) shared: &'a [&'a Secret],
-    pub(crate) nonces: (&'a [u8], &'a [u8]),
+    pub(crate) nonces: Nonces<'a>,
     /// The PPK of this exchange.
     pub(crate) ppk: Option<MixedPpk>,
     pub(crate) started: Instant,
@@ -536,7 +542,7 @@ pub(crate) struct Successor<'a> {
 impl RekeyOffer {
     pub(crate) fn meanwhile(&self) -> Meanwhile<'_> {
         match &self.crossed {
-            Some(CrossedIke { nonces: (i, r), .. }) => Meanwhile::RekeyedByPeer(Nonces { i, r }),
+            Some(crossed) => Meanwhile::RekeyedByPeer(crossed.nonces.borrow()),
             None => Meanwhile::Nothing,
         }
     }

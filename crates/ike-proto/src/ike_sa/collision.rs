@@ -10,6 +10,8 @@
 //!   after_rekey             ◂─────────▸ after_rekey                 the four nonces decide
 //! ```
 
+use crate::keys::Nonces;
+
 /// What this end is doing with one child when a request about it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChildActivity {
@@ -170,15 +172,6 @@ pub(crate) fn on_ike_delete_request(rekeyed_by_peer: bool) -> IkeDelete {
     //# that the other peer did not detect the simultaneous rekey, and the
     //# first peer can forget its own rekey attempt.
     if rekeyed_by_peer { IkeDelete::AdoptTheirs } else { IkeDelete::CloseChildren }
-}
-
-/// The nonces of one CREATE_CHILD_SA exchange, without payload headers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Nonces<'a> {
-    /// Ni.
-    pub(crate) i: &'a [u8],
-    /// Nr.
-    pub(crate) r: &'a [u8],
 }
 
 /// Which of two SAs made at the same time is redundant.

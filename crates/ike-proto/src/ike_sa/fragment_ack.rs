@@ -262,8 +262,8 @@ impl Core {
         //# bit.
         let flags = Flags { initiator: self.initiator, version: false, response: true };
         let outgoing = Outgoing {
-            spi_i: self.spi_i,
-            spi_r: self.spi_r,
+            spi_i: self.spis.i(),
+            spi_r: self.spis.r(),
             exchange,
             flags,
             message_id,

@@ -24,6 +24,7 @@ mod receive;
 mod refragment;
 pub(crate) mod rtt;
 mod send;
+pub(crate) mod session;
 pub(crate) mod standby;
 pub(crate) mod state;
 mod status;
@@ -47,6 +48,8 @@ use crate::event::{
 use crate::exchange::config::Assigned;
 use crate::exchange::ppk::PpkStage;
 use crate::exchange::redirect::Redirected;
+use crate::ike_sa::session::Session;
+use crate::keys::Spis;
 use crate::shares::Origin;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
@@ -57,7 +60,7 @@ use mobility::Mobike;
 use pending::Pending;
 use pmtu::Probe;
 use reassembly::Reassembly;
-use state::{Extensions, NatStatus, Session, State};
+use state::{Extensions, NatStatus, State};
 use stream::Stream;
 use timer::{Timer, TimerKey, TimerTable};
 use window::{Retransmit, Window};
@@ -81,8 +84,7 @@ pub(crate) struct Core {
     pub(crate) id: IkeSaId,
     /// True if this end is the original initiator, which sets the I flag.
     pub(crate) initiator: bool,
-    pub(crate) spi_i: u64,
-    pub(crate) spi_r: u64,
+    pub(crate) spis: Spis,
     /// The connection. Until the peer is authenticated, the most likely one.
     pub(crate) connection: Arc<ConnectionConfig>,
     pub(crate) extensions: Extensions,
@@ -200,7 +202,7 @@ pub(crate) struct Twin {
 pub(crate) struct NewIkeSa {
     pub(crate) id: IkeSaId,
     pub(crate) initiator: bool,
-    pub(crate) spis: (u64, u64),
+    pub(crate) spis: Spis,
     pub(crate) path: Path,
     pub(crate) nat: NatStatus,
     pub(crate) extensions: Extensions,
@@ -235,8 +237,7 @@ impl Core {
         Self {
             id: new.id,
             initiator: new.initiator,
-            spi_i: new.spis.0,
-            spi_r: new.spis.1,
+            spis: new.spis,
             connection: new.connection,
             extensions: new.extensions,
             started: new.started,
@@ -486,7 +487,7 @@ impl Core {
 
     /// The SPI that this end chose.
     pub(crate) fn local_spi(&self) -> u64 {
-        if self.initiator { self.spi_i } else { self.spi_r }
+        if self.initiator { self.spis.i() } else { self.spis.r() }
     }
 
     /// Counts one more response to another address. False if it is one too many.

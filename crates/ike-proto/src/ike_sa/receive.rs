@@ -6,12 +6,14 @@ use super::context::{Context, Effect};
 use super::keeping::NO_ROOM;
 use super::pmtu::headers;
 use super::reassembly::{Fragment, Progress};
-use super::state::{Established, IkePhase, Session, State};
+use super::state::{Established, IkePhase, State};
 use super::timer::{Timer, TimerKey};
 use super::window::Class;
 use super::{Core, IkeSa};
 use crate::event::Path;
 use crate::exchange::Refusal;
+use crate::ike_sa::session::Session;
+use crate::keys::Spis;
 use crate::keys::epoch::{Epoch, Opened};
 use crate::reason::DropReason;
 use crate::wire::payload::Payload;
@@ -57,7 +59,7 @@ impl IkeSa {
         if header.flags.initiator == self.core.initiator {
             return ctx.dropped(path, DropReason::WrongInitiatorFlag);
         }
-        if (header.spi_i, header.spi_r) != (self.core.spi_i, self.core.spi_r) {
+        if Spis::of(header) != self.core.spis {
             return ctx.dropped(path, DropReason::SpisOfNoSa);
         }
         if !self.core.takes_from(path) {

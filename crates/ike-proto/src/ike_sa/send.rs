@@ -131,8 +131,8 @@ impl Core {
     ) -> Result<Datagrams, Unsent> {
         let may_fragment = self.may_fragment();
         let outgoing = Outgoing {
-            spi_i: self.spi_i,
-            spi_r: self.spi_r,
+            spi_i: self.spis.i(),
+            spi_r: self.spis.r(),
             exchange,
             flags: Flags { initiator: self.initiator, version: false, response },
             message_id,

@@ -13,7 +13,7 @@ use crate::child::{ChildSa, Heritage};
 use crate::config::candidates::Candidates;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, FragmentAckTypes};
-use crate::crypto::{CipherLengths, CryptoError, CryptoProvider, PendingKe, Prf, Secret};
+use crate::crypto::PendingKe;
 use crate::dataplane::{Flow, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
@@ -27,10 +27,10 @@ use crate::exchange::ppk::{OfferedPpk, PpkPlace};
 use crate::exchange::resource::Join;
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::ticket::TicketState;
-use crate::keys::epoch::{Epoch, Opened};
+use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
-use crate::keys::schedule::IkeKeys;
 use crate::keys::signed_octets::Transcript;
+use crate::keys::{Nonces, OwnNonces};
 use crate::wire::payload::{IdData, Payload, Proposal};
 use crate::wire::registry::KeMethodId;
 
@@ -65,55 +65,6 @@ pub(crate) enum State {
     Closed(Failure),
 }
 
-/// Present keys and algorithms.
-pub(crate) struct Session {
-    pub(crate) epoch: Epoch,
-    /// The former keys, for messages that the peer sent before it knew the present ones.
-    pub(crate) previous: Option<Box<Epoch>>,
-    pub(crate) prf: &'static dyn Prf,
-    pub(crate) keys: IkeKeys,
-    pub(crate) selected: Selected,
-}
-
-impl Session {
-    /// A session of `selected`. `derive` makes its keys from PRF and lengths.
-    pub(crate) fn new(
-        crypto: &CryptoProvider,
-        selected: Selected,
-        initiator: bool,
-        derive: impl FnOnce(&'static dyn Prf, &CipherLengths) -> IkeKeys,
-    ) -> Result<Self, CryptoError> {
-        let prf = crypto.prf(selected.prf).ok_or(CryptoError::Unsupported)?;
-        let lengths = crypto.ciphers.lengths(selected.suite).ok_or(CryptoError::Unsupported)?;
-        let keys = derive(prf, &lengths);
-        let epoch = Epoch::new(crypto.ciphers, selected.suite, &keys, initiator)?;
-        let mut session = Self { epoch, previous: None, prf, keys, selected };
-        if !initiator {
-            // An initiator compares SK_ei of its candidates.
-            session.wipe_cipher_keys();
-        }
-        Ok(session)
-    }
-
-    /// Wipes the keys that [`Epoch`] has now.
-    pub(crate) fn wipe_cipher_keys(&mut self) {
-        let IkeKeys { ai, ar, ei, er, .. } = &mut self.keys;
-        wipe([ai, ar, ei, er]);
-    }
-
-    /// Wipes all keys but SK_d: the others are not needed after the peer is authenticated.
-    pub(crate) fn wipe_all_but_d(&mut self) {
-        self.wipe_cipher_keys();
-        wipe([&mut self.keys.pi, &mut self.keys.pr]);
-    }
-}
-
-fn wipe<const N: usize>(keys: [&mut Secret; N]) {
-    for key in keys {
-        *key = Secret::new(Vec::new());
-    }
-}
-
 /// What AUTH covers: the IKE_SA_INIT messages (RFC 7296 §2.15), and every IKE_INTERMEDIATE.
 #[derive(Default)]
 pub(crate) struct InitTranscript {
@@ -127,6 +78,11 @@ pub(crate) struct InitTranscript {
 }
 
 impl InitTranscript {
+    /// Ni and Nr.
+    pub(crate) fn nonces(&self) -> Nonces<'_> {
+        Nonces { i: &self.ni, r: &self.nr }
+    }
+
     /// What the AUTH of one end covers of IKE_SA_INIT. `full` if both ends announced downgrade prevention.
     pub(crate) fn covered(&self, by_initiator: bool, full: bool) -> Transcript<'_> {
         let (own, peer) = match by_initiator {
@@ -488,7 +444,7 @@ pub(crate) struct ChildOffer {
 pub(crate) struct CrossedChild {
     /// `None` while the peer's additional key exchanges are still to come.
     pub(crate) child: Option<ChildSaId>,
-    pub(crate) nonces: (Vec<u8>, Vec<u8>),
+    pub(crate) nonces: OwnNonces,
 }
 
 /// A rekey of the IKE SA that this end has requested.
@@ -510,7 +466,7 @@ pub(crate) struct RekeyOffer {
 pub(crate) struct CrossedIke {
     /// `None` while the peer's additional key exchanges are still to come.
     pub(crate) ike: Option<IkeSaId>,
-    pub(crate) nonces: (Vec<u8>, Vec<u8>),
+    pub(crate) nonces: OwnNonces,
 }
 
 /// A response that waits only for the data plane.

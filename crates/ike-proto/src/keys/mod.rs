@@ -8,7 +8,8 @@ pub mod signed_octets;
 
 pub use epoch::{Epoch, OpenError, Opened, Outgoing};
 pub use schedule::{
-    AuthKeys, ChildKeys, DirectionKeys, IkeKeys, PPK_CONFIRMATION_LEN, ppk_confirmation, prf_plus,
+    AuthKeys, ChildKeys, DirectionKeys, IkeKeys, Nonces, OldKeys, OwnNonces, PPK_CONFIRMATION_LEN,
+    Seed, Spis, mixed_in_create_child, ppk_confirmation, prf_plus,
 };
 pub use signed_octets::{
     AuthFailure, PeerAuthenticated, SignedOctets, Transcript, psk_auth, verify_psk,

@@ -18,6 +18,7 @@
 //! ```
 
 use crate::crypto::{CipherLengths, Prf, Secret};
+use crate::wire::Header;
 
 /// `prf+(key, seed[0] | seed[1] | …)` of `len` octets (RFC 7296 §2.13).
 ///
@@ -52,39 +53,31 @@ pub struct IkeKeys {
 
 impl IkeKeys {
     /// The first keys of an IKE SA (RFC 7296 §2.14). `shared` is the shared secret of IKE_SA_INIT,
-    /// in one piece or several; `ni` and `nr` are its nonces without payload headers.
+    /// in one piece or several; nonces and SPIs are its own.
     pub fn initial(
         prf: &dyn Prf,
         shared: &[&Secret],
-        ni: &[u8],
-        nr: &[u8],
-        spi_i: u64,
-        spi_r: u64,
+        seed: &Seed<'_>,
         lengths: &CipherLengths,
     ) -> Self {
+        let Nonces { i, r } = seed.nonces;
         let shared: Vec<&[u8]> = shared.iter().map(|secret| secret.expose()).collect();
-        let skeyseed = prf.prf(&[ni, nr].concat(), &shared);
-        Self::expand(prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
+        let skeyseed = prf.prf(&[i, r].concat(), &shared);
+        Self::expand(prf, &skeyseed, seed, lengths)
     }
 
-    /// The keys of the IKE SA that replaces one whose SK_d is `old_sk_d` (RFC 7296 §2.18, RFC 9370
-    /// §2.2.4). `shared` is SK(0) of the CREATE_CHILD_SA, then one secret for each IKE_FOLLOWUP_KE;
+    /// The keys of the IKE SA that replaces the one with `old` (RFC 7296 §2.18, RFC 9370 §2.2.4). `shared` is SK(0) of the CREATE_CHILD_SA, then one secret for each IKE_FOLLOWUP_KE;
     /// nonces and SPIs are those of the new SA. SKEYSEED is made with the old SA's PRF, the keys
     /// with the new one's.
-    #[expect(clippy::too_many_arguments, reason = "the arguments are those of the RFC's formula")]
     pub fn rekeyed(
-        old_prf: &dyn Prf,
-        old_sk_d: &Secret,
+        old: OldKeys<'_>,
         shared: &[&Secret],
-        ni: &[u8],
-        nr: &[u8],
-        spi_i: u64,
-        spi_r: u64,
+        seed: &Seed<'_>,
         new_prf: &dyn Prf,
         lengths: &CipherLengths,
     ) -> Self {
-        let skeyseed = old_prf.prf(old_sk_d.expose(), &around_nonces(shared, ni, nr));
-        Self::expand(new_prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
+        let skeyseed = old.prf.prf(old.sk_d.expose(), &around_nonces(shared, seed.nonces));
+        Self::expand(new_prf, &skeyseed, seed, lengths)
     }
 
     /// The keys of the IKE SA that goes on with the SK_d of one that was lost (RFC 5723 §5.1); nonces and SPIs are
@@ -92,80 +85,47 @@ impl IkeKeys {
     pub fn resumed(
         prf: &dyn Prf,
         old_sk_d: &Secret,
-        ni: &[u8],
-        nr: &[u8],
-        spi_i: u64,
-        spi_r: u64,
+        seed: &Seed<'_>,
         lengths: &CipherLengths,
     ) -> Self {
-        let skeyseed = prf.prf(old_sk_d.expose(), &[b"Resumption", ni, nr]);
-        Self::expand(prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
+        let Nonces { i, r } = seed.nonces;
+        let skeyseed = prf.prf(old_sk_d.expose(), &[b"Resumption", i, r]);
+        Self::expand(prf, &skeyseed, seed, lengths)
     }
 
-    /// The next generation of keys, after an IKE_INTERMEDIATE exchange with the shared secret
-    /// `shared` (RFC 9370 §2.2.2). Nonces and SPIs are those of IKE_SA_INIT. Takes `&self`: the
-    /// exchange itself is still protected by this generation.
-    #[expect(clippy::too_many_arguments, reason = "the arguments are those of the RFC's formula")]
+    /// The generation of keys after the one with `sk_d`, after an IKE_INTERMEDIATE exchange with the shared
+    /// secret `shared` (RFC 9370 §2.2.2). Nonces and SPIs are those of IKE_SA_INIT.
     pub fn next(
-        &self,
         prf: &dyn Prf,
+        sk_d: &Secret,
         shared: &Secret,
-        ni: &[u8],
-        nr: &[u8],
-        spi_i: u64,
-        spi_r: u64,
+        seed: &Seed<'_>,
         lengths: &CipherLengths,
     ) -> Self {
-        let skeyseed = prf.prf(self.d.expose(), &[shared.expose(), ni, nr]);
-        Self::expand(prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
-    }
-
-    /// SK_d, SK_pi and SK_pr with `ppk` mixed in, as IKE_AUTH uses them (RFC 8784 §3). `self` stays as
-    /// it is: NO_PPK_AUTH is made of it, and the other keys do not change.
-    pub fn mixed_in_auth(&self, prf: &dyn Prf, ppk: &Secret) -> AuthKeys {
-        let mix = |key| mix(prf, ppk, key);
-        AuthKeys { d: mix(&self.d), pi: mix(&self.pi), pr: mix(&self.pr) }
-    }
-
-    /// Puts `keys` in the place of those it has, and returns these.
-    pub fn replace_auth_keys(&mut self, keys: AuthKeys) -> AuthKeys {
-        use std::mem::replace;
-        let AuthKeys { d, pi, pr } = keys;
-        AuthKeys {
-            d: replace(&mut self.d, d),
-            pi: replace(&mut self.pi, pi),
-            pr: replace(&mut self.pr, pr),
-        }
+        let Nonces { i, r } = seed.nonces;
+        let skeyseed = prf.prf(sk_d.expose(), &[shared.expose(), i, r]);
+        Self::expand(prf, &skeyseed, seed, lengths)
     }
 
     /// The next generation of keys, after an IKE_INTERMEDIATE exchange agreed on `ppk`
-    /// (RFC 9867 §3.1.1). `self` is the generation after any key exchange of the same IKE_INTERMEDIATE;
+    /// (RFC 9867 §3.1.1). `sk_d` is of the generation after any key exchange of the same IKE_INTERMEDIATE;
     /// nonces and SPIs are those of IKE_SA_INIT.
-    #[expect(clippy::too_many_arguments, reason = "the arguments are those of the RFC's formula")]
     pub fn mixed_in_intermediate(
-        &self,
         prf: &dyn Prf,
+        sk_d: &Secret,
         ppk: &Secret,
-        ni: &[u8],
-        nr: &[u8],
-        spi_i: u64,
-        spi_r: u64,
+        seed: &Seed<'_>,
         lengths: &CipherLengths,
     ) -> Self {
-        let skeyseed = mix(prf, ppk, &self.d);
-        Self::expand(prf, &skeyseed, &Seed { ni, nr, spi_i, spi_r }, lengths)
-    }
-
-    /// What stands for SK_d when a CREATE_CHILD_SA exchange agreed on `ppk` (RFC 9867 §3.2.1).
-    pub fn mixed_in_create_child(&self, prf: &dyn Prf, ppk: &Secret) -> Secret {
-        mix(prf, ppk, &self.d)
+        let skeyseed = mix(prf, ppk, sk_d);
+        Self::expand(prf, &skeyseed, seed, lengths)
     }
 
     /// `{SK_d | SK_ai | SK_ar | SK_ei | SK_er | SK_pi | SK_pr} = prf+(SKEYSEED, Ni | Nr | SPIi | SPIr)`
     fn expand(prf: &dyn Prf, skeyseed: &Secret, seed: &Seed<'_>, lengths: &CipherLengths) -> Self {
-        let &Seed { ni, nr, spi_i, spi_r } = seed;
+        let Nonces { i: ni, r: nr } = seed.nonces;
         let preferred = prf.output_len();
-        let (spi_i, spi_r) = (spi_i.to_be_bytes(), spi_r.to_be_bytes());
+        let [spi_i, spi_r] = seed.spis.octets();
         let [d, ai, ar, ei, er, pi, pr] = cut(
             prf,
             skeyseed,
@@ -193,6 +153,18 @@ pub struct AuthKeys {
     pub pi: Secret,
     /// SK_pr.
     pub pr: Secret,
+}
+
+impl AuthKeys {
+    /// These keys with `ppk` mixed in.
+    pub fn mixed(prf: &dyn Prf, ppk: &Secret, [d, pi, pr]: [&Secret; 3]) -> Self {
+        Self { d: mix(prf, ppk, d), pi: mix(prf, ppk, pi), pr: mix(prf, ppk, pr) }
+    }
+}
+
+/// What stands for `sk_d` when a CREATE_CHILD_SA exchange agreed on `ppk` (RFC 9867 §3.2.1).
+pub fn mixed_in_create_child(prf: &dyn Prf, sk_d: &Secret, ppk: &Secret) -> Secret {
+    mix(prf, ppk, sk_d)
 }
 
 /// Octets of a PPK Confirmation (RFC 9867 §3.1).
@@ -238,13 +210,12 @@ impl ChildKeys {
         prf: &dyn Prf,
         sk_d: &Secret,
         shared: &[&Secret],
-        ni: &[u8],
-        nr: &[u8],
+        nonces: Nonces<'_>,
         lengths: &CipherLengths,
     ) -> Self {
         let (encr, integ) = (lengths.encr_key, lengths.integ_key);
         let [encr_i, integ_i, encr_r, integ_r] =
-            cut(prf, sk_d, &around_nonces(shared, ni, nr), [encr, integ, encr, integ]);
+            cut(prf, sk_d, &around_nonces(shared, nonces), [encr, integ, encr, integ]);
         Self {
             initiator: DirectionKeys { encr: encr_i, integ: integ_i },
             responder: DirectionKeys { encr: encr_r, integ: integ_r },
@@ -252,19 +223,108 @@ impl ChildKeys {
     }
 }
 
+/// The nonces of one exchange, without payload headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nonces<'a> {
+    /// Ni.
+    pub i: &'a [u8],
+    /// Nr.
+    pub r: &'a [u8],
+}
+
+impl Nonces<'_> {
+    /// The same with octets of their own.
+    pub fn to_owned(self) -> OwnNonces {
+        OwnNonces { i: self.i.into(), r: self.r.into() }
+    }
+}
+
+/// [`Nonces`] with octets of their own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnNonces {
+    i: Box<[u8]>,
+    r: Box<[u8]>,
+}
+
+impl OwnNonces {
+    /// The same without octets of their own.
+    pub fn borrow(&self) -> Nonces<'_> {
+        Nonces { i: &self.i, r: &self.r }
+    }
+}
+
+/// The SPIs of an IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spis {
+    i: u64,
+    r: u64,
+}
+
+impl Spis {
+    /// SPIi and SPIr. SPIr is 0 before the responder has chosen it.
+    pub const fn new(i: u64, r: u64) -> Self {
+        Self { i, r }
+    }
+
+    /// SPIi.
+    pub fn i(self) -> u64 {
+        self.i
+    }
+
+    /// SPIr.
+    pub fn r(self) -> u64 {
+        self.r
+    }
+
+    /// Those of a message.
+    pub fn of(header: &Header) -> Self {
+        Self { i: header.spi_i, r: header.spi_r }
+    }
+
+    /// SPIi and SPIr as in a message.
+    pub fn octets(self) -> [[u8; 8]; 2] {
+        [self.i.to_be_bytes(), self.r.to_be_bytes()]
+    }
+
+    /// SPIi and SPIr.
+    pub fn pair(self) -> (u64, u64) {
+        (self.i, self.r)
+    }
+}
+
 /// What every key of an IKE SA is bound to.
-struct Seed<'a> {
-    ni: &'a [u8],
-    nr: &'a [u8],
-    spi_i: u64,
-    spi_r: u64,
+#[derive(Debug, Clone, Copy)]
+pub struct Seed<'a> {
+    nonces: Nonces<'a>,
+    spis: Spis,
+}
+
+impl<'a> Seed<'a> {
+    /// The nonces of the exchange that makes the IKE SA, and the SPIs of the IKE SA.
+    pub const fn new(nonces: Nonces<'a>, spis: Spis) -> Self {
+        Self { nonces, spis }
+    }
+}
+
+/// What the IKE SA that is rekeyed gives to the keys of the next one.
+#[derive(Clone, Copy)]
+pub struct OldKeys<'a> {
+    prf: &'a dyn Prf,
+    sk_d: &'a Secret,
+}
+
+impl<'a> OldKeys<'a> {
+    /// Its PRF, and its SK_d.
+    pub fn new(prf: &'a dyn Prf, sk_d: &'a Secret) -> Self {
+        Self { prf, sk_d }
+    }
 }
 
 /// `SK(0) | Ni | Nr | SK(1) | … | SK(n)`, or `Ni | Nr` with no shared secret.
-fn around_nonces<'a>(shared: &[&'a Secret], ni: &'a [u8], nr: &'a [u8]) -> Vec<&'a [u8]> {
+fn around_nonces<'a>(shared: &[&'a Secret], nonces: Nonces<'a>) -> Vec<&'a [u8]> {
     let mut secrets = shared.iter().map(|secret| secret.expose());
     let mut parts: Vec<&[u8]> = secrets.next().into_iter().collect();
-    parts.extend([ni, nr]);
+    parts.extend([nonces.i, nonces.r]);
     parts.extend(secrets);
     parts
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::vectors::{Counting, prf, suite};
 use ike_proto::crypto::{CipherSuite, CryptoError, Frame, Prf, Secret};
-use ike_proto::keys::{Epoch, IkeKeys, OpenError, Outgoing};
+use ike_proto::keys::{Epoch, IkeKeys, Nonces, OpenError, Outgoing, Seed, Spis};
 use ike_proto::wire::payload::{Payload, Sk, Skf};
 use ike_proto::wire::registry::{EncrId, ExchangeType, IntegId, PayloadType, PrfId};
 use ike_proto::wire::{Flags, Message, encode_payloads};
@@ -27,10 +27,12 @@ fn prf_256() -> &'static dyn Prf {
     prf(PrfId::HMAC_SHA2_256)
 }
 
+const SEED: Seed<'static> = Seed::new(Nonces { i: &[1; 32], r: &[2; 32] }, Spis::new(3, 4));
+
 fn keys(suite: CipherSuite) -> IkeKeys {
     let lengths = pq_kem::provider().ciphers.lengths(suite).unwrap();
     let shared = Secret::new(vec![7; 32]);
-    IkeKeys::initial(prf_256(), &[&shared], &[1; 32], &[2; 32], 3, 4, &lengths)
+    IkeKeys::initial(prf_256(), &[&shared], &SEED, &lengths)
 }
 
 /// The initiator's and the responder's end.
@@ -198,7 +200,7 @@ fn a_message_does_not_open_at_its_sender_nor_under_other_keys() {
         assert_eq!(open(&initiator, &sealed), Err(OpenError), "reflected");
         let lengths = pq_kem::provider().ciphers.lengths(suite).unwrap();
         let shared = Secret::new(vec![8; 32]);
-        let next = keys(suite).next(prf_256(), &shared, &[1; 32], &[2; 32], 3, 4, &lengths);
+        let next = IkeKeys::next(prf_256(), &keys(suite).d, &shared, &SEED, &lengths);
         let next = Epoch::new(pq_kem::provider().ciphers, suite, &next, false).unwrap();
         assert_eq!(open(&next, &sealed), Err(OpenError), "next generation");
     }

@@ -2,7 +2,7 @@
 
 use crate::vectors::{key_lengths, octets, prf, secret, spi};
 use ike_proto::crypto::{Prf, Secret};
-use ike_proto::keys::{ChildKeys, IkeKeys, prf_plus};
+use ike_proto::keys::{ChildKeys, IkeKeys, Nonces, OldKeys, Seed, Spis, prf_plus};
 use ike_proto::wire::registry::PrfId;
 use serde_json::Value;
 
@@ -88,18 +88,21 @@ fn check(name: &str, prf: &dyn Prf, case: &Case) {
     // Lengths that use up all of the DKM: a stream the keys are cut from without gap.
     let sk = prf.output_len();
     let lengths = key_lengths(dkm.len() / 2, sk);
-    let keys = IkeKeys::initial(prf, &[g_ir], ni, nr, spi_i, spi_r, &lengths);
+    let nonces = Nonces { i: ni, r: nr };
+    let bound = Seed::new(nonces, Spis::new(spi_i, spi_r));
+    let keys = IkeKeys::initial(prf, &[g_ir], &bound, &lengths);
     let stream = concat(&keys);
     assert_eq!(stream.get(..dkm.len()), Some(&dkm[..]), "{name}: SK_*");
     assert_eq!(keys.d.expose(), &dkm[..sk], "{name}: SK_d");
 
-    let rekeyed = IkeKeys::rekeyed(prf, &keys.d, &[g_ir_new], ni, nr, spi_i, spi_r, prf, &lengths);
+    let old = OldKeys::new(prf, &keys.d);
+    let rekeyed = IkeKeys::rekeyed(old, &[g_ir_new], &bound, prf, &lengths);
     let expected = prf_plus(prf, &case.skeyseed_rekey, &seed, stream.len());
     assert!(expected.ct_eq(&concat(&rekeyed)), "{name}: rekey");
 
     for (shared, expected) in [(&[][..], &case.child), (&[g_ir_new][..], &case.child_dh)] {
         let lengths = key_lengths(expected.len() / 4, expected.len() / 4);
-        let child = ChildKeys::derive(prf, &keys.d, shared, ni, nr, &lengths);
+        let child = ChildKeys::derive(prf, &keys.d, shared, nonces, &lengths);
         let (i, r) = (&child.initiator, &child.responder);
         let stream = [&i.encr, &i.integ, &r.encr, &r.integ].map(Secret::expose).concat();
         assert_eq!(stream, *expected, "{name}: child with {} secrets", shared.len());
@@ -118,14 +121,16 @@ fn free5gc_keys() {
     let lengths = key_lengths(32, 20);
     let (shared, nonces) = (secret(&sa["dh_shared"]), octets(&sa["ni_nr"]));
     let (spi_i, spi_r) = (spi(&sa["spi_i"]), spi(&sa["spi_r"]));
-    let keys = IkeKeys::initial(prf, &[&shared], &nonces, &[], spi_i, spi_r, &lengths);
+    let bound = Seed::new(Nonces { i: &nonces, r: &[] }, Spis::new(spi_i, spi_r));
+    let keys = IkeKeys::initial(prf, &[&shared], &bound, &lengths);
     let names = ["SK_d", "SK_ai", "SK_ar", "SK_ei", "SK_er", "SK_pi", "SK_pr"];
     let expected = names.map(|name| octets(&sa["expected"][name]));
     let IkeKeys { d, ai, ar, ei, er, pi, pr } = &keys;
     assert_eq!([d, ai, ar, ei, er, pi, pr].map(|key| key.expose().to_vec()), expected);
 
     let child = &file["child_sa_empty_nonce"];
-    let keys = ChildKeys::derive(prf, &secret(&child["sk_d"]), &[], &[], &[], &lengths);
+    let none = Nonces { i: &[], r: &[] };
+    let keys = ChildKeys::derive(prf, &secret(&child["sk_d"]), &[], none, &lengths);
     assert_eq!(keys.initiator.encr.expose(), octets(&child["ei"]));
     assert_eq!(keys.initiator.integ.expose(), octets(&child["ai"]));
     assert_eq!(keys.responder.encr.expose(), octets(&child["er"]));
@@ -142,18 +147,21 @@ fn additional_key_exchanges() {
     let (spi_i, spi_r) = (spi(&v["spi_i"]), spi(&v["spi_r"]));
     let (sk0, sk1, sk2) = (secret(&v["sk0"]), secret(&v["sk1"]), secret(&v["sk2"]));
 
-    let initial = IkeKeys::initial(prf, &[&sk0], &ni, &nr, spi_i, spi_r, &lengths);
+    let nonces = Nonces { i: &ni, r: &nr };
+    let bound = Seed::new(nonces, Spis::new(spi_i, spi_r));
+    let initial = IkeKeys::initial(prf, &[&sk0], &bound, &lengths);
     assert_keys(&initial, &v["initial"]);
-    let first = initial.next(prf, &sk1, &ni, &nr, spi_i, spi_r, &lengths);
+    let first = IkeKeys::next(prf, &initial.d, &sk1, &bound, &lengths);
     assert_keys(&first, &v["after_one_intermediate"]);
-    let second = first.next(prf, &sk2, &ni, &nr, spi_i, spi_r, &lengths);
+    let second = IkeKeys::next(prf, &first.d, &sk2, &bound, &lengths);
     assert_keys(&second, &v["after_two_intermediates"]);
 
     let shared = [&sk0, &sk1, &sk2];
-    let rekeyed = IkeKeys::rekeyed(prf, &initial.d, &shared, &ni, &nr, spi_i, spi_r, prf, &lengths);
+    let old = OldKeys::new(prf, &initial.d);
+    let rekeyed = IkeKeys::rekeyed(old, &shared, &bound, prf, &lengths);
     assert_keys(&rekeyed, &v["rekeyed_with_followups"]);
     for (shared, expected) in [(&shared[..], "child_with_followups"), (&[], "child_without_ke")] {
-        let child = ChildKeys::derive(prf, &initial.d, shared, &ni, &nr, &lengths);
+        let child = ChildKeys::derive(prf, &initial.d, shared, nonces, &lengths);
         let stream = [child.initiator.encr.expose(), child.responder.encr.expose()].concat();
         assert_eq!(stream, octets(&v[expected]), "{expected}");
         assert!(child.initiator.integ.is_empty() && child.responder.integ.is_empty());
@@ -174,7 +182,9 @@ fn a_rekey_may_change_the_prf() {
     let (old, new) = (prf(PrfId::HMAC_SHA2_256), prf(PrfId::HMAC_SHA2_512));
     let (ni, nr, lengths) = ([1; 32], [2; 32], key_lengths(36, 0));
     let (d, shared) = (Secret::new(vec![3; 32]), Secret::new(vec![4; 32]));
-    let keys = IkeKeys::rekeyed(old, &d, &[&shared], &ni, &nr, 5, 6, new, &lengths);
+    let bound = Seed::new(Nonces { i: &ni, r: &nr }, Spis::new(5, 6));
+    let before = OldKeys::new(old, &d);
+    let keys = IkeKeys::rekeyed(before, &[&shared], &bound, new, &lengths);
     let skeyseed = old.prf(d.expose(), &[shared.expose(), &ni, &nr]);
     let seed: [&[u8]; 4] = [&ni, &nr, &5u64.to_be_bytes(), &6u64.to_be_bytes()];
     assert!(prf_plus(new, skeyseed.expose(), &seed, 3 * 64 + 2 * 36).ct_eq(&concat(&keys)));
@@ -200,8 +210,9 @@ fn prf_plus_stops_before_the_counter_wraps() {
 fn keys_do_not_print() {
     let lengths = key_lengths(36, 0);
     let shared = Secret::new(vec![0x5a; 32]);
-    let keys =
-        IkeKeys::initial(prf(PrfId::HMAC_SHA2_256), &[&shared], &[1; 32], &[2; 32], 3, 4, &lengths);
+    let nonces = Nonces { i: &[1; 32], r: &[2; 32] };
+    let bound = Seed::new(nonces, Spis::new(3, 4));
+    let keys = IkeKeys::initial(prf(PrfId::HMAC_SHA2_256), &[&shared], &bound, &lengths);
     let printed = format!("{keys:?}");
     assert!(printed.contains("ei: Secret(36 octets)"), "{printed}");
     let octets: Vec<_> = keys.d.expose().iter().map(u8::to_string).collect();

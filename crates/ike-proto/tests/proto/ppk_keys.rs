@@ -5,7 +5,8 @@
 use crate::vectors::{key_lengths, octets, prf, secret, spi};
 use ike_proto::crypto::Secret;
 use ike_proto::keys::{
-    ChildKeys, IkeKeys, SignedOctets, Transcript, ppk_confirmation, psk_auth, verify_psk,
+    AuthKeys, ChildKeys, IkeKeys, Nonces, OldKeys, Seed, SignedOctets, Spis, Transcript,
+    mixed_in_create_child, ppk_confirmation, psk_auth, verify_psk,
 };
 use ike_proto::wire::payload::Id;
 use ike_proto::wire::registry::{IdType, PrfId};
@@ -34,9 +35,19 @@ impl Vectors {
         let sk0 = secret(&inputs["sk0"]);
         let lengths = key_lengths(36, 0);
         let prf = prf(PrfId::HMAC_SHA2_384);
-        let initial = IkeKeys::initial(prf, &[&sk0], &ni, &nr, spis.0, spis.1, &lengths);
+        let (nonces, both) = (Nonces { i: &ni, r: &nr }, Spis::new(spis.0, spis.1));
+        let seed = Seed::new(nonces, both);
+        let initial = IkeKeys::initial(prf, &[&sk0], &seed, &lengths);
         let ppk = secret(&wanted["ppk"]);
         Self { inputs, wanted, ppk, ni, nr, spis, initial }
+    }
+
+    fn nonces(&self) -> Nonces<'_> {
+        Nonces { i: &self.ni, r: &self.nr }
+    }
+
+    fn seed(&self) -> Seed<'_> {
+        Seed::new(self.nonces(), Spis::new(self.spis.0, self.spis.1))
     }
 
     fn expect_all(&self, keys: &IkeKeys, name: &str) {
@@ -50,21 +61,13 @@ impl Vectors {
 }
 
 #[test]
-fn rfc_8784_section_3_three_keys_change_and_no_other() {
+fn rfc_8784_section_3_the_keys_of_ike_auth() {
     let v = Vectors::read();
     let prf = prf(PrfId::HMAC_SHA2_384);
-    let (ei, er) = (v.initial.ei.duplicate(), v.initial.er.duplicate());
-    let mixed = v.initial.mixed_in_auth(prf, &v.ppk);
-    let mut keys = v.initial;
-    let before = keys.replace_auth_keys(mixed);
-    for (key, part) in [(&keys.d, "d"), (&keys.pi, "pi"), (&keys.pr, "pr")] {
+    let IkeKeys { d, pi, pr, .. } = &v.initial;
+    let mixed = AuthKeys::mixed(prf, &v.ppk, [d, pi, pr]);
+    for (key, part) in [(&mixed.d, "d"), (&mixed.pi, "pi"), (&mixed.pr, "pr")] {
         assert_eq!(key.expose(), octets(&v.wanted["auth"][part]), "SK_{part}");
-    }
-    assert!(keys.ei.ct_eq(ei.expose()) && keys.er.ct_eq(er.expose()));
-    // What the peer may fall back on is given back as it was.
-    keys.replace_auth_keys(before);
-    for (key, part) in [(&keys.d, "d"), (&keys.pi, "pi"), (&keys.pr, "pr")] {
-        assert_eq!(key.expose(), octets(&v.inputs["initial"][part]), "SK_{part} without PPK");
     }
 }
 
@@ -73,13 +76,13 @@ fn rfc_9867_section_3_1_1_all_keys_after_an_intermediate() {
     let v = Vectors::read();
     let prf = prf(PrfId::HMAC_SHA2_384);
     let lengths = key_lengths(36, 0);
-    let (i, r) = v.spis;
-    let mixed = v.initial.mixed_in_intermediate(prf, &v.ppk, &v.ni, &v.nr, i, r, &lengths);
+    let seed = v.seed();
+    let mixed = IkeKeys::mixed_in_intermediate(prf, &v.initial.d, &v.ppk, &seed, &lengths);
     v.expect_all(&mixed, "intermediate");
     // With a key exchange in the same IKE_INTERMEDIATE the PPK comes last.
     let sk1 = secret(&v.inputs["sk1"]);
-    let next = v.initial.next(prf, &sk1, &v.ni, &v.nr, i, r, &lengths);
-    let mixed = next.mixed_in_intermediate(prf, &v.ppk, &v.ni, &v.nr, i, r, &lengths);
+    let next = IkeKeys::next(prf, &v.initial.d, &sk1, &seed, &lengths);
+    let mixed = IkeKeys::mixed_in_intermediate(prf, &next.d, &v.ppk, &seed, &lengths);
     v.expect_all(&mixed, "intermediate_after_ke");
 }
 
@@ -87,16 +90,16 @@ fn rfc_9867_section_3_1_1_all_keys_after_an_intermediate() {
 fn rfc_9867_section_3_2_1_children_and_rekeyed_ike_sas() {
     let v = Vectors::read();
     let prf = prf(PrfId::HMAC_SHA2_384);
-    let sk_d = v.initial.mixed_in_create_child(prf, &v.ppk);
+    let sk_d = mixed_in_create_child(prf, &v.initial.d, &v.ppk);
     assert_eq!(sk_d.expose(), octets(&v.wanted["create_child_sk_d"]));
-    let child = ChildKeys::derive(prf, &sk_d, &[], &v.ni, &v.nr, &key_lengths(36, 0));
+    let child = ChildKeys::derive(prf, &sk_d, &[], v.nonces(), &key_lengths(36, 0));
     let keymat = [child.initiator.encr.expose(), child.responder.encr.expose()].concat();
     assert_eq!(keymat, octets(&v.wanted["child_without_ke"]));
     let shared = ["sk0", "sk1", "sk2"].map(|name| secret(&v.inputs[name]));
     let shared: Vec<&Secret> = shared.iter().collect();
-    let (i, r) = v.spis;
     let lengths = key_lengths(36, 0);
-    let keys = IkeKeys::rekeyed(prf, &sk_d, &shared, &v.ni, &v.nr, i, r, prf, &lengths);
+    let old = OldKeys::new(prf, &sk_d);
+    let keys = IkeKeys::rekeyed(old, &shared, &v.seed(), prf, &lengths);
     v.expect_all(&keys, "rekeyed_with_followups");
 }
 

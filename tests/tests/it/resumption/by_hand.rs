@@ -3,7 +3,7 @@
 use aws_lc_rs::hmac;
 use ike_proto::config::RedirectPolicy;
 use ike_proto::crypto::SecureRandom;
-use ike_proto::keys::{Epoch, IkeKeys, Outgoing};
+use ike_proto::keys::{Epoch, IkeKeys, Nonces, Outgoing, Seed, Spis};
 use ike_proto::wire::payload::{Auth, Notify, Payload};
 use ike_proto::wire::registry::{AuthMethod, NotifyType, PayloadType};
 use ike_proto::wire::{Flags, Header, Message, decode_inner_payloads, encode_message};
@@ -187,7 +187,9 @@ fn another_identity_or_auth_is_refused() {
         let lengths = crypto.ciphers.lengths(suite).unwrap();
         let prf256 = crypto.prf(before.algorithms.as_ref().unwrap().prf).unwrap();
         let sk_d = Secret::copy_from(old.sk_d());
-        let keys = IkeKeys::resumed(prf256, &sk_d, &ni, &nr, 99, spi_r, &lengths);
+        let nonces = Nonces { i: &ni, r: &nr };
+        let seed = Seed::new(nonces, Spis::new(99, spi_r));
+        let keys = IkeKeys::resumed(prf256, &sk_d, &seed, &lengths);
         let mut epoch = Epoch::new(crypto.ciphers, suite, &keys, true).unwrap();
         let id = identity(if wrong == 0 { 3 } else { 2 });
         let maced = prf(keys.pi.expose(), &[&[id.kind.0, 0, 0, 0], &id.data]);

@@ -16,9 +16,11 @@ use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Accepted, Sent, Unfit};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::rtt::OVERHEAD;
-use crate::ike_sa::state::{ExpectAuthResponse, Retry, Session, State, Steps, Task};
+use crate::ike_sa::session::Session;
+use crate::ike_sa::state::{ExpectAuthResponse, Retry, State, Steps, Task};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{Core, IkeSa, NewIkeSa, Twin};
+use crate::keys::Spis;
 use crate::reason::DropReason;
 use crate::wire::Message;
 use crate::wire::payload::Payload;
@@ -96,7 +98,9 @@ impl Attempt {
     /// IVs would be equal. An attacker could cause that by a copy of the response with the same KE, nonce and SPI
     /// and another change. So such a pair shares a candidate.
     pub(super) fn known_keys(&mut self, accepted: Accepted) -> Option<Accepted> {
-        let (suite, key) = (accepted.session.selected.suite, &accepted.session.keys.ei);
+        let Session { selected, keys, .. } = &accepted.session;
+        let (suite, key) =
+            (selected.suite, keys.ei().expect("an initiator has SK_ei of IKE_SA_INIT"));
         let known = self.used.iter().find(|used| used.0 == suite && used.1.ct_eq(key.expose()));
         let Some((_, _, first)) = known else {
             let response = Arc::clone(&accepted.transcript.response);
@@ -220,7 +224,7 @@ impl Attempt {
             NewIkeSa {
                 id: self.id,
                 initiator: true,
-                spis: (self.spi_i, spi_r),
+                spis: Spis::new(self.spi_i, spi_r),
                 path,
                 nat,
                 extensions,
@@ -264,7 +268,8 @@ impl Attempt {
                     let Session { selected, keys, .. } = &candidate.core.channel.session;
                     let mut made_of = None;
                     used.retain(|(suite, key, response)| {
-                        let its = *suite == selected.suite && key.ct_eq(keys.ei.expose());
+                        let its = *suite == selected.suite
+                            && keys.ei().is_some_and(|ei| key.ct_eq(ei.expose()));
                         if its {
                             made_of = Some(Arc::clone(response));
                         }

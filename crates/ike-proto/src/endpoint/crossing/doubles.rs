@@ -59,7 +59,7 @@ impl Established {
         let with = (&core.connection.name, core.channel.path.remote.ip().to_canonical());
         let mut children = self.children.iter();
         let configured = children.all(|child| child.config.start_action == Action::Start);
-        Claim { with: registry.digest(with), spis: (core.spi_i, core.spi_r), late, configured }
+        Claim { with: registry.digest(with), spis: core.spis.pair(), late, configured }
     }
 
     /// True if the IKE SA of this end that makes `claim`, and has so many children, is to end, and this one stays.

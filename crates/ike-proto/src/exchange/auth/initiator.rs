@@ -12,6 +12,7 @@ use super::{local_id, round_id, signature, takes};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::dataplane::TrafficSelector;
 use crate::event::{Distrust, Failure, UsedAuth};
+use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::config::OwnedConfig;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::sa_init::floated;
@@ -247,7 +248,7 @@ impl ExpectAuthResponse {
         let prf = core.channel.session.prf;
         let key = match &round.auth {
             AuthConfig::Pubkey(_) => return None,
-            AuthConfig::Null => padded(prf, &core.channel.session.keys.pr),
+            AuthConfig::Null => padded(prf, core.channel.session.keys.pr()),
             // `eap.rs` decides about it.
             AuthConfig::Eap => return Some(Err(Failure::Authentication)),
             AuthConfig::Psk => {
@@ -351,8 +352,9 @@ impl ExpectAuthResponse {
         established.take_ticket(core, ctx, &parsed, true);
         ctx.effects.push_back(Effect::Established { ike: core.id, initial_contact: false });
         if let Some(offer) = child {
-            let nonces = (&*transcript.ni, &*transcript.nr);
-            established.finish_offer(core, ctx, offer, payloads, nonces, (&[], None));
+            let nonces = transcript.nonces();
+            let material = KeyMaterial { shared: &[], nonces, ppk: None };
+            established.finish_offer(core, ctx, offer, payloads, material);
         }
         established.on_network_meanwhile(core, ctx);
         State::Established(established)

@@ -81,7 +81,7 @@ impl Core {
             true => self.asker(None),
             false => Asker::Peer,
         };
-        self.channel.session.wipe_all_but_d();
+        self.channel.session.keys.keep_d();
         self.if_ids = ctx.if_ids(&self.connection, asker);
         self.let_go(ctx);
         self.arm_lifetimes(ctx);
@@ -123,9 +123,9 @@ impl Core {
 
     fn octets(&self, transcript: &InitTranscript, initiator: bool, id: Id<'_>) -> SignedOctets {
         let (nonce, key) = if initiator {
-            (&transcript.nr, &self.channel.session.keys.pi)
+            (&transcript.nr, self.channel.session.keys.pi())
         } else {
-            (&transcript.ni, &self.channel.session.keys.pr)
+            (&transcript.ni, self.channel.session.keys.pr())
         };
         let message = transcript.covered(initiator, self.extensions.full_transcript);
         let int_auth = transcript.int_auth.finish();

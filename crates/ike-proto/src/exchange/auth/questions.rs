@@ -173,7 +173,7 @@ impl Core {
     /// The octets that this end's AUTH covers with the present keys.
     pub(crate) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
         let keys = &self.channel.session.keys;
-        let sk_p = if self.initiator { &keys.pi } else { &keys.pr };
+        let sk_p = if self.initiator { keys.pi() } else { keys.pr() };
         Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
     }
 

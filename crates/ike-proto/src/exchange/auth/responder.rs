@@ -15,6 +15,7 @@ use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
 use crate::event::{Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::ChildRequest;
+use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::create_child::answer_notifies;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::ppk::auth::{AuthData, PpkChoice};
@@ -121,8 +122,9 @@ impl Established {
                     notifies: answer_notifies(child),
                     ppk,
                 };
-                let nonces = (&*transcript.ni, &*transcript.nr);
-                match self.keyed(core, ctx, answered.child, &[], nonces, None) {
+                let nonces = transcript.nonces();
+                let material = KeyMaterial { shared: &[], nonces, ppk: None };
+                match self.keyed(core, ctx, answered.child, material) {
                     Ok(ready) => self.install_then_respond(core, ctx, ready, reply),
                     Err(refusal) => {
                         core.refuse(ctx, refusal);
@@ -292,7 +294,7 @@ impl ExpectAuthRequest {
                 let psk = peer_psk(lookup, &local_id, &id_i.to_owned());
                 psk.map(|psk| psk.padded(prf))
             }
-            Some(AuthConfig::Null) => Some(padded(prf, &core.channel.session.keys.pi)),
+            Some(AuthConfig::Null) => Some(padded(prf, core.channel.session.keys.pi())),
             _ => None,
         };
         // Without a connection or a key the same check runs with a random key: an unknown identity and a wrong

@@ -6,16 +6,16 @@ use crate::crypto::Secret;
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::child_offer::NoOffer;
 use crate::exchange::child_offer::{OfferSpec, offer, usable_methods};
-use crate::exchange::child_sa::ReadyChild;
+use crate::exchange::child_sa::{KeyMaterial, ReadyChild};
 use crate::exchange::followup::OurOffer;
-use crate::exchange::ppk::MixedPpk;
 use crate::exchange::ppk::create_child::NO_KEY;
 use crate::exchange::resource::Join;
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Core;
-use crate::ike_sa::collision::{self, AfterRekey, Meanwhile, Nonces, RekeyResponse};
+use crate::ike_sa::collision::{self, AfterRekey, Meanwhile, RekeyResponse};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, Task};
+use crate::keys::Nonces;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
@@ -110,9 +110,14 @@ impl Established {
                 NotifyType::INVALID_SYNTAX.into(),
             );
         };
-        let (ni, nr) = (offer.nonce.clone(), nr.to_vec());
+        let ni = offer.nonce.clone();
+        let shared: Vec<_> = additional.iter().collect();
         match core.ppk_taken(&offer.ppks, &parsed) {
-            Ok(ppk) => self.finish_offer(core, ctx, offer, payloads, (&ni, &nr), (additional, ppk)),
+            Ok(ppk) => {
+                let nonces = Nonces { i: &ni, r: nr };
+                let material = KeyMaterial { shared: &shared, nonces, ppk };
+                self.finish_offer(core, ctx, offer, payloads, material);
+            }
             Err(reason) => {
                 self.refuse_ppk(core, ctx, OurOffer::Child(offer), payloads, reason, false)
             }
@@ -127,15 +132,14 @@ impl Established {
         ctx: &mut Context<'_>,
         offer: Box<ChildOffer>,
         payloads: &[Payload<'_>],
-        nonces: (&[u8], &[u8]),
-        (additional, ppk): (&[Secret], Option<MixedPpk>),
+        material: KeyMaterial<'_>,
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
             return self.on_child_error(core, ctx, *offer, error);
         }
-        let ready = match self.complete_child(core, ctx, &offer, &parsed, nonces, (additional, ppk))
-        {
+        let nonces = material.nonces;
+        let ready = match self.complete_child(core, ctx, &offer, &parsed, material) {
             Ok(ready) => ready,
             Err(refusal) => return self.discard_offer(core, ctx, *offer, payloads, refusal),
         };
@@ -156,9 +160,9 @@ impl Established {
         ctx: &mut Context<'_>,
         offer: ChildOffer,
         ready: ReadyChild,
-        (i, r): (&[u8], &[u8]),
+        nonces: Nonces<'_>,
     ) {
-        let created = RekeyResponse::Created(Nonces { i, r });
+        let created = RekeyResponse::Created(nonces);
         match collision::after_rekey(created, self.meanwhile(&offer, Some(ready.child.spi_out))) {
             AfterRekey::DeleteNew => {
                 self.watch_child(core, ctx, &offer);
@@ -226,10 +230,7 @@ impl Established {
         offer: &'a ChildOffer,
         spi_out: Option<u32>,
     ) -> Meanwhile<'a> {
-        let theirs = offer.crossed.as_ref().map(|crossed| {
-            let (i, r) = &crossed.nonces;
-            Nonces { i, r }
-        });
+        let theirs = offer.crossed.as_ref().map(|crossed| crossed.nonces.borrow());
         if spi_out.is_some_and(|spi| offer.deleted.contains(&spi)) {
             return Meanwhile::NewDeleted(theirs);
         }

@@ -4,6 +4,7 @@ use super::taken;
 use crate::child::ChildSa;
 use crate::dataplane::{Command, DataPlaneError};
 use crate::event::{ChildSaId, Failure};
+use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::child_sa::{ChildRequest, ReadyChild};
 use crate::exchange::followup::TheirOffer;
 use crate::exchange::key_exchange::Halt;
@@ -15,6 +16,7 @@ use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
 use crate::ike_sa::state::{CrossedChild, Established, Initiated, Reply, Responding};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
+use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
 use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
 use crate::wire::registry::ExchangeType;
@@ -109,6 +111,7 @@ impl Established {
         }
         let old = old_id.and_then(|id| self.children.iter().find(|child| child.id == id));
         let nr = ctx.nonce();
+        let nonces = Nonces { i: ni, r: &nr };
         let (ppk, ppk_id) = self.ppk_for_request(core, ctx.config, payloads, ni)?.unzip();
         let request = ChildRequest { rekeys: old.map(|old| old.id), with_ke: true };
         let answered = self.answer_child(core, ctx, payloads, &request, old)?;
@@ -127,32 +130,27 @@ impl Established {
         let shared: Vec<_> = answered.shared.into_iter().collect();
         if child.selected.additional().next().is_some() {
             let what = TheirOffer::Child(Box::new(answered.child));
-            let link = self.start_chain(core, ctx, what, shared, (ni, &nr), ppk);
+            let link = self.start_chain(core, ctx, what, shared, nonces, ppk);
             let mut payloads = reply.payloads();
             payloads.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             core.respond(ctx, &payloads);
-            self.note_crossed(old, None, ni, &nr);
+            self.note_crossed(old, None, nonces);
             return Ok(());
         }
         let shared: Vec<_> = shared.iter().collect();
-        let ready = self.keyed(core, ctx, answered.child, &shared, (ni, &nr), ppk)?;
-        self.note_crossed(old, Some(new), ni, &nr);
+        let ready =
+            self.keyed(core, ctx, answered.child, KeyMaterial { shared: &shared, nonces, ppk })?;
+        self.note_crossed(old, Some(new), nonces);
         self.install_then_respond(core, ctx, ready, reply);
         Ok(())
     }
 
     /// Records the peer's rekey if this end is rekeying the same child. The response to ours will decide.
-    fn note_crossed(
-        &mut self,
-        old: Option<ChildSaId>,
-        new: Option<ChildSaId>,
-        ni: &[u8],
-        nr: &[u8],
-    ) {
+    fn note_crossed(&mut self, old: Option<ChildSaId>, new: Option<ChildSaId>, nonces: Nonces<'_>) {
         if let (Some(old), Some(Initiated::Child(offer))) = (old, &mut self.ours)
             && offer.rekeys == Some(old)
         {
-            offer.crossed = Some(CrossedChild { child: new, nonces: (ni.to_vec(), nr.to_vec()) });
+            offer.crossed = Some(CrossedChild { child: new, nonces: nonces.to_owned() });
         }
     }
 

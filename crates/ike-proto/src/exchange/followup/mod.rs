@@ -26,6 +26,7 @@ use crate::exchange::ppk::MixedPpk;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity};
 use crate::ike_sa::state::{ChildOffer, Established, IkePhase, Initiated, RekeyOffer};
 use crate::keys::epoch::Opened;
+use crate::keys::{OwnNonces, Spis};
 use crate::wire::registry::{KeMethodId, NotifyType};
 
 /// How long this end waits for the next exchange of a child that the peer makes, before it makes the child itself.
@@ -89,14 +90,14 @@ pub(crate) struct Followup {
 /// What the peer has requested in CREATE_CHILD_SA.
 pub(crate) enum TheirOffer {
     Child(Box<ChildSa>),
-    Ike { spis: (u64, u64), selected: Selected, started: Instant },
+    Ike { spis: Spis, selected: Selected, started: Instant },
 }
 
 /// The responder's side of a chain, waiting for its next exchange.
 pub(crate) struct Chain {
     what: TheirOffer,
     link: [u8; 8],
-    nonces: (Vec<u8>, Vec<u8>),
+    nonces: OwnNonces,
     shared: Vec<Secret>,
     ppk: Option<MixedPpk>,
     method: KeMethodId,
@@ -117,7 +118,7 @@ impl Chain {
     pub(crate) fn ike_spi(&self) -> Option<u64> {
         match &self.what {
             TheirOffer::Child(_) => None,
-            TheirOffer::Ike { spis: (_, responder), .. } => Some(*responder),
+            TheirOffer::Ike { spis, .. } => Some(spis.r()),
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::EndpointConfig;
 use crate::crypto::Secret;
+use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::child_sa::respond_ke;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::ppk::MixedPpk;
@@ -16,6 +17,7 @@ use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
 use crate::ike_sa::state::{Established, Reply};
 use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
 use crate::wire::payload::{Ke, Notify, Payload};
 use crate::wire::registry::ExchangeType;
@@ -41,7 +43,7 @@ impl Established {
         ctx: &mut Context<'_>,
         what: TheirOffer,
         shared: Vec<Secret>,
-        (ni, nr): (&[u8], &[u8]),
+        nonces: Nonces<'_>,
         ppk: Option<MixedPpk>,
     ) -> [u8; 8] {
         let selected = match &what {
@@ -50,7 +52,7 @@ impl Established {
         };
         let mut rest: Vec<_> = selected.additional().collect();
         let method = if rest.is_empty() { KeMethodId::NONE } else { rest.remove(0) };
-        let nonces = (ni.to_vec(), nr.to_vec());
+        let nonces = nonces.to_owned();
         let (expires, latest) = core.chain_life(ctx, selected.ke, method);
         let mut link = [0; 8];
         ctx.rng.fill(&mut link);
@@ -173,7 +175,7 @@ impl Established {
         chain: Chain,
         (method, public): (KeMethodId, Vec<u8>),
     ) -> Result<(), Refusal> {
-        let Chain { what, nonces: (ni, nr), shared, ppk, .. } = chain;
+        let Chain { what, nonces, shared, ppk, .. } = chain;
         let shared: Vec<_> = shared.iter().collect();
         match what {
             TheirOffer::Child(child) => {
@@ -181,7 +183,11 @@ impl Established {
                     ctx.ids.esp.remove(&child.spi_in);
                     return Err(NotifyType::TS_MAX_QUEUE.into());
                 }
-                let ready = self.keyed(core, ctx, *child, &shared, (&ni, &nr), ppk)?;
+                let ready = {
+                    let nonces = nonces.borrow();
+                    let material = KeyMaterial { shared: &shared, nonces, ppk };
+                    self.keyed(core, ctx, *child, material)?
+                };
                 let reply = Reply {
                     auth: None,
                     proposal: None,
@@ -200,13 +206,13 @@ impl Established {
                     spis,
                     selected,
                     shared: &shared,
-                    nonces: (&ni, &nr),
+                    nonces: nonces.borrow(),
                     ppk,
                     started,
                 };
                 let new = self.successor(core, ctx, new)?;
                 core.respond(ctx, &[Payload::Ke(Ke { method, data: &public })]);
-                self.hand_over(core, ctx, new, ni, nr);
+                self.hand_over(core, ctx, new, nonces);
             }
         }
         Ok(())

@@ -7,7 +7,9 @@ use crate::exchange::followup::OurOffer;
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
+use crate::ike_sa::session::Session;
 use crate::ike_sa::state::{Established, Retry, Task};
+use crate::keys::mixed_in_create_child;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
@@ -71,12 +73,13 @@ impl Established {
         ni: &[u8],
     ) -> Result<Option<(MixedPpk, Vec<u8>)>, Refusal> {
         let ppk = &core.connection.ppk;
-        let (spi_i, spi_r) = (core.spi_i.to_be_bytes(), core.spi_r.to_be_bytes());
+        let [spi_i, spi_r] = core.spis.octets();
         let prf = core.channel.session.prf;
         let allowed = |id: &_| ppk.rekey != PpkRekey::No && core.connection.takes_ppk(id);
         match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
             Some(common) => {
-                let sk_d = core.channel.session.keys.mixed_in_create_child(prf, &common.key.secret);
+                let sk_d =
+                    mixed_in_create_child(prf, core.channel.session.keys.d(), &common.key.secret);
                 Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
             }
             //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
@@ -105,7 +108,7 @@ impl Core {
         if ppk.rekey == PpkRekey::No {
             return Vec::new();
         }
-        let (spi_i, spi_r) = (self.spi_i.to_be_bytes(), self.spi_r.to_be_bytes());
+        let [spi_i, spi_r] = self.spis.octets();
         super::offer(config, ppk, self.channel.session.prf, &[ni, &spi_i, &spi_r])
     }
 
@@ -122,8 +125,8 @@ impl Core {
     ) -> Result<Option<MixedPpk>, Failure> {
         match super::taken(offered, payloads) {
             Ok(Some(ppk)) => {
-                let keys = &self.channel.session.keys;
-                let sk_d = keys.mixed_in_create_child(self.channel.session.prf, &ppk.key.secret);
+                let Session { prf, keys, .. } = &self.channel.session;
+                let sk_d = mixed_in_create_child(*prf, keys.d(), &ppk.key.secret);
                 Ok(Some(MixedPpk { id: ppk.id.clone(), sk_d }))
             }
             Ok(None) if self.connection.ppk.rekey == PpkRekey::Require => Err(REQUIRED),

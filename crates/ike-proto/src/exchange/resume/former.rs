@@ -47,9 +47,9 @@ impl Former {
             return None;
         }
         Some(Self {
-            spis: (sa.spi_i, sa.spi_r),
+            spis: sa.spis.pair(),
             proposal: sa.channel.session.selected.to_wire(Spi::None),
-            sk_d: sa.channel.session.keys.d.duplicate(),
+            sk_d: sa.channel.session.keys.d().duplicate(),
             local: local.to_vec(),
             remote: remote.to_vec(),
             ppk: sa.ppk.used().cloned(),

@@ -146,7 +146,7 @@ impl Established {
         let octets = ticket.seal(&ctx.config.resumption, ctx.crypto, ctx.rng)?;
         core.ticketed = true;
         if let Some(assigned) = core.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
-            ctx.registry.lend((core.spi_i, core.spi_r), &assigned.0.addresses);
+            ctx.registry.lend(core.spis.pair(), &assigned.0.addresses);
         }
         Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
     }
@@ -155,7 +155,7 @@ impl Established {
 impl Core {
     /// The SPIs by which this gateway's tickets for the SA are known; `None` if it has given none.
     pub(crate) fn spis_of_tickets(&self) -> Option<(u64, u64)> {
-        self.ticketed.then_some((self.spi_i, self.spi_r))
+        self.ticketed.then_some(self.spis.pair())
     }
 
     // ---- client ----

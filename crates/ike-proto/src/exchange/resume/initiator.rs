@@ -21,6 +21,7 @@ use crate::ike_sa::state::{ExpectAuthResponse, Extensions, InitTranscript, NatSt
 use crate::ike_sa::{Core, Peer, notify};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{auth_by, verify_by};
+use crate::keys::{Nonces, Seed, Spis};
 use crate::reason::DropReason;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
@@ -46,7 +47,7 @@ pub(crate) fn encode_request(
     crypto: &CryptoProvider,
     held: &Held,
 ) -> Vec<u8> {
-    let nat = NatHashes::new(crypto, request.spi_i, 0, request.path, request.force_nat);
+    let nat = NatHashes::new(crypto, Spis::new(request.spi_i, 0), request.path, request.force_nat);
     let vendor = request.fragment_ack.map(FragmentAckTypes::vendor_id);
     let mut payloads = Vec::with_capacity(8);
     payloads.extend(
@@ -132,8 +133,9 @@ pub(crate) fn accept_response(
     if request.path.transport == Transport::Tcp && !extensions.separate && !ctx.plane.tcp_esp {
         return Err(Unfit::Policy(NO_ESP_IN_TCP));
     }
-    let spis = (message.header.spi_i, message.header.spi_r);
-    let session = session(ctx.crypto, selected, &former.sk_d, (request.nonce, nr), spis, true)
+    let spis = Spis::of(&message.header);
+    let seed = Seed::new(Nonces { i: request.nonce, r: nr }, spis);
+    let session = session(ctx.crypto, selected, &former.sk_d, &seed, true)
         .map_err(|_| DropReason::KeysNotDerived)?;
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
@@ -150,7 +152,7 @@ pub(crate) fn accept_response(
         extensions,
         announced: Announcements::default(),
         nat,
-        spi_r: spis.1,
+        spi_r: spis.r(),
     })
 }
 
@@ -186,7 +188,7 @@ impl ExpectAuthResponse {
             return self.end(core, Failure::Credentials("the ticket has no identity".to_owned()));
         };
         let octets = core.own_covered(&self.transcript, &id).octets;
-        let data = auth_by(core.channel.session.prf, &core.channel.session.keys.pi, &octets);
+        let data = auth_by(core.channel.session.prf, core.channel.session.keys.pi(), &octets);
         let used = used(id, METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
         self.send_auth_request(core, ctx, Some(own))
@@ -213,7 +215,7 @@ impl ExpectAuthResponse {
         if held.former.remote_id() != Some(&id.to_owned()) {
             return self.reject(core, ctx, Failure::Authentication);
         }
-        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pr.duplicate());
+        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pr().duplicate());
         let verdict =
             self.with_twins(core, ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
         let Ok(evidence) = verdict else {

@@ -20,8 +20,8 @@ pub(crate) mod ticket;
 
 use crate::config::proposal::Selected;
 use crate::crypto::{CryptoError, CryptoProvider, Secret};
-use crate::ike_sa::state::Session;
-use crate::keys::schedule::IkeKeys;
+use crate::ike_sa::session::Session;
+use crate::keys::{IkeKeys, Seed};
 use crate::wire::registry::AuthMethod;
 
 /// The method of AUTH payloads made with SK_px. RFC 5723 §4.3.3 calls them similar to those of a pre-shared
@@ -33,11 +33,10 @@ pub(crate) fn session(
     crypto: &CryptoProvider,
     selected: Selected,
     sk_d: &Secret,
-    (ni, nr): (&[u8], &[u8]),
-    (spi_i, spi_r): (u64, u64),
+    seed: &Seed<'_>,
     initiator: bool,
 ) -> Result<Session, CryptoError> {
     Session::new(crypto, selected, initiator, |prf, lengths| {
-        IkeKeys::resumed(prf, sk_d, ni, nr, spi_i, spi_r, lengths)
+        IkeKeys::resumed(prf, sk_d, seed, lengths)
     })
 }

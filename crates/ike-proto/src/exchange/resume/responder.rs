@@ -23,6 +23,7 @@ use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{
     AwaitVerdict, ExpectAuthRequest, Extensions, InitTranscript, NatStatus, State,
 };
+use crate::keys::Spis;
 use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, auth_by, verify_by};
@@ -87,12 +88,13 @@ pub(crate) fn respond(
     }
     let spi_i = message.header.spi_i;
     let spi_r = ctx.ids.ike_spi(ctx.rng);
+    let spis = Spis::new(spi_i, spi_r);
     let nr = ctx.nonce();
     let force_nat = connection.encap || !ctx.plane.plain_esp;
-    let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
+    let mut nat = NatStatus::detect(ctx.crypto, &payloads, Spis::new(spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
-    let hashes = nat.supported.then(|| NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat));
-    let response = encode_response((spi_i, spi_r), &nr, connection, extensions, hashes, separate);
+    let hashes = nat.supported.then(|| NatHashes::new(ctx.crypto, spis, path, force_nat));
+    let response = encode_response(spis, &nr, connection, extensions, hashes, separate);
     let transcript = InitTranscript {
         request: octets.into(),
         came_twice: false,
@@ -117,7 +119,7 @@ pub(crate) fn respond(
 }
 
 fn encode_response(
-    (spi_i, spi_r): (u64, u64),
+    spis: Spis,
     nonce: &[u8],
     connection: &ConnectionConfig,
     extensions: Extensions,
@@ -140,8 +142,8 @@ fn encode_response(
     }
     reply.extend(extensions.separate.then(|| status(separate)));
     let header = Header {
-        spi_i,
-        spi_r,
+        spi_i: spis.i(),
+        spi_r: spis.r(),
         next_payload: PayloadType::NONE,
         minor_version: 0,
         exchange: ExchangeType::IKE_SESSION_RESUME,
@@ -251,7 +253,7 @@ impl ExpectAuthRequest {
         {
             return Err(failed());
         }
-        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pi.duplicate());
+        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pi().duplicate());
         let verdict = {
             let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);
             core.verify_initiator(&mut self.transcript, *id, verify)
@@ -283,7 +285,7 @@ impl ExpectAuthRequest {
         // There may be tickets of another configuration, which are valid for longer.
         ctx.effects.push_back(Effect::TicketOver(core.id, Some(*spis)));
         let octets = core.own_covered(&self.transcript, own_id).octets;
-        let data = auth_by(core.channel.session.prf, &keys.pr, &octets);
+        let data = auth_by(core.channel.session.prf, keys.pr(), &octets);
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
         let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));

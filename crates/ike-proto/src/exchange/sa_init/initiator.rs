@@ -18,8 +18,10 @@ use crate::exchange::ppk::{self, Announced};
 use crate::exchange::redirect::gateway_data;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
-use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
+use crate::ike_sa::session::Session;
+use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus};
 use crate::keys::int_auth::IntAuth;
+use crate::keys::{Nonces, Seed, Spis};
 use crate::question::Exchange;
 use crate::reason::DropReason;
 use crate::wire::payload::{Ke, Notify, Payload, Proposal, Sa};
@@ -50,7 +52,7 @@ pub(crate) struct Request<'a> {
 
 impl Request<'_> {
     pub(crate) fn encode(&self, config: &EndpointConfig, crypto: &CryptoProvider) -> Vec<u8> {
-        let nat = NatHashes::new(crypto, self.spi_i, 0, self.path, self.force_nat);
+        let nat = NatHashes::new(crypto, Spis::new(self.spi_i, 0), self.path, self.force_nat);
         let vendor = self.fragment_ack.map(FragmentAckTypes::vendor_id);
         let mut payloads = Vec::with_capacity(12);
         if let Some(cookie) = self.cookie {
@@ -82,7 +84,7 @@ impl Request<'_> {
             (None, Some(_)) => Some(status(NotifyType::REDIRECT_SUPPORTED)),
             (None, None) => None,
         });
-        encode_message(&header(self.spi_i, 0, false), &payloads)
+        encode_message(&header(Spis::new(self.spi_i, 0), false), &payloads)
     }
 }
 
@@ -211,9 +213,9 @@ pub(crate) fn accept_response(
         Undone::Ask(exchange) => Unfit::Ask(exchange),
         Undone::Failed(_) => DropReason::KeValueRefused.into(),
     })?;
-    let header = &message.header;
-    let spis = (header.spi_i, header.spi_r);
-    let session = session(ctx.crypto, selected, &shared, (request.nonce, nr), spis, true)
+    let spis = Spis::of(&message.header);
+    let seed = Seed::new(Nonces { i: request.nonce, r: nr }, spis);
+    let session = session(ctx.crypto, selected, &shared, &seed, true)
         .map_err(|_| DropReason::KeysNotDerived)?;
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
@@ -233,7 +235,7 @@ pub(crate) fn accept_response(
         extensions,
         announced,
         nat,
-        spi_r: header.spi_r,
+        spi_r: spis.r(),
     })
 }
 

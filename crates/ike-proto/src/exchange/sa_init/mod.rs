@@ -29,8 +29,9 @@ use super::{Payloads, Refusal};
 use crate::config::proposal::Selected;
 use crate::config::{ConnectionConfig, DowngradePrevention, FragmentAckTypes, Fragmentation};
 use crate::crypto::{CryptoError, CryptoProvider, Secret};
-use crate::ike_sa::state::{Extensions, Session};
-use crate::keys::schedule::IkeKeys;
+use crate::ike_sa::session::Session;
+use crate::ike_sa::state::Extensions;
+use crate::keys::{IkeKeys, Seed, Spis};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
 use crate::wire::{Flags, Header};
@@ -96,12 +97,11 @@ pub(crate) fn session(
     crypto: &CryptoProvider,
     selected: Selected,
     shared: &Secret,
-    (ni, nr): (&[u8], &[u8]),
-    (spi_i, spi_r): (u64, u64),
+    seed: &Seed<'_>,
     initiator: bool,
 ) -> Result<Session, CryptoError> {
     Session::new(crypto, selected, initiator, |prf, lengths| {
-        IkeKeys::initial(prf, &[shared], ni, nr, spi_i, spi_r, lengths)
+        IkeKeys::initial(prf, &[shared], seed, lengths)
     })
 }
 
@@ -110,10 +110,10 @@ pub(crate) fn status(kind: NotifyType) -> Payload<'static> {
     Payload::Notify(Notify::new(kind, &[]))
 }
 
-fn header(spi_i: u64, spi_r: u64, response: bool) -> Header {
+fn header(spis: Spis, response: bool) -> Header {
     Header {
-        spi_i,
-        spi_r,
+        spi_i: spis.i(),
+        spi_r: spis.r(),
         next_payload: PayloadType::NONE,
         minor_version: 0,
         exchange: ExchangeType::IKE_SA_INIT,

@@ -7,6 +7,7 @@ use crate::crypto::CryptoProvider;
 use crate::event::{Path, Transport};
 use crate::exchange::Payloads;
 use crate::ike_sa::state::NatStatus;
+use crate::keys::Spis;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 
@@ -15,11 +16,11 @@ impl NatStatus {
     pub(crate) fn detect(
         crypto: &CryptoProvider,
         peer: &Payloads<'_, '_>,
-        (spi_i, spi_r): (u64, u64),
+        spis: Spis,
         path: Path,
     ) -> Self {
-        let source = nat_hash(crypto, spi_i, spi_r, path.remote);
-        let destination = nat_hash(crypto, spi_i, spi_r, path.local);
+        let source = nat_hash(crypto, spis, path.remote);
+        let destination = nat_hash(crypto, spis, path.local);
         let mut sources = peer
             .notifies()
             .filter(|notify| notify.kind == NotifyType::NAT_DETECTION_SOURCE_IP)
@@ -41,19 +42,13 @@ pub(crate) struct NatHashes {
 }
 
 impl NatHashes {
-    pub(crate) fn new(
-        crypto: &CryptoProvider,
-        spi_i: u64,
-        spi_r: u64,
-        path: Path,
-        fake: bool,
-    ) -> Self {
+    pub(crate) fn new(crypto: &CryptoProvider, spis: Spis, path: Path, fake: bool) -> Self {
         // No packet can have this source, so the peer sees a NAT.
         let nowhere = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), 0);
         let source = if fake { nowhere } else { path.local };
         Self {
-            source: nat_hash(crypto, spi_i, spi_r, source),
-            destination: nat_hash(crypto, spi_i, spi_r, path.remote),
+            source: nat_hash(crypto, spis, source),
+            destination: nat_hash(crypto, spis, path.remote),
         }
     }
 
@@ -68,7 +63,7 @@ impl NatHashes {
 }
 
 /// SHA-1 of SPIs, address and port (RFC 7296 §2.23).
-fn nat_hash(crypto: &CryptoProvider, spi_i: u64, spi_r: u64, at: SocketAddr) -> [u8; 20] {
+fn nat_hash(crypto: &CryptoProvider, spis: Spis, at: SocketAddr) -> [u8; 20] {
     let (v4, v6);
     let ip: &[u8] = match at.ip().to_canonical() {
         IpAddr::V4(ip) => {
@@ -81,7 +76,8 @@ fn nat_hash(crypto: &CryptoProvider, spi_i: u64, spi_r: u64, at: SocketAddr) -> 
         }
     };
     let port = at.port().to_be_bytes();
-    (crypto.sha1)(&[&spi_i.to_be_bytes(), &spi_r.to_be_bytes(), ip, &port])
+    let [spi_i, spi_r] = spis.octets();
+    (crypto.sha1)(&[&spi_i, &spi_r, ip, &port])
 }
 
 /// The path of everything after IKE_SA_INIT: port 4500 if there is a NAT (RFC 7296 §2.23), or if MOBIKE may lead

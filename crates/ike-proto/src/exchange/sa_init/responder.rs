@@ -17,6 +17,7 @@ use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::pmtu::max_message;
 use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus};
+use crate::keys::Spis;
 use crate::keys::int_auth::IntAuth;
 use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
 use crate::wire::registry::{NotifyType, ProtocolId};
@@ -108,19 +109,21 @@ pub(crate) fn respond(
     if tcp && !extensions.separate && !ctx.plane.tcp_esp {
         return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
     }
-    let mut nat = NatStatus::detect(ctx.crypto, &payloads, (spi_i, 0), path);
+    let mut nat = NatStatus::detect(ctx.crypto, &payloads, Spis::new(spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
     let own = OwnAnnouncements::new(ctx.config, ctx.crypto, connections.iter().map(|c| &**c));
     let mut announced = Announcements::default();
     announced.read_hashes(ctx.config, &payloads);
     let mut response = Response {
-        spis: (spi_i, spi_r),
+        spis: Spis::new(spi_i, spi_r),
         selected: &selected,
         public: &public,
         nonce: &nr,
         connection: &connection,
         extensions,
-        nat: nat.supported.then(|| NatHashes::new(ctx.crypto, spi_i, spi_r, path, force_nat)),
+        nat: nat
+            .supported
+            .then(|| NatHashes::new(ctx.crypto, Spis::new(spi_i, spi_r), path, force_nat)),
         own,
         separate: extensions.separate.then_some(NotifyType(ctx.config.separate_transports)),
     };
@@ -158,7 +161,7 @@ pub(crate) fn respond(
 
 /// The data of an IKE_SA_INIT response.
 struct Response<'a> {
-    spis: (u64, u64),
+    spis: Spis,
     selected: &'a Selected,
     public: &'a [u8],
     nonce: &'a [u8],
@@ -210,6 +213,6 @@ impl Response<'_> {
         reply.extend(self.separate.map(status));
         reply.extend(self.own.hash_payload());
         reply.extend(self.own.payloads(INIT_ROOM));
-        encode_message(&header(self.spis.0, self.spis.1, true), &reply)
+        encode_message(&header(self.spis, true), &reply)
     }
 }

@@ -204,7 +204,7 @@ impl ExpectAuthResponse {
             return self.reject(core, ctx, failure);
         }
         let prf = core.channel.session.prf;
-        let key = key(prf, msk, &core.channel.session.keys.pr);
+        let key = key(prf, msk, core.channel.session.keys.pr());
         let right = auth.method == AuthMethod::PSK
             && parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_none();
         let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);

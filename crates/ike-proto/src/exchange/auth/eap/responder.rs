@@ -142,7 +142,7 @@ impl ExpectAuthRequest {
             }
         };
         let prf = core.channel.session.prf;
-        let theirs = key(prf, msk, &core.channel.session.keys.pi);
+        let theirs = key(prf, msk, core.channel.session.keys.pi());
         let verify = |octets: &SignedOctets| verify_by(prf, &theirs, octets, data);
         let verdict = core.verify_initiator(&mut self.transcript, eap.id(), verify);
         let right = auth.method == AuthMethod::PSK
