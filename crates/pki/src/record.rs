@@ -2,10 +2,12 @@
 //! for a ticket, which cannot be fragmented.
 //!
 //! ```text
+//! anchor's key (8)
 //! issuer's name (8) | issuer's key (8) | distribution points (4) | length of the serial number (1) | serial number
 //! ```
 //!
-//! The first three are the first octets of SHA-256 hashes. That repeats for each certificate but the anchor.
+//! The second line repeats for each certificate but the anchor. All but the serial number are the first octets of
+//! SHA-256 hashes.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -25,10 +27,14 @@ pub(crate) struct Record {
     pub serial: SerialKey,
 }
 
-/// What a recorded certificate has in common with all that have the same issuer and the same distribution points: the
-/// same lists are about them. It has 20 octets.
+/// What a recorded certificate has in common with all that have the same anchor, the same issuer and the same
+/// distribution points: the same lists are about them. It has 28 octets.
+///
+/// The anchor is a part of it, because a CA may have paths to several: whoever controls one of these anchors must not
+/// decide whose lists count for the peers of another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RecordedKind {
+    anchor: [u8; 8],
     pub(crate) ca: Ca,
     points: [u8; 4],
 }
@@ -49,7 +55,7 @@ pub(crate) struct Ca {
 
 impl Ca {
     fn of(ca: &Certificate) -> Self {
-        Self { name: first(ca.subject_hash().octets()), key: first(&sha256(ca.spki())) }
+        Self { name: first(ca.subject_hash().octets()), key: key_of(ca) }
     }
 
     /// True if it is `ca`.
@@ -63,14 +69,27 @@ impl Ca {
     }
 }
 
+/// The octets of a path, the anchor last.
+pub(crate) fn write_path(path: &[Arc<Certificate>]) -> Vec<u8> {
+    let (Some(anchor), Some(1..)) = (path.last(), path.len().checked_sub(1)) else {
+        return Vec::new();
+    };
+    let mut out = key_of(anchor).to_vec();
+    for (certificate, issuer) in path.iter().zip(path.iter().skip(1)) {
+        Record::of(certificate, issuer, anchor).write(&mut out);
+    }
+    out
+}
+
 impl Record {
-    pub fn of(certificate: &Certificate, issuer: &Certificate) -> Self {
-        let kind = RecordedKind { ca: Ca::of(issuer), points: points(certificate) };
+    fn of(certificate: &Certificate, issuer: &Certificate, anchor: &Certificate) -> Self {
+        let (anchor, points) = (key_of(anchor), points(certificate));
+        let kind = RecordedKind { anchor, ca: Ca::of(issuer), points };
         Self { kind, serial: SerialKey::of(certificate.serial()) }
     }
 
-    pub fn write(&self, out: &mut Vec<u8>) {
-        let RecordedKind { ca, points } = self.kind;
+    fn write(&self, out: &mut Vec<u8>) {
+        let RecordedKind { ca, points, .. } = self.kind;
         out.extend(ca.name);
         out.extend(ca.key);
         out.extend(points);
@@ -80,8 +99,13 @@ impl Record {
     }
 
     /// The records of a path; `None` if there is something else.
-    pub fn read_all(mut octets: &[u8]) -> Option<Vec<Self>> {
+    pub fn read_all(octets: &[u8]) -> Option<Vec<Self>> {
         let mut all = Vec::new();
+        if octets.is_empty() {
+            return Some(all);
+        }
+        let (anchor, mut octets) = octets.split_first_chunk()?;
+        let anchor = *anchor;
         while !octets.is_empty() {
             let (name, rest) = octets.split_first_chunk()?;
             let (key, rest) = rest.split_first_chunk()?;
@@ -89,11 +113,15 @@ impl Record {
             let (length, rest) = rest.split_first()?;
             let (serial, rest) = rest.split_at_checked(usize::from(*length))?;
             let (ca, serial) = (Ca { name: *name, key: *key }, SerialKey::from_octets(serial)?);
-            all.push(Self { kind: RecordedKind { ca, points: *points }, serial });
+            all.push(Self { kind: RecordedKind { anchor, ca, points: *points }, serial });
             octets = rest;
         }
         Some(all)
     }
+}
+
+fn key_of(ca: &Certificate) -> [u8; 8] {
+    first(&sha256(ca.spki()))
 }
 
 fn points(certificate: &Certificate) -> [u8; 4] {
@@ -114,8 +142,7 @@ fn first<const N: usize>(hash: &[u8; 32]) -> [u8; N] {
     std::array::from_fn(|at| hash.get(at).copied().unwrap_or_default())
 }
 
-/// A certificate that was accepted, with its issuers up to the anchor: an example of all that have the same issuer and
-/// the same distribution points. Lists count for these as they count for the example.
+/// A certificate that was accepted, with its issuers up to the anchor: an example of all of its kind. Lists count for these as they count for the example.
 #[derive(Debug, Clone)]
 pub(crate) struct Example {
     pub certificate: Arc<Certificate>,
@@ -148,7 +175,8 @@ impl Examples {
         for (at, certificate) in path.iter().enumerate() {
             let issuers = path.get(at + 1..).unwrap_or_default();
             let Some(issuer) = issuers.first() else { return };
-            let key = RecordedKind { ca: Ca::of(issuer), points: points(certificate) };
+            let Some(anchor) = issuers.last() else { return };
+            let key = Record::of(certificate, issuer, anchor).kind;
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let same = |old: &Example| {
                 old.issuers.iter().map(|ca| ca.der()).eq(issuers.iter().map(|ca| ca.der()))
@@ -175,7 +203,10 @@ impl Examples {
         if let Some(example) = known.all.get(&kind) {
             return Some(example.clone());
         }
-        let mut others = known.all.iter().filter(|(other, _)| other.ca == kind.ca);
+        let mut others = known
+            .all
+            .iter()
+            .filter(|(other, _)| (other.anchor, other.ca) == (kind.anchor, kind.ca));
         let other = others.next().map(|(_, example)| example.clone());
         other.map(|example| Example { exact: false, ..example })
     }
@@ -200,18 +231,18 @@ mod tests {
     fn a_path_is_read_as_it_was_written_and_nothing_else_is_read() {
         let ca = Ca { name: [1; 8], key: [2; 8] };
         let serials = [&[7][..], &[8; 20], &[9; 40]];
-        let kind = RecordedKind { ca, points: [3; 4] };
+        let kind = RecordedKind { anchor: [4; 8], ca, points: [3; 4] };
         let record = |serial: &&[u8]| Record { kind, serial: SerialKey::of(serial) };
         let all: Vec<Record> = serials.iter().map(record).collect();
-        let mut octets = Vec::new();
+        let mut octets = vec![4; 8];
         all.iter().for_each(|one| one.write(&mut octets));
-        assert_eq!(octets.len(), 3 * 21 + 1 + 20 + 21);
+        assert_eq!(octets.len(), 8 + 3 * 21 + 1 + 20 + 21);
         assert_eq!(Record::read_all(&octets), Some(all));
         assert_eq!(Record::read_all(&[]), Some(Vec::new()));
-        for cut in [1, 20, 21, octets.len() - 1] {
+        for cut in [1, 7, 28, 29, octets.len() - 1] {
             assert_eq!(Record::read_all(&octets[..cut]), None, "{cut}");
         }
-        let long = [&[0; 20][..], &[22], &[0; 22]].concat();
+        let long = [&[0; 28][..], &[22], &[0; 22]].concat();
         assert_eq!(Record::read_all(&long), None);
     }
 }

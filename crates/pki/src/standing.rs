@@ -11,8 +11,8 @@ use ike_proto::{Answer, Distrust, PeerCertificate, ResumeClaim};
 
 use crate::answerer::Answerer;
 use crate::certificate::Certificate;
-use crate::path::{ExtendedKeyUsagePolicy, PathQuery, Signer};
-use crate::record::{Example, Record, RecordedKind};
+use crate::path::{ExtendedKeyUsagePolicy, PathQuery, Signer, same_ca};
+use crate::record::{Example, Record, RecordedKind, write_path};
 use crate::revocation::FetchRequest;
 use crate::verify::{PeerPolicy, TrustedPeer, list_signers};
 
@@ -38,11 +38,7 @@ impl TrustedPeer {
     /// The peer's certificate, or one that is known for its raw public key, as the engine keeps it; `None` without one.
     pub fn shown(&self) -> Option<Arc<PeerCertificate>> {
         let certificate = self.certificate.as_ref().or(self.path.first())?;
-        let mut path = Vec::new();
-        for (certificate, issuer) in self.path.iter().zip(self.path.iter().skip(1)) {
-            Record::of(certificate, issuer).write(&mut path);
-        }
-        let (subject, path) = (certificate.subject_text(), path.into());
+        let (subject, path) = (certificate.subject_text(), write_path(&self.path).into());
         let unchecked = !self.unchecked.is_empty();
         Some(Arc::new(PeerCertificate { subject, path, unchecked }))
     }
@@ -64,8 +60,14 @@ impl Answerer {
             };
             for record in &path {
                 let known = standings.judge(&claim.connection, record);
-                // A peer whose issuer is unknown here is judged in full, by the certificates that it sends then.
-                let revoked = known.unwrap_or_else(|Unknown| self.any_list(record));
+                let exact = self.examples.of(record.kind).is_some_and(|example| example.exact);
+                // Where it is not known which lists count for such a certificate, any list by its CA's name does. The
+                // peer is then judged in full, by the certificates that it sends.
+                let revoked = match known {
+                    Ok(Some(revoked)) => Some(revoked),
+                    Ok(None) if exact => None,
+                    Ok(None) | Err(Unknown) => self.any_list(record),
+                };
                 if let Some(revoked) = revoked {
                     return Answer::Untrusted(Distrust::Revoked, revoked.to_string());
                 }
@@ -135,7 +137,8 @@ impl Answerer {
         })
     }
 
-    /// Those whose lists count for the certificates of which `example` is one.
+    /// Those whose lists count for the certificates of which `example` is one; `None` where `policy` takes no path of
+    /// this example.
     fn signers(
         &self,
         example: &Example,
@@ -145,6 +148,11 @@ impl Answerer {
         let trust = self.trust();
         let (issuer, anchor) = example.ends()?;
         let (anchors, links) = policy.roots_and_links(trust);
+        let trusted = anchors.iter().any(|one| same_ca(one, anchor));
+        let listed = |ca: &Arc<Certificate>| policy.cacerts.iter().any(|one| same_ca(one, ca));
+        if !trusted || !(policy.cacerts.is_empty() || example.issuers.iter().any(listed)) {
+            return None;
+        }
         let intermediates: Vec<_> = links.into_iter().chain(example.issuers.clone()).collect();
         let query = PathQuery {
             anchors: &anchors,

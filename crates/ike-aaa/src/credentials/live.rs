@@ -111,11 +111,11 @@ impl Known {
     fn moved(&mut self, old: IkeSaId, new: IkeSaId) {
         // An SA whose peer has shown no certificate is not here.
         if let Some(mut sa) = self.sas.remove(&old) {
-            // The end of the old SA may have come too late for the new one.
+            // A verdict about the old SA, or its end, may come too late for the new one.
             if sa.state == State::Ending {
                 sa.state = State::Good;
-                self.fresh.push(new);
             }
+            self.fresh.push(new);
             if let Some(other) = self.sas.insert(new, sa) {
                 self.forget(&other);
             }
@@ -352,6 +352,7 @@ impl Credentials {
     /// Ends SAs at a limited rate. Before the end of each it looks whether the list still says so.
     async fn end_slowly(&self, handle: &Handle, verdicts: Vec<Verdict>) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / A_SECOND);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         for verdict in verdicts {
             ticks.tick().await;
             if self.still_ends(&verdict).await {
@@ -421,7 +422,12 @@ impl Credentials {
         let _turn = turn.lock().await;
         let now = SystemTime::now();
         let due = |due: (SystemTime, Duration)| due.0 <= now;
-        if !self.present().list_due(&connection, kind, now).is_some_and(due) {
+        let present = self.present();
+        let again = present.list_again(&connection, kind, now);
+        // The URL may have failed for another kind of certificates.
+        if again.is_none_or(|again| wanted(&again) != wanted(&fetch))
+            || !present.list_due(&connection, kind, now).is_some_and(due)
+        {
             return;
         }
         let connections = match fetch.kind {

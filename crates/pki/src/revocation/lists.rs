@@ -122,18 +122,21 @@ impl Lists {
         revoking.peek().is_some() && revoking.all(|one| one.crl.is_outdated(asked.now))
     }
 
-    /// The last nextUpdate of fetched lists about the certificate, and a share of the time from their thisUpdate.
+    /// The first nextUpdate of fetched lists whose scope has the certificate, and that no newer one supersedes; and a
+    /// share of the time from its thisUpdate.
     pub fn due(&self, asked: Asked<'_>) -> Option<(SystemTime, Duration)> {
         let about = self.fetched.iter().filter(|one| {
             let here = one.urls.iter().any(|url| asked.urls.contains(url));
             here && signer(&one.crl, &one.urls, asked).is_some()
+                && !one.crl.reasons(asked.certificate).is_empty()
+                && !self.fetched.iter().any(|newer| newer.crl.supersedes(&one.crl, asked.now))
         });
         let due = |one: &Fetched| {
             let next = one.crl.next_update()?;
             let valid = next.duration_since(one.crl.this_update()).unwrap_or_default();
             Some((next, valid / SPREAD))
         };
-        about.filter_map(due).max()
+        about.filter_map(due).min()
     }
 
     /// The lists of the name of the certificate's issuer that revoke it, whoever signed them, and that no newer one of

@@ -27,5 +27,6 @@ mod pss;
 mod revocation;
 mod same_ca;
 mod signers;
+mod standing;
 #[path = "../suites/mod.rs"]
 mod suites;

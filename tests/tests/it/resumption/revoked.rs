@@ -183,7 +183,7 @@ fn a_ticket_of_another_format_is_void_and_no_error() {
 }
 
 /// The octets of a ticket, with a certificate by the root and with one below another CA, whose name has two letters
-/// more. Each certificate adds 21 octets and its serial number, and the path adds three: docs/resumption.md has these
+/// more. Each certificate adds 21 octets and its serial number, and the path adds eleven: docs/resumption.md has these
 /// figures.
 ///
 /// Fault: in `TrustedPeer::shown`, record the anchor as well.
@@ -195,6 +195,6 @@ fn a_path_adds_few_octets_to_a_ticket() {
     };
     assert_eq!(
         (length(certified(5)), length(below_middle(5))),
-        (247 + 3 + 22, 247 + 2 + 3 + 22 + 22)
+        (247 + 11 + 22, 247 + 2 + 11 + 22 + 22)
     );
 }
