@@ -376,9 +376,9 @@ fn answer(suite: Suite, question: &Question) -> Answer {
         (&mut answer, question)
     {
         let name = String::from_utf8_lossy(&peer.id.data);
-        let subject = format!("C=CH, O=Example, CN={name}");
+        let subject = format!("C=CH, O=Example, CN={name}").into();
         // As much as the path of a certificate by a root has.
-        let path = [0; 29].into();
+        let path = [0; 37].into();
         key.certificate = Some(Arc::new(PeerCertificate { subject, path, unchecked: false }));
     }
     answer

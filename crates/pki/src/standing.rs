@@ -38,7 +38,7 @@ impl TrustedPeer {
     /// The peer's certificate, or one that is known for its raw public key, as the engine keeps it; `None` without one.
     pub fn shown(&self) -> Option<Arc<PeerCertificate>> {
         let certificate = self.certificate.as_ref().or(self.path.first())?;
-        let (subject, path) = (certificate.subject_text(), write_path(&self.path).into());
+        let (subject, path) = (certificate.subject_text().into(), write_path(&self.path).into());
         let unchecked = !self.unchecked.is_empty();
         Some(Arc::new(PeerCertificate { subject, path, unchecked }))
     }

@@ -71,7 +71,7 @@ enum State {
 struct Verdict {
     ike: IkeSaId,
     connection: Arc<str>,
-    subject: String,
+    subject: Box<str>,
     revoked: RevokedCertificate,
 }
 

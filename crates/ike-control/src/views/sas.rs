@@ -122,7 +122,7 @@ impl Auth {
             (None, None, AuthMethod::NULL) => "NULL".to_owned(),
             (None, None, other) => other.to_string(),
         };
-        let certificate = used.certificate.as_ref().map(|shown| shown.subject.clone());
+        let certificate = used.certificate.as_ref().map(|shown| shown.subject.to_string());
         Self { id: used.id.to_string(), by, certificate }
     }
 }

@@ -29,8 +29,8 @@ mod unknown_spi;
 mod usable;
 pub(crate) mod wants;
 
+use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
-use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ use closed::{Closed, Late};
 use cookie::Cookies;
 use crash::Crash;
 use crossing::Crossings;
-use deadline::Deadline;
+use deadline::{Deadline, Deadlines};
 use handover::Handovers;
 use index::Index;
 pub(crate) use index::folded;
@@ -105,7 +105,7 @@ pub struct Endpoint {
     /// IKE_SA_INIT requests answered, by a hash of the whole.
     answered: OwnTable<u64, IkeSaId>,
     hasher: RandomState,
-    deadlines: BTreeSet<(Instant, Deadline)>,
+    deadlines: Deadlines,
     cookies: Option<Cookies>,
     half_open: HalfOpen,
     traps: Vec<Trap>,
@@ -210,7 +210,7 @@ impl Endpoint {
             registry,
             answered: OwnTable::default(),
             hasher: RandomState::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: Deadlines::default(),
             cookies,
             half_open: HalfOpen::default(),
             traps: Vec::new(),
@@ -262,7 +262,7 @@ impl Endpoint {
     pub fn poll_output(&mut self) -> Output {
         match self.out.pop_front() {
             Some(output) => output,
-            None => Output::Timeout(self.deadlines.first().map(|(at, _)| *at)),
+            None => Output::Timeout(self.deadlines.first().map(|(at, _)| at)),
         }
     }
 
@@ -448,7 +448,7 @@ impl Endpoint {
     }
 
     fn on_timeout(&mut self, now: Now) {
-        while let Some(&(at, due)) = self.deadlines.first()
+        while let Some((at, due)) = self.deadlines.first()
             && at <= now.mono
         {
             self.deadlines.pop_first();

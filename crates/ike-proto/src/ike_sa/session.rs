@@ -28,7 +28,7 @@ impl Session {
         let epoch = Epoch::new(crypto.ciphers, selected.suite, &keys, initiator)?;
         let IkeKeys { d, ei, pi, pr, .. } = keys;
         // An initiator compares SK_ei of its candidates.
-        let handshake = HandshakeKeys { pi, pr, ei: initiator.then_some(ei) };
+        let handshake = HandshakeKeys { pi, pr, ei: initiator.then(|| Box::new(ei)) };
         let keys = SessionKeys { d, handshake: Some(Box::new(handshake)) };
         Ok(Self { epoch, previous: None, prf, keys, selected })
     }
@@ -58,7 +58,7 @@ struct HandshakeKeys {
     pi: Secret,
     pr: Secret,
     /// At an initiator, until the first IKE_INTERMEDIATE.
-    ei: Option<Secret>,
+    ei: Option<Box<Secret>>,
 }
 
 impl SessionKeys {
@@ -92,7 +92,7 @@ impl SessionKeys {
 
     /// SK_ei of IKE_SA_INIT, at an initiator that has not begun the next generation of keys.
     pub(crate) fn ei(&self) -> Option<&Secret> {
-        self.handshake.as_ref()?.ei.as_ref()
+        self.handshake.as_ref()?.ei.as_deref()
     }
 
     /// SK_d, SK_pi and SK_pr with `ppk` mixed in, as IKE_AUTH uses them (RFC 8784 §3). NO_PPK_AUTH is made of the
@@ -132,7 +132,8 @@ mod tests {
     }
 
     fn keys() -> SessionKeys {
-        let handshake = HandshakeKeys { pi: secret(2), pr: secret(3), ei: Some(secret(4)) };
+        let handshake =
+            HandshakeKeys { pi: secret(2), pr: secret(3), ei: Some(Box::new(secret(4))) };
         SessionKeys { d: secret(1), handshake: Some(Box::new(handshake)) }
     }
 

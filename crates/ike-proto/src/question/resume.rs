@@ -8,7 +8,7 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq)]
 pub struct PeerCertificate {
     /// Its subject, safe in a log line.
-    pub subject: String,
+    pub subject: Box<str>,
     /// What the answering side needs to judge the path of the certificate again, in a form of its own. The engine does
     /// not read it. Tickets carry it, and must not become too long because of it.
     pub path: Box<[u8]>,

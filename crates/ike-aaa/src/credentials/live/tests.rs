@@ -1,7 +1,7 @@
 use super::*;
 
 fn certificate(path: &[u8], unchecked: bool) -> Arc<PeerCertificate> {
-    Arc::new(PeerCertificate { subject: "CN=peer".to_owned(), path: path.into(), unchecked })
+    Arc::new(PeerCertificate { subject: "CN=peer".into(), path: path.into(), unchecked })
 }
 
 /// A path of one certificate: the anchor, 20 octets of its kind, and the serial number 7.
@@ -49,7 +49,7 @@ fn more_than_ten_and_more_than_half_of_a_connection_are_suspicious() {
     let verdict = |n: usize, by: usize| Verdict {
         ike: IkeSaId(n as u64),
         connection: Arc::from("a"),
-        subject: String::new(),
+        subject: "".into(),
         revoked: revoked(by),
     };
     for (ends, of, suspicious) in

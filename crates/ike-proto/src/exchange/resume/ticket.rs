@@ -305,7 +305,7 @@ impl<'a> Reader<'a> {
         })?;
         let certificate = self.option(|from| {
             let unchecked = from.octet()? != 0;
-            let (subject, path) = (from.text()?, from.long()?.into());
+            let (subject, path) = (from.text()?.into(), from.long()?.into());
             Some(Arc::new(PeerCertificate { subject, path, unchecked }))
         })?;
         let eap = self.option(|from| {
