@@ -584,7 +584,9 @@ impl Endpoint {
         slot.half_open = half_open.is_some();
         let old = std::mem::replace(&mut slot.deadline, deadline);
         if old != deadline {
-            old.map(|at| self.deadlines.remove(&(at, Deadline::Sa(id))));
+            if let Some(at) = old {
+                self.deadlines.remove(&(at, Deadline::Sa(id)));
+            }
             self.deadlines.extend(deadline.map(|at| (at, Deadline::Sa(id))));
         }
         self.update_stream(id);
