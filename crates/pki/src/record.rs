@@ -174,8 +174,7 @@ impl Examples {
     pub fn keep(&self, path: &[Arc<Certificate>]) {
         for (at, certificate) in path.iter().enumerate() {
             let issuers = path.get(at + 1..).unwrap_or_default();
-            let Some(issuer) = issuers.first() else { return };
-            let Some(anchor) = issuers.last() else { return };
+            let (Some(issuer), Some(anchor)) = (issuers.first(), issuers.last()) else { return };
             let key = Record::of(certificate, issuer, anchor).kind;
             let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             let same = |old: &Example| {

@@ -24,9 +24,9 @@ use crate::crypto::{CryptoError, Secret};
 use crate::event::{Event, Failure, IkeSaId, RequestId};
 use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, RekeyResponse};
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::session::{Session, SessionKeys};
 use crate::ike_sa::state::{
-    CrossedIke, Established, IkePhase, Initiated, RekeyOffer, Retry, State, Task,
+    CrossedIke, Established, IkePhase, Initiated, RekeyOffer, Retry, Session, SessionKeys, State,
+    Task,
 };
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, IkeSa, NewIkeSa, notify};

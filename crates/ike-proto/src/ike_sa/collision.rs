@@ -184,7 +184,7 @@ pub(crate) enum Verdict {
 }
 
 /// Compares the nonces of the exchange that this end initiated with those of the exchange that the peer initiated.
-pub(crate) fn redundant(ours: Nonces<'_>, theirs: Nonces<'_>) -> Verdict {
+pub(crate) fn redundant([ours, theirs]: [Nonces<'_>; 2]) -> Verdict {
     //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8.1
     //# If redundant SAs are created through such a collision, the SA
     //# created with the lowest of the four nonces used in the two exchanges
@@ -250,7 +250,7 @@ pub(crate) enum AfterRekey {
 pub(crate) fn after_rekey(response: RekeyResponse<'_>, meanwhile: Meanwhile<'_>) -> AfterRekey {
     match (response, meanwhile) {
         (RekeyResponse::Created(ours), Meanwhile::RekeyedByPeer(theirs)) => {
-            match redundant(ours, theirs) {
+            match redundant([ours, theirs]) {
                 Verdict::DeleteOurs => AfterRekey::DeleteNew,
                 //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8.1
                 //# The node that initiated the surviving rekeyed SA should delete the
@@ -260,7 +260,7 @@ pub(crate) fn after_rekey(response: RekeyResponse<'_>, meanwhile: Meanwhile<'_>)
         }
         (RekeyResponse::Created(ours), Meanwhile::NewDeleted(theirs)) => match theirs {
             // It was redundant anyway.
-            Some(theirs) if redundant(ours, theirs) == Verdict::DeleteOurs => AfterRekey::Done,
+            Some(theirs) if redundant([ours, theirs]) == Verdict::DeleteOurs => AfterRekey::Done,
             _ => AfterRekey::DeleteOldOnly,
         },
         // A peer may delete the old SA by itself. The new one was still agreed upon.

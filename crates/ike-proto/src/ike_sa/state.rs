@@ -9,6 +9,7 @@ use super::PutOff;
 use super::context::Context;
 use super::established::Lingering;
 use super::plane::Query;
+pub(crate) use super::session::{Session, SessionKeys};
 use crate::child::{ChildSa, Heritage};
 use crate::config::candidates::Candidates;
 use crate::config::proposal::Selected;

@@ -94,7 +94,7 @@ pub(crate) fn respond(
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, Spis::new(spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
     let hashes = nat.supported.then(|| NatHashes::new(ctx.crypto, spis, path, force_nat));
-    let response = encode_response(spis, &nr, connection, extensions, hashes, separate);
+    let response = encode_response(&nr, spis, connection, extensions, hashes, separate);
     let transcript = InitTranscript {
         request: octets.into(),
         came_twice: false,
@@ -119,8 +119,8 @@ pub(crate) fn respond(
 }
 
 fn encode_response(
-    spis: Spis,
     nonce: &[u8],
+    spis: Spis,
     connection: &ConnectionConfig,
     extensions: Extensions,
     nat: Option<NatHashes>,

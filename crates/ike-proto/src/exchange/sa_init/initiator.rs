@@ -18,8 +18,7 @@ use crate::exchange::ppk::{self, Announced};
 use crate::exchange::redirect::gateway_data;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
-use crate::ike_sa::session::Session;
-use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus};
+use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::{Nonces, Seed, Spis};
 use crate::question::Exchange;
@@ -84,7 +83,7 @@ impl Request<'_> {
             (None, Some(_)) => Some(status(NotifyType::REDIRECT_SUPPORTED)),
             (None, None) => None,
         });
-        encode_message(&header(Spis::new(self.spi_i, 0), false), &payloads)
+        encode_message(&header(false, Spis::new(self.spi_i, 0)), &payloads)
     }
 }
 

@@ -29,8 +29,7 @@ use super::{Payloads, Refusal};
 use crate::config::proposal::Selected;
 use crate::config::{ConnectionConfig, DowngradePrevention, FragmentAckTypes, Fragmentation};
 use crate::crypto::{CryptoError, CryptoProvider, Secret};
-use crate::ike_sa::session::Session;
-use crate::ike_sa::state::Extensions;
+use crate::ike_sa::state::{Extensions, Session};
 use crate::keys::{IkeKeys, Seed, Spis};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
@@ -110,7 +109,7 @@ pub(crate) fn status(kind: NotifyType) -> Payload<'static> {
     Payload::Notify(Notify::new(kind, &[]))
 }
 
-fn header(spis: Spis, response: bool) -> Header {
+fn header(response: bool, spis: Spis) -> Header {
     Header {
         spi_i: spis.i(),
         spi_r: spis.r(),

@@ -213,6 +213,6 @@ impl Response<'_> {
         reply.extend(self.separate.map(status));
         reply.extend(self.own.hash_payload());
         reply.extend(self.own.payloads(INIT_ROOM));
-        encode_message(&header(self.spis, true), &reply)
+        encode_message(&header(true, self.spis), &reply)
     }
 }

@@ -617,7 +617,7 @@ fn the_lowest_of_the_four_nonces_loses_wherever_it_is() {
         let nonce = |n: usize| if n == lowest { vec![0; 16] } else { vec![1 + n as u8; 16] };
         let (ai, ar, bi, br) = (nonce(0), nonce(1), nonce(2), nonce(3));
         let (a, b) = (Nonces { i: &ai, r: &ar }, Nonces { i: &bi, r: &br });
-        let (at_a, at_b) = (redundant(a, b), redundant(b, a));
+        let (at_a, at_b) = (redundant([a, b]), redundant([b, a]));
         let expected = if lowest < 2 {
             (Verdict::DeleteOurs, Verdict::DeleteTheirs)
         } else {
@@ -635,10 +635,10 @@ fn a_nonce_that_ends_first_is_lower() {
     let (short, long) = ([7; 16], [7; 17]);
     let ours = Nonces { i: &short, r: &[9; 16] };
     let theirs = Nonces { i: &long, r: &[9; 16] };
-    assert_eq!(redundant(ours, theirs), Verdict::DeleteOurs);
+    assert_eq!(redundant([ours, theirs]), Verdict::DeleteOurs);
     // Octet by octet, not as numbers: the longer number is the lower nonce here.
     let ours = Nonces { i: &[6; 32], r: &[9; 16] };
-    assert_eq!(redundant(ours, theirs), Verdict::DeleteOurs);
+    assert_eq!(redundant([ours, theirs]), Verdict::DeleteOurs);
 }
 
 proptest! {
