@@ -8,8 +8,9 @@ net_direct
 site
 [ "$CASE" != trap ] || net us start_action trap
 if [ "$CASE" = them ]; then
-    # The peer finds out by itself that nobody knows its IKE SA any more.
-    ike them dpd_delay 4s
+    # The peer finds out by itself that nobody knows its IKE SA any more, long after the pings have ended: traffic in
+    # the child does not keep charon from asking, and charon drops its half of the child before the next one is up.
+    ike them dpd_delay 12s
     # Else it finds out as soon as one of its own addresses is ready, and drops its half while it is pinged.
     ike them mobike no
     conf them charon.retransmit_timeout 0.5
