@@ -109,7 +109,7 @@ impl Endpoint {
         let Some(ike) = self.ids.esp.ike_of(child) else { return };
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         let Some((established, _)) = sa.established() else { return };
-        let Some(child) = established.children.iter().find(|other| other.id == child) else {
+        let Some(child) = established.children.get(child) else {
             return;
         };
         let name = (sa.core.connection.name.clone(), Some(child.config.name.clone()));
@@ -188,10 +188,10 @@ impl Endpoint {
                     Some(Entry::Sa(sa)) => match wanted.child {
                         Some(config)
                             if wanted.packet.is_none()
-                                && wanted.request.is_some_and(|request| {
-                                    sa.is_joined_by(&config.name, request)
-                                }) => {}
-                        Some(config) => sa.enqueue(Task::CreateChild {
+                                && wanted
+                                    .request
+                                    .is_some_and(|request| sa.join(&config.name, request)) => {}
+                        Some(config) => sa.push(Task::CreateChild {
                             config,
                             packet: wanted.packet,
                             request: wanted.request,
@@ -492,7 +492,7 @@ impl Endpoint {
         let mut wanted: Vec<Wanted> = established
             .children
             .iter()
-            .filter(|child| child.carries() && established.stands_for_all(child))
+            .filter(|child| child.carries() && established.children.stands_for_all(child))
             .map(|child| Wanted::of(Arc::clone(&child.config)))
             .collect();
         // Two for the same traffic are made one, unless an operator has asked for both.
@@ -538,7 +538,7 @@ impl Endpoint {
             self.unwant_of(old);
             self.void_tickets_of(now, old);
             let task = Task::DeleteIke { reason: Failure::Terminated, request: None };
-            self.with_sa(now, old, |sa, _| sa.enqueue_urgent(task));
+            self.with_sa(now, old, |sa, _| sa.push_first(task));
         }
         self.void_tickets_of(now, ike);
         let task = Task::DeleteIke { reason: Failure::Terminated, request: Some(request) };
@@ -575,7 +575,7 @@ impl Endpoint {
         }
         if established {
             let task = Task::DeleteIke { reason: Failure::Terminated, request: None };
-            self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+            self.with_sa(now, ike, |sa, _| sa.push_first(task));
             self.with_sa(now, ike, |sa, ctx| sa.close(ctx, Failure::Terminated));
         } else {
             self.cancel(now, ike);
@@ -599,7 +599,7 @@ impl Endpoint {
             Some(Slot { entry: Entry::Sa(sa), .. }) if matches!(sa.state, State::Established(_))
         );
         if established {
-            self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+            self.with_sa(now, ike, |sa, _| sa.push_first(task));
         } else {
             self.done(request, Err(Failure::NotFound));
         }
@@ -721,7 +721,7 @@ impl Endpoint {
             );
             if established {
                 let task = Task::DeleteIke { reason: Failure::Terminated, request: None };
-                self.with_sa(now, id, |sa, _| sa.enqueue_urgent(task));
+                self.with_sa(now, id, |sa, _| sa.push_first(task));
             } else {
                 self.cancel(now, id);
             }

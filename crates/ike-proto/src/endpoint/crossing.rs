@@ -70,13 +70,14 @@ impl Party {
         let single = connection.unique != Unique::Never
             && connection.vips.is_empty()
             && sa.core.assigned.is_none()
-            && established.owner_id().kind != IdType::NULL;
-        let took = established.since.saturating_duration_since(sa.core.started).as_micros();
+            && established.identity.owner_id().kind != IdType::NULL;
+        let took =
+            established.identity.since().saturating_duration_since(sa.core.started).as_micros();
         single.then(|| Self {
             with: registry
                 .digest((&connection.name, sa.core.channel.path.remote.ip().to_canonical())),
             spis: sa.core.spis.pair(),
-            done: established.since,
+            done: established.identity.since(),
             // More than an hour counts as an hour.
             took: u32::try_from(took).unwrap_or(u32::MAX),
             ours: sa.core.initiator,

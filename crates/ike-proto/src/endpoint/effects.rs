@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use super::index::folded;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
 use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output, Transport};
@@ -209,7 +208,7 @@ impl Endpoint {
 
     fn refuse_newcomer(&mut self, now: Now, ike: IkeSaId) {
         let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-        self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+        self.with_sa(now, ike, |sa, _| sa.push_first(task));
     }
 
     fn peer_address(&self, ike: IkeSaId) -> Option<IpAddr> {
@@ -319,7 +318,7 @@ impl Endpoint {
         let Some(slot) = self.entries.get_mut(&id) else { return Vec::new() };
         let Entry::Sa(sa) = &slot.entry else { return Vec::new() };
         let Some((established, _)) = sa.established() else { return Vec::new() };
-        let identity = (folded(&established.local_id), folded(established.owner_id()));
+        let identity = established.identity.both();
         let (identity, others) = self.registry.establish(identity, id, asked);
         slot.identity = Some(identity);
         others

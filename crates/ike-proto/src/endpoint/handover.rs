@@ -343,7 +343,7 @@ impl Endpoint {
             }
             self.with_sa(now, ike, |sa, ctx| sa.send_by_others(ctx, &routes));
             let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-            self.with_sa(now, ike, |sa, _| sa.enqueue_urgent(task));
+            self.with_sa(now, ike, |sa, _| sa.push_first(task));
         }
     }
 

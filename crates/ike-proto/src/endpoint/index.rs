@@ -142,7 +142,9 @@ impl Index {
             return;
         }
         let contact = |connection: &ConnectionConfig| match (established, connection.remote_id()) {
-            (Some(sa), _) => (own_key(&sa.local_id), Some(key_of(sa.owner_id()))),
+            (Some(sa), _) => {
+                (own_key(sa.identity.local_id()), Some(key_of(sa.identity.owner_id())))
+            }
             (None, IdMatch::Exact(id)) => {
                 (own_key(&local_id_at(connection, path)), Some(key_of(id)))
             }
@@ -275,16 +277,6 @@ impl Index {
     }
 }
 
-/// The same form for all identities that [`IdData::matches`] accepts as equal. Distinguished names that differ in
-/// their string types stay different.
-pub(crate) fn folded(id: &IdData) -> IdData {
-    let mut id = id.clone();
-    if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
-        id.data.make_ascii_lowercase();
-    }
-    id
-}
-
 /// A key that differs only if the identities differ. All distinguished names have the same key.
 pub(super) fn key_of(id: &IdData) -> IdKey {
     if id.kind == IdType::DER_ASN1_DN { (id.kind.0, Box::default()) } else { own_key(id) }
@@ -292,5 +284,5 @@ pub(super) fn key_of(id: &IdData) -> IdKey {
 
 /// The key of an identity of this host: distinguished names that differ have different keys.
 pub(super) fn own_key(id: &IdData) -> IdKey {
-    (id.kind.0, folded(id).data.into_boxed_slice())
+    (id.kind.0, id.folded().data.into_boxed_slice())
 }

@@ -67,7 +67,6 @@ use crossing::Crossings;
 use deadline::{Deadline, Deadlines};
 use handover::Handovers;
 use index::Index;
-pub(crate) use index::folded;
 use parked::Parked;
 pub use registry::Registry;
 pub use spent::Void;

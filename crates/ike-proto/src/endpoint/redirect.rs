@@ -71,8 +71,8 @@ impl Endpoint {
         let replaces = wanted.is_empty().then_some(ike);
         if wanted.is_empty() {
             let children = established.children.iter();
-            let carrying =
-                children.filter(|child| child.carries() && established.stands_for_all(child));
+            let carrying = children
+                .filter(|child| child.carries() && established.children.stands_for_all(child));
             wanted.extend(carrying.map(|child| Wanted::of(Arc::clone(&child.config))));
         }
         if wanted.is_empty() {

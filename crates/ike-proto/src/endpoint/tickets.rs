@@ -204,7 +204,7 @@ impl Endpoint {
         let client = sa.core.wants_ticket() && self.tickets.of.contains_key(&from);
         self.end_ticket(now, from, given);
         if client {
-            self.with_sa(now, to, |sa, _| sa.enqueue(Task::RequestTicket));
+            self.with_sa(now, to, |sa, _| sa.push(Task::RequestTicket));
         }
     }
 
@@ -214,7 +214,7 @@ impl Endpoint {
     pub(super) fn resumes(&self, ike: IkeSaId) -> Option<(u64, u64)> {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
         let (established, _) = sa.established()?;
-        established.authenticated.resumed.as_ref().map(|resumed| resumed.spis)
+        established.identity.authenticated().resumed.as_ref().map(|resumed| resumed.spis)
     }
 
     /// The SA of `others` that has been resumed. Of an SA of another shard only the shard is known. If it is the

@@ -35,7 +35,7 @@ impl Established {
     /// True if this end may make a new IKE SA to replace this one. A gateway that has authenticated its client by
     /// EAP, or gave it an address, may not: only the client can begin that.
     pub(crate) fn may_reauthenticate(&self, core: &Core) -> bool {
-        let eap = self.authenticated.remote.iter().any(|used| used.eap.is_some());
+        let eap = self.identity.has_eap();
         let gave = core.assigned.as_ref().is_some_and(|assigned| !assigned.0.ours);
         core.extensions.client || !(eap || gave)
     }
@@ -56,7 +56,7 @@ impl Established {
             ctx.effects.push_back(Effect::TicketOver(core.id, core.spis_of_tickets()));
         }
         if !self.may_reauthenticate(core) {
-            self.enqueue(Task::AuthLifetime);
+            self.queue.push(Task::AuthLifetime);
         }
         true
     }
@@ -113,7 +113,7 @@ impl Established {
         let Ok(seconds) = <[u8; 4]>::try_from(told.data) else { return };
         let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
         let margin = (lifetime / 10).min(core.connection.over_time);
-        let by = (now + (lifetime - margin)).max(self.since + SOONEST);
+        let by = (now + (lifetime - margin)).max(self.identity.since() + SOONEST);
         //= https://www.rfc-editor.org/rfc/rfc4478#section-5
         //# the
         //# Initiator may have a different policy regarding re-authentication,

@@ -307,7 +307,7 @@ impl Established {
             ctx.event(Event::Hint(Box::new(hint)));
         }
         // The offer in IKE_AUTH was made before the peer's certificate was known.
-        remote_ts = self.narrow_to_certified(remote_ts);
+        remote_ts = self.identity.narrow_to_certified(remote_ts);
         if remote_ts.is_empty() {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
@@ -334,7 +334,7 @@ impl Established {
         let per_cpu = offer.per_cpu && resource::is_asked(payloads);
         // Both ends may have requested the first child at once. Then there are two, which share one policy.
         let other = match per_cpu && offer.heritage.is_none() {
-            true => self.same_traffic(&offer.config, &local_ts, &remote_ts),
+            true => self.children.same_traffic(&offer.config, &local_ts, &remote_ts),
             false => None,
         };
         let beside = other.map(|other| (other.policy, other.heritage_beside(None, 0)));
@@ -371,7 +371,7 @@ impl Established {
             let old = self.children.iter().find(rekeyed);
             return Ok(old.filter(|old| old.processing.per_cpu));
         };
-        let other = self.sharing(join.policy).next();
+        let other = self.children.sharing(join.policy).next();
         other.map(Some).ok_or_else(|| NotifyType::NO_ADDITIONAL_SAS.into())
     }
 }

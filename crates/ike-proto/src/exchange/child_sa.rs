@@ -73,8 +73,10 @@ impl Established {
         if let Err(Halt::Refuse(refusal)) = &answer
             && let Some(mut why) = detail::child(&core.connection.children, payloads, refusal)
         {
-            let remote_id = Some(self.remote_id.clone());
-            if refusal.kind == NotifyType::TS_UNACCEPTABLE && self.has_certified_addresses() {
+            let remote_id = Some(self.identity.remote_id().clone());
+            if refusal.kind == NotifyType::TS_UNACCEPTABLE
+                && self.identity.has_certified_addresses()
+            {
                 why.push_str("; the peer's certificate limits its addresses (RFC 3779)");
             }
             ctx.event(Event::ChildRefused { ike: core.id, remote_id, why });
@@ -111,7 +113,7 @@ impl Established {
         let options = SelectOptions { ignore_ke: !request.with_ke, intermediate: true, sent };
         let kin = old.filter(|old| old.processing.per_cpu);
         let beside = match resource::is_asked(payloads) && old.is_none() {
-            true => self.same_traffic(&config, &local_ts, &remote_ts),
+            true => self.children.same_traffic(&config, &local_ts, &remote_ts),
             false => None,
         };
         // The suite of the others counts more than the preference of this end.
@@ -178,7 +180,9 @@ impl Established {
         local_ts: &[TrafficSelector],
         remote_ts: &[TrafficSelector],
     ) -> Result<Option<(PolicyId, Heritage)>, Refusal> {
-        let Some(other) = self.sibling(config, local_ts, remote_ts) else { return Ok(None) };
+        let Some(other) = self.children.sibling(config, local_ts, remote_ts) else {
+            return Ok(None);
+        };
         let place = self.place_beside(other, &ctx.plane)?;
         if !resource::is_alike(other, selected, mode, local_ts, remote_ts) {
             return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
@@ -220,7 +224,7 @@ impl Established {
             let within = |(ours, theirs): (&[_], &[_])| {
                 let local_ts = few(narrow(ours, local), ours);
                 let remote_ts = few(narrow(theirs, remote), theirs);
-                let remote_ts = self.narrow_to_certified(remote_ts);
+                let remote_ts = self.identity.narrow_to_certified(remote_ts);
                 let whole = is_whole((&local_ts, &remote_ts), (ours, theirs));
                 whole.then(|| (Arc::clone(&old.config), local_ts, remote_ts))
             };
@@ -325,7 +329,7 @@ impl Established {
         }
         let Heritage { processing, lease, line, cpu, ordinal } = heritage;
         let behind_nat = core.channel.nat.local || core.channel.nat.remote;
-        let owner = format!("{} [{}]", core.connection.name, self.remote_id);
+        let owner = format!("{} [{}]", core.connection.name, self.identity.remote_id());
         Ok(ChildSa {
             id: parts.id,
             config: Arc::clone(config),

@@ -151,7 +151,8 @@ impl Established {
                 own.push(address);
             }
         }
-        let unproven = self.authenticated.remote.iter().all(|r| r.method == AuthMethod::NULL);
+        let unproven =
+            self.identity.authenticated().remote.iter().all(|r| r.method == AuthMethod::NULL);
         let others = given.into_iter().filter(|attribute| match attribute {
             //= https://www.rfc-editor.org/rfc/rfc9464#section-6
             //# If the IKEv2 responder has used the NULL Authentication method
@@ -171,7 +172,7 @@ impl Established {
             connection: core.connection.name.clone(),
             ours: true,
             pools: Vec::new(),
-            peer: self.remote_id.clone(),
+            peer: self.identity.remote_id().clone(),
             path: core.channel.path,
             addresses: own,
             attributes: others.collect(),
@@ -188,28 +189,7 @@ impl Established {
         local: bool,
     ) -> Vec<TrafficSelector> {
         let resolved = resolve(config, core.channel.path, local, core.virtual_ips(local));
-        if local { resolved } else { self.narrow_to_certified(resolved) }
-    }
-
-    /// True if a certificate of the peer limits its addresses.
-    pub(crate) fn has_certified_addresses(&self) -> bool {
-        self.authenticated.remote.iter().any(|used| used.addresses.is_some())
-    }
-
-    /// The part of the peer's selectors within the addresses of its certificates, in each round of authentication
-    /// (RFC 3779).
-    pub(crate) fn narrow_to_certified(
-        &self,
-        mut remote_ts: Vec<TrafficSelector>,
-    ) -> Vec<TrafficSelector> {
-        for used in &self.authenticated.remote {
-            if let Some(allowed) = &used.addresses
-                && !remote_ts.iter().all(|ts| allowed.iter().any(|range| range.contains(ts)))
-            {
-                remote_ts = narrow(allowed, &remote_ts);
-            }
-        }
-        remote_ts
+        if local { resolved } else { self.identity.narrow_to_certified(resolved) }
     }
 
     /// Initiator: an offer in IKE_AUTH was made before the virtual IPs were known. Narrows the peer's answer to

@@ -201,7 +201,7 @@ impl Established {
         core.channel.window.abandon_request();
         self.replaced_by(core, ctx, to);
         // A timer closes it after the children have moved. Nothing is sent on it any more.
-        for task in self.queue.drain(..) {
+        for task in self.queue.drain() {
             ctx.done(task.request().0, Ok(()));
         }
         core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);

@@ -67,7 +67,7 @@ impl Established {
             return false;
         }
         if self.ours.is_none() && self.queue.is_empty() {
-            self.queue.push_back(Task::InvalidSpi(spi));
+            self.queue.push(Task::InvalidSpi(spi));
         }
         true
     }

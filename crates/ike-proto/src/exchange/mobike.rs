@@ -148,7 +148,7 @@ fn no_nats(path: Path, sent: bool) -> Vec<u8> {
 impl Established {
     /// Sends a request of MOBIKE.
     pub(crate) fn send_mobility(&mut self, core: &mut Core, ctx: &mut Context<'_>, what: Mobility) {
-        let further = core.further_addresses(ctx, &self.children);
+        let further = core.further_addresses(ctx, self.children.as_slice());
         let mut cookie = [0; 16];
         ctx.rng.fill(&mut cookie);
         let Some(mobike) = &mut core.channel.mobike else { return };
@@ -199,7 +199,7 @@ impl Established {
         let cookie = payloads.notify(NotifyType::COOKIE2);
         if cookie.is_some_and(|cookie| cookie.data != sent.cookie) {
             let reason = Failure::Policy("the peer answers with another COOKIE2");
-            return self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+            return self.queue.push_first(Task::DeleteIke { reason, request: None });
         }
         // A response without COOKIE2 proves only that its sender has the keys.
         let shown = cookie.is_some();
@@ -227,7 +227,7 @@ impl Established {
     /// Handles that the peer has not proven its address.
     fn give_up_unproven(&mut self) {
         let reason = Failure::Policy("the peer does not show that it is where it says");
-        self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+        self.queue.push_first(Task::DeleteIke { reason, request: None });
     }
 
     /// Handles the response to an update. `shown` if it has the COOKIE2 of the request.

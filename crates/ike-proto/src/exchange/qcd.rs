@@ -124,7 +124,7 @@ impl Established {
         //# If the initiator is also a token maker, it SHOULD initiate an
         //# INFORMATIONAL exchange immediately after the CREATE_CHILD_SA exchange
         if core.own_token(ctx).is_some() {
-            self.enqueue(Task::Token);
+            self.queue.push(Task::Token);
         }
     }
 

@@ -14,7 +14,6 @@ use crate::endpoint::attempt::Wanted;
 use crate::event::{Failure, RequestId};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{ChildOffer, Established, ExpectAuthResponse, Initiated, Task};
-use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, notify};
 use crate::reason::DropReason;
 use crate::wire::payload::{Notify, Payload};
@@ -125,7 +124,7 @@ impl Established {
             let (child, request) = (Some(offer.config), offer.request);
             wanted.push(Wanted { child, request, packet: offer.packet });
         }
-        for task in self.queue.drain(..) {
+        for task in self.queue.drain() {
             if let Task::CreateChild { config, packet, request, .. } = task {
                 wanted.push(Wanted { child: Some(config), request, packet });
             }
@@ -134,7 +133,7 @@ impl Established {
         let alone = |request| Wanted { child: None, request: Some(request), packet: None };
         wanted.extend(waiting.map(alone));
         let reason = Failure::Replaced;
-        self.queue.push_front(Task::DeleteIke { reason, request: None });
+        self.queue.push_first(Task::DeleteIke { reason, request: None });
         ctx.effects.push_back(Effect::Redirect { ike: core.id, to, wanted });
     }
 
@@ -160,15 +159,13 @@ impl Established {
     /// Gateway: true while a client that was redirected in IKE_AUTH has not gone.
     pub(crate) fn is_leaving(&self) -> bool {
         let ends = |task: &Task| matches!(task, Task::DeleteIke { .. });
-        self.delayed.iter().any(|(_, task)| ends(task))
+        self.queue.delayed().any(ends)
     }
 
     /// Gives the redirected client the time to go.
     pub(crate) fn let_leave(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-        self.delayed.push((ctx.now.mono + TIME_TO_GO, task));
-        let first = self.delayed.iter().map(|(at, _)| *at).min();
-        core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
+        self.delay(core, ctx.now.mono + TIME_TO_GO, task);
     }
 }
 

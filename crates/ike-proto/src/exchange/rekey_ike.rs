@@ -7,8 +7,6 @@
 //!
 //! The new SA is an [`IkeSa`] of its own. The children are moved to it, never copied.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::child_offer::usable_methods;
@@ -125,7 +123,7 @@ impl Established {
                     ctx.effects.push_back(Effect::Redundant(theirs));
                 }
                 let reason = Failure::Replaced;
-                self.queue.push_front(Task::DeleteIke { reason, request: None });
+                self.queue.push_first(Task::DeleteIke { reason, request: None });
             }
         }
         ctx.done(offer.request, Ok(()));
@@ -189,7 +187,7 @@ impl Established {
     /// Marks this SA as the loser of two simultaneous rekeys. The end that made it deletes it.
     pub(crate) fn mark_redundant(&mut self, core: &mut Core) {
         self.phase = IkePhase::Replaced(core.id);
-        self.queue.push_back(Task::DeleteIke { reason: Failure::Replaced, request: None });
+        self.queue.push(Task::DeleteIke { reason: Failure::Replaced, request: None });
         core.channel.timers.clear_all();
     }
 
@@ -250,7 +248,7 @@ impl Established {
             && usable_methods(ctx, &core.connection.proposals).contains(&method)
         {
             let retry = Retry { method: Some(method), ..offer.retry };
-            self.queue.push_front(Task::RekeyIke { request: offer.request, retry });
+            self.queue.push_first(Task::RekeyIke { request: offer.request, retry });
             return;
         }
         let response = match kind {
@@ -405,28 +403,7 @@ impl Established {
         let keys = IkeKeys::rekeyed(old, new.shared, &seed, prf, &lengths);
         let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
             .map_err(|_| refused())?;
-        let state = State::Established(Box::new(Established {
-            local_id: self.local_id.clone(),
-            remote_id: self.remote_id.clone(),
-            authenticated: Arc::clone(&self.authenticated),
-            since: ctx.now.mono,
-            children: Vec::new(),
-            ours: None,
-            responding: None,
-            queue: VecDeque::new(),
-            delayed: Vec::new(),
-            lingering: Vec::new(),
-            installing: Vec::new(),
-            phase: IkePhase::Alive,
-            queries: Vec::new(),
-            theirs: Vec::new(),
-            full: Vec::new(),
-            soft_at: self.soft_at.filter(|_| self.renewing),
-            renewing: self.renewing,
-            put_off: None,
-            forgotten: 0,
-            follows_auth: None,
-        }));
+        let state = State::Established(Box::new(self.rekeyed(ctx.now.mono)));
         let id = ctx.ids.ike();
         let core_of_new = Core::new(
             ctx,

@@ -14,10 +14,10 @@ use std::collections::HashSet;
 use super::child_offer::within;
 use super::followup::Chain;
 use super::{Payloads, Refusal};
-use crate::child::{ChildSa, Phase};
+use crate::child::ChildSa;
 use crate::config::ChildConfig;
 use crate::config::proposal::Selected;
-use crate::dataplane::{Capabilities, Flow, Mode, PolicyId, Processing, TrafficSelector};
+use crate::dataplane::{Capabilities, Flow, Mode, PolicyId, TrafficSelector};
 use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, Task};
 use crate::wire::payload::{Notify, Payload, Sa, Transform};
 use crate::wire::registry::{IntegId, NotifyType, TransformType};
@@ -81,7 +81,7 @@ pub(crate) fn is_alike(
 }
 
 /// True if both lists cover the same. The selector of a packet may precede the one that contains it.
-fn same(a: &[TrafficSelector], b: &[TrafficSelector]) -> bool {
+pub(crate) fn same(a: &[TrafficSelector], b: &[TrafficSelector]) -> bool {
     within(a, b) && within(b, a)
 }
 
@@ -93,47 +93,6 @@ pub(crate) struct Place {
 }
 
 impl Established {
-    /// The children that share `policy`.
-    pub(crate) fn sharing(&self, policy: PolicyId) -> impl Iterator<Item = &ChildSa> {
-        self.children.iter().filter(move |child| child.shares(policy))
-    }
-
-    /// The place of the child for all CPUs, if children of this name that accept `packet` lack it.
-    pub(crate) fn headless(&self, name: &str, packet: Option<Flow>) -> Option<Join> {
-        let takes = |child: &ChildSa| packet.is_none_or(|packet| child.takes(packet));
-        let named = |child: &&ChildSa| child.config.name == name && child.shares(child.policy);
-        let mut children = self.children.iter().filter(named).filter(|child| takes(child));
-        children.find_map(|child| {
-            let missing = self.sharing(child.policy).all(|other| other.cpu.is_some());
-            missing.then_some(Join { policy: child.policy, cpu: None })
-        })
-    }
-
-    /// True if `child` is for all CPUs, or is the first of several without such a child. The children for one CPU
-    /// are made again when that CPU has a packet.
-    pub(crate) fn stands_for_all(&self, child: &ChildSa) -> bool {
-        let carrying = || self.sharing(child.policy).filter(|other| other.carries());
-        let first = carrying().next().is_some_and(|first| first.id == child.id);
-        child.cpu.is_none() || first && carrying().all(|other| other.cpu.is_some())
-    }
-
-    /// A child beside which the peer's request for `config` and these selectors would be a further one.
-    pub(crate) fn sibling(
-        &self,
-        config: &ChildConfig,
-        local_ts: &[TrafficSelector],
-        remote_ts: &[TrafficSelector],
-    ) -> Option<&ChildSa> {
-        let alike = |child: &&ChildSa| {
-            child.config.name == config.name
-                && matches!(child.phase, Phase::Installing | Phase::Installed)
-                && same(&child.local_ts, local_ts)
-                && same(&child.remote_ts, remote_ts)
-        };
-        // A child that can have others is preferred.
-        self.children.iter().filter(alike).max_by_key(|child| child.processing.per_cpu)
-    }
-
     /// The place of a further child beside `sibling`, for a request of the peer.
     pub(crate) fn place_beside(
         &self,
@@ -174,7 +133,8 @@ impl Established {
     fn places(&self, policy: PolicyId) -> impl Iterator<Item = (u32, Option<u32>)> {
         let mut lines = HashSet::new();
         let coming = self.theirs.iter().filter_map(Chain::child);
-        self.sharing(policy)
+        self.children
+            .sharing(policy)
             .chain(coming.filter(move |child| child.policy == policy))
             .filter(move |child| lines.insert(child.line))
             .map(|child| (child.ordinal, child.cpu))
@@ -204,7 +164,7 @@ impl Established {
             _ => None,
         };
         let sent = self.ours.as_ref().and_then(Initiated::child).and_then(|offer| offer.join);
-        let queued = self.queue.iter().chain(self.delayed.iter().map(|(_, task)| task));
+        let queued = self.queue.all();
         let all = sent.into_iter().chain(queued.filter_map(of_task));
         all.filter(move |join| join.policy == policy)
     }
@@ -225,75 +185,26 @@ impl ChildOffer {
 impl Established {
     /// Handles a packet for `policy` on a CPU that has no child of its own.
     pub(crate) fn want_cpu(&mut self, policy: PolicyId, cpu: u32, packet: Flow) {
-        if self.full.contains(&policy) {
+        if self.children.is_full(policy) {
             return;
         }
-        let Some(config) = self.sharing(policy).next().map(|child| child.config.clone()) else {
+        let Some(config) = self.children.sharing(policy).next().map(|child| child.config.clone())
+        else {
             return;
         };
         // A child for all CPUs comes first.
-        let missing = self.sharing(policy).all(|child| child.cpu.is_some());
+        let missing = self.children.sharing(policy).all(|child| child.cpu.is_some());
         let cpu = (!missing).then_some(cpu);
-        let there = self.sharing(policy).any(|child| child.cpu == cpu);
+        let there = self.children.sharing(policy).any(|child| child.cpu == cpu);
         if there || self.asked(policy).any(|join| join.cpu == cpu) {
             return;
         }
-        self.queue.push_back(Task::CreateChild {
+        self.queue.push(Task::CreateChild {
             config,
             packet: Some(packet),
             request: None,
             retry: Retry::default(),
             join: Some(Join { policy, cpu }),
         });
-    }
-
-    /// The policy that several children of this name share which accept `packet`, which met a trap.
-    pub(crate) fn shared_policy(
-        &self,
-        name: &str,
-        packet: Flow,
-        trap: &Processing,
-    ) -> Option<PolicyId> {
-        let mut children = self.children.iter();
-        let found = children.find(|child| {
-            child.config.name == name
-                && child.shares(child.policy)
-                && child.takes(packet)
-                && child.is_marked_like(trap)
-        });
-        found.map(|child| child.policy)
-    }
-
-    /// One of several children, or the only one so far, for these selectors.
-    pub(crate) fn same_traffic(
-        &self,
-        config: &ChildConfig,
-        local_ts: &[TrafficSelector],
-        remote_ts: &[TrafficSelector],
-    ) -> Option<&ChildSa> {
-        let sibling = self.sibling(config, local_ts, remote_ts);
-        sibling.filter(|child| child.processing.per_cpu)
-    }
-
-    /// The error for a peer whose `child` is not possible. For a further child RFC 9611 §6 has an error of its
-    /// own.
-    pub(crate) fn no_room(&self, child: &ChildSa) -> NotifyType {
-        let more = self.sharing(child.policy).any(|other| other.id != child.id);
-        match more && child.replaces.is_none() {
-            true => NotifyType::TS_MAX_QUEUE,
-            false => NotifyType::NO_ADDITIONAL_SAS,
-        }
-    }
-
-    /// True if `child` was to be for one CPU, and all children beside it have gone meanwhile.
-    pub(crate) fn has_lost_its_place(&self, child: &ChildSa) -> bool {
-        child.cpu.is_some() && self.sharing(child.policy).next().is_none()
-    }
-
-    /// Records that the peer accepts no more children beside those of `policy`.
-    pub(crate) fn note_full(&mut self, policy: PolicyId) {
-        if !self.full.contains(&policy) {
-            self.full.push(policy);
-        }
     }
 }

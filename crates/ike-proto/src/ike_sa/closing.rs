@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Core;
+use super::children::Released;
 use super::context::{Context, Effect};
 use super::state::{Established, IkePhase, Initiated, Retry, Task};
 use super::succession::Inheritance;
@@ -51,10 +52,10 @@ impl Established {
             //# processing response packets should still cause the recipient to clean
             //# up the IKE state (for example, by sending a Delete for a bad SA).
             None => {
-                self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+                self.queue.push_first(Task::DeleteIke { reason, request: None });
                 // A child that has not come up ends with the SA (`endings`). It may be wanted all the same.
                 if let Some(task) = again {
-                    self.enqueue(task);
+                    self.queue.push(task);
                 }
             }
         }
@@ -67,11 +68,11 @@ impl Established {
         //# delete request for SAs for which it has already issued a delete
         //# request, it MUST delete the outgoing SAs while processing the request
         //# and the incoming SAs while processing the response.
-        if let Some(new) = self.replacement_of(id) {
+        if let Some(new) = self.children.replacement_of(id) {
             self.activate(core, ctx, new);
         }
         let reason = self.reason_to_delete(id).cloned().unwrap_or(Failure::DeletedByPeer);
-        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
+        let Some(child) = self.children.get_mut(id) else {
             return;
         };
         // What is made in its place may have no policy yet.
@@ -80,11 +81,12 @@ impl Established {
         child.pending_out = None;
         let routed = std::mem::take(&mut child.routed);
         let (phase, policy, outbound) = (child.phase, child.policy, child.outbound());
-        let heir = self.children.iter_mut().find(|other| {
+        let heir = self.children.iter().find(|other| {
             other.policy == policy
                 && other.id != id
                 && matches!(other.phase, Phase::Installing | Phase::Installed)
         });
+        let heir = heir.map(|heir| (heir.id, heir.carries()));
         let mut batch = vec![Command::RemoveSa(outbound)];
         match heir {
             // The policy names another child already.
@@ -93,10 +95,7 @@ impl Established {
                 Some(hold) => ctx.change(vec![hold], Vec::new(), Vec::new()),
                 None => batch.insert(0, Command::RemovePolicy(policy)),
             },
-            Some(heir) if heir.carries() && routed => {
-                heir.routed = true;
-                ctx.change(vec![heir.install_policy()], vec![heir.id], Vec::new());
-            }
+            Some((heir, true)) if routed => self.children.route(ctx, heir),
             Some(_) => {}
         }
         ctx.data_plane(batch);
@@ -121,27 +120,18 @@ impl Core {
     ) {
         let ike = self.id;
         let endings = self.endings(ctx, &established, reason);
-        let Established {
-            children,
-            ours,
-            queue,
-            delayed,
-            lingering,
-            installing,
-            phase,
-            theirs,
-            ..
-        } = established;
+        let Established { children, ours, queue, phase, theirs, .. } = established;
         let deletes = |task: &Task| matches!(task, Task::DeleteIke { .. });
         let wanted = phase == IkePhase::Closing
             || ours.as_ref().is_some_and(Initiated::ends_sa)
-            || queue.iter().any(deletes);
+            || queue.tasks().any(deletes);
         // An end that deletes an SA does not resume it, even if the peer did not get the Delete. An end that
         // learns of the loss by a token does (RFC 6290 §7).
         let lost = matches!(reason, Failure::Timeout | Failure::LostByPeer);
         if self.connection.session_resumption && (wanted || !lost) {
             ctx.effects.push_back(Effect::TicketOver(ike, self.spis_of_tickets()));
         }
+        let Released { children, lingering, installing } = children.dissolve();
         let mut batch = Vec::new();
         if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {
             ctx.ids.esp.remove(&spi_in);
@@ -185,10 +175,9 @@ impl Core {
             ctx.event(Event::ChildDown { ike, child: child.id, name, reason: reason.clone() });
         }
         let closing = ours.into_iter().map(Initiated::request);
-        let queued = queue.into_iter().map(Task::request);
-        let later = delayed.into_iter().map(|(_, task)| task.request());
-        let installing = installing.into_iter().map(|(_, _, request)| (request, false));
-        for (request, wants_end) in closing.chain(queued).chain(later).chain(installing) {
+        let queued = queue.into_all().map(Task::request);
+        let installing = installing.into_iter().map(|one| (one.request, false));
+        for (request, wants_end) in closing.chain(queued).chain(installing) {
             let result = if wants_end { Ok(()) } else { Err(reason.clone()) };
             ctx.done(request, result);
         }
@@ -223,7 +212,7 @@ impl Core {
             Some(Initiated::DeleteIke { reason, .. }) => Some(reason),
             _ => None,
         };
-        let queued = established.queue.iter().filter_map(|task| match task {
+        let queued = established.queue.tasks().filter_map(|task| match task {
             Task::DeleteIke { reason, .. } => Some(reason),
             _ => None,
         });
@@ -231,7 +220,7 @@ impl Core {
         let commanded = own.iter().find(|reason| ***reason == Failure::Terminated);
         let cause = commanded.or(own.first()).copied().unwrap_or(reason);
         let mut endings: Vec<Ended> = Vec::new();
-        for child in &established.children {
+        for child in established.children.iter() {
             if child.phase == Phase::Rekeyed {
                 continue;
             }
@@ -245,8 +234,7 @@ impl Core {
                 None => endings.push(self.ending(Some(name), cause, true, held)),
             }
         }
-        let delayed = established.delayed.iter().map(|(_, task)| task);
-        let tasks = established.queue.iter().chain(delayed).filter_map(|task| match task {
+        let tasks = established.queue.all().filter_map(|task| match task {
             Task::CreateChild { config, .. } => Some(&config.name),
             _ => None,
         });

@@ -16,7 +16,7 @@
 
 pub(crate) mod doubles;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ pub(crate) struct Carries {
 }
 
 impl Carries {
-    fn of(child: &ChildSa) -> Self {
+    pub(super) fn of(child: &ChildSa) -> Self {
         Self {
             name: child.config.name.clone(),
             mode: child.mode,
@@ -164,7 +164,7 @@ impl Established {
         if core.connection.unique == Unique::Never {
             return;
         }
-        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let Some(child) = self.children.get(id) else { return };
         let other = self.children.iter().find(|other| child.crosses(other));
         let redundant = other.map(|other| redundant_of(child, other));
         core.end_redundant(ctx, redundant.into_iter().collect());
@@ -175,7 +175,7 @@ impl Established {
     /// are its own: each of these is compared with those of its name.
     pub(crate) fn judge_crossings(&mut self, core: &mut Core, ctx: &Context<'_>) {
         let mut names: BTreeMap<&str, Vec<&ChildSa>> = BTreeMap::new();
-        for child in &self.children {
+        for child in self.children.iter() {
             names.entry(&child.config.name).or_default().push(child);
         }
         let (mut redundant, mut doubles) = (Vec::new(), Vec::new());
@@ -201,7 +201,7 @@ impl Established {
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) {
-        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let Some(child) = self.children.get(id) else { return };
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
         let one_stays = core.connection.unique != Unique::Never;
         let yields = |other: &ChildSa| {
@@ -232,7 +232,7 @@ impl Established {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
             return core.channel.timers.set(key, ctx.now.mono + wait);
         }
-        self.enqueue_urgent(Task::DeleteChild {
+        self.queue.push_first(Task::DeleteChild {
             child: id,
             reason: Failure::Replaced,
             request: None,
@@ -250,16 +250,15 @@ impl Established {
                 Task::CreateChild { .. } | Task::RekeyChild { .. } | Task::RekeyIke { .. }
             )
         };
-        let delayed = self.delayed.iter().map(|(_, task)| task);
         let settled = self.ike_activity() == IkeActivity::Idle
             && !self.child_exchange()
             && self.responding.is_none()
-            && !self.queue.iter().chain(delayed).any(makes)
+            && !self.queue.all().any(makes)
             && self.children.iter().all(|child| child.phase == Phase::Installed);
         if !settled {
             return None;
         }
-        let mut all: Vec<Carries> = Vec::with_capacity(self.children.len());
+        let mut all: Vec<Carries> = Vec::with_capacity(self.children.iter().len());
         for carries in self.children.iter().map(Carries::of) {
             if !carries.per_cpu || !all.contains(&carries) {
                 all.push(carries);
@@ -289,7 +288,7 @@ impl Established {
     /// Requests the children of the other IKE SA, which is to end.
     pub(crate) fn make_missing(&mut self, lacks: Vec<Arc<ChildConfig>>) {
         for config in lacks {
-            self.enqueue(Task::CreateChild {
+            self.queue.push(Task::CreateChild {
                 config,
                 packet: None,
                 request: None,
@@ -302,47 +301,18 @@ impl Established {
     /// Checks that the peer is alive, unless an answer is due anyway.
     pub(crate) fn ask_for_life(&mut self) {
         if self.ours.is_none() && self.queue.is_empty() {
-            self.enqueue(Task::Liveness);
+            self.queue.push(Task::Liveness);
         }
     }
 
     /// Ends an IKE SA that crossed another one, whose children carry everything that its own carry.
     pub(crate) fn end_crossed(&mut self, ctx: &mut Context<'_>) {
-        for child in &mut self.children {
-            child.routed = false;
-        }
-        let policies: BTreeSet<_> = self.children.iter().map(|child| child.policy).collect();
-        let batch: Vec<_> = policies.into_iter().map(Command::RemovePolicy).collect();
-        self.enqueue_urgent(Task::DeleteIke { reason: Failure::Replaced, request: None });
+        let batch: Vec<_> =
+            self.children.unroute().into_iter().map(Command::RemovePolicy).collect();
+        self.queue.push_first(Task::DeleteIke { reason: Failure::Replaced, request: None });
         // The order is that for a single child.
         if !batch.is_empty() {
             ctx.data_plane(batch);
-        }
-    }
-
-    /// What each child carries by which packets leave, and since when.
-    pub(crate) fn used_routes(&self) -> Vec<(Carries, Instant)> {
-        let sends =
-            |child: &&ChildSa| child.phase == Phase::Installed && child.routed && !child.standby;
-        let sends = self.children.iter().filter(sends);
-        sends.map(|child| (Carries::of(child), child.installed)).collect()
-    }
-
-    /// This IKE SA is about to end for another one with the routes `new`. Packets leave by those from now on, also where
-    /// this one got its child later.
-    pub(crate) fn send_by_others(&mut self, ctx: &mut Context<'_>, new: &[(Carries, Instant)]) {
-        let mut standby = Vec::new();
-        for child in self.children.iter_mut().filter(|child| child.routed) {
-            let carries = Carries::of(child);
-            let older =
-                |(other, at): &(Carries, Instant)| *other == carries && *at <= child.installed;
-            if !child.standby && new.iter().any(older) {
-                child.standby = true;
-                standby.push(child.id);
-            }
-        }
-        for child in standby {
-            self.route(ctx, child);
         }
     }
 
@@ -358,14 +328,12 @@ impl Established {
                 && self.activity(child) != ChildActivity::Deleting
         };
         let asked = self.ours.as_ref().and_then(Initiated::child);
-        let delayed = self.delayed.iter().map(|(_, task)| task);
         self.children.iter().any(is)
             || asked.is_some_and(|offer| offer.config.name == name)
             || self.theirs.iter().filter_map(|chain| chain.child()).any(is)
             || self
                 .queue
-                .iter()
-                .chain(delayed)
+                .all()
                 .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name))
     }
 }

@@ -123,17 +123,17 @@ impl IkeSa {
         }
     }
 
-    /// See [`Established::enqueue`].
-    pub(crate) fn enqueue(&mut self, task: Task) {
+    /// See [`Queue::push`].
+    pub(crate) fn push(&mut self, task: Task) {
         if let Some((established, _)) = self.established_mut() {
-            established.enqueue(task);
+            established.queue.push(task);
         }
     }
 
-    /// See [`Established::enqueue_urgent`].
-    pub(crate) fn enqueue_urgent(&mut self, task: Task) {
+    /// See [`Queue::push_first`].
+    pub(crate) fn push_first(&mut self, task: Task) {
         if let Some((established, _)) = self.established_mut() {
-            established.enqueue_urgent(task);
+            established.queue.push_first(task);
         }
     }
 
@@ -193,9 +193,9 @@ impl IkeSa {
         self.established().is_some_and(|(established, _)| established.has_up(child))
     }
 
-    /// See [`Established::identities`].
+    /// See [`Identity::both`].
     pub(crate) fn identities(&self) -> Option<(IdData, IdData)> {
-        self.established().and_then(|(established, _)| established.identities())
+        self.established().map(|(established, _)| established.identity.both())
     }
 
     /// See [`Established::inherit`].
@@ -205,20 +205,19 @@ impl IkeSa {
         }
     }
 
-    /// See [`Established::is_joined_by`].
-    pub(crate) fn is_joined_by(&mut self, name: &str, request: RequestId) -> bool {
-        self.established_mut()
-            .is_some_and(|(established, _)| established.is_joined_by(name, request))
+    /// See [`Established::join`].
+    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
+        self.established_mut().is_some_and(|(established, _)| established.join(name, request))
     }
 
-    /// See [`Established::is_on_standby`].
+    /// See [`Children::is_on_standby`].
     pub(crate) fn is_on_standby(&self, name: &str) -> bool {
-        self.established().is_some_and(|(established, _)| established.is_on_standby(name))
+        self.established().is_some_and(|(established, _)| established.children.is_on_standby(name))
     }
 
-    /// See [`Established::is_resumed`].
+    /// See [`Identity::is_resumed`].
     pub(crate) fn is_resumed(&self) -> bool {
-        self.established().is_some_and(|(established, _)| established.is_resumed())
+        self.established().is_some_and(|(established, _)| established.identity.is_resumed())
     }
 
     /// See [`Established::make_missing`].
@@ -276,10 +275,10 @@ impl IkeSa {
         }
     }
 
-    /// See [`Established::send_by_others`].
+    /// See [`Children::send_by_others`].
     pub(crate) fn send_by_others(&mut self, ctx: &mut Context<'_>, new: &[(Carries, Instant)]) {
         if let Some((established, _)) = self.established_mut() {
-            established.send_by_others(ctx, new);
+            established.children.send_by_others(ctx, new);
         }
     }
 
@@ -288,7 +287,7 @@ impl IkeSa {
         self.established().is_some_and(|(established, _)| established.serves(name, packet, trap))
     }
 
-    /// See [`Established::shared_policy`].
+    /// See [`Children::shared_policy`].
     pub(crate) fn shared_policy(
         &self,
         name: &str,
@@ -296,7 +295,7 @@ impl IkeSa {
         trap: &Processing,
     ) -> Option<PolicyId> {
         self.established()
-            .and_then(|(established, _)| established.shared_policy(name, packet, trap))
+            .and_then(|(established, _)| established.children.shared_policy(name, packet, trap))
     }
 
     /// See [`Established::take_over_stream`].
@@ -325,8 +324,8 @@ impl IkeSa {
         }
     }
 
-    /// See [`Established::used_routes`].
+    /// See [`Children::used_routes`].
     pub(crate) fn routes(&self) -> Vec<(Carries, Instant)> {
-        self.established().map_or(Vec::new(), |(established, _)| established.used_routes())
+        self.established().map_or(Vec::new(), |(established, _)| established.children.used_routes())
     }
 }

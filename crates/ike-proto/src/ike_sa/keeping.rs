@@ -4,7 +4,6 @@ use super::context::Context;
 use super::memory::{Payer, Pool};
 use super::state::State;
 use super::{Core, IkeSa, Peer};
-use crate::endpoint::folded;
 use crate::event::Failure;
 use crate::keys::epoch::Opened;
 use crate::reason::DropReason;
@@ -68,7 +67,7 @@ impl IkeSa {
 impl Core {
     /// Records that the peer is authenticated as `owner`.
     pub(crate) fn set_authenticated(&mut self, ctx: &Context<'_>, owner: &IdData) {
-        let owner = folded(owner);
+        let owner = owner.folded();
         // Such an identity proves nothing.
         let nobody = owner.kind == IdType::NULL;
         let digest = || ctx.hash((owner.kind.0, &owner.data));

@@ -64,8 +64,8 @@ impl Established {
     /// True if the peer may be waiting for this end behind a NAT that has another mapping now: it has lately put off a request
     /// of this end, maybe until it has the answer to a request that it sends to the former mapping.
     pub(crate) fn may_be_lost_behind_nat(&self, core: &Core, now: Instant) -> bool {
-        let refused = self.put_off.as_deref().and_then(|put_off| put_off.refused);
-        let lately = refused.is_some_and(|(_, last)| now < last + core.connection.dpd_delay);
+        let refused = self.queue.last_refused();
+        let lately = refused.is_some_and(|last| now < last + core.connection.dpd_delay);
         lately && core.decides() && core.channel.nat.local
     }
 
@@ -111,7 +111,7 @@ impl Established {
             };
             return self.lose_address(core, ctx, source);
         }
-        let further = core.further_addresses(ctx, &self.children);
+        let further = core.further_addresses(ctx, self.children.as_slice());
         if !moved_on && core.channel.mobike.as_ref().is_some_and(|mobike| mobike.told != further) {
             self.tell_again(Mobility::Addresses);
         }
@@ -123,7 +123,7 @@ impl Established {
         let here = core.channel.path.local.ip().to_canonical();
         let unknown = ctx.network.addresses.is_empty();
         let still = unknown || ctx.network.addresses.contains(&here);
-        if !still || mobike.told != core.further_addresses(ctx, &self.children) {
+        if !still || mobike.told != core.further_addresses(ctx, self.children.as_slice()) {
             self.on_network(core, ctx);
         }
     }
@@ -131,7 +131,7 @@ impl Established {
     /// True if `address` may replace this end's address in the present path.
     fn may_replace(&self, core: &Core, address: IpAddr) -> bool {
         let family = address.is_ipv4() == core.channel.path.remote.ip().to_canonical().is_ipv4();
-        family && core.may_have(address, &self.children)
+        family && core.may_have(address, self.children.as_slice())
     }
 
     /// Queues a liveness check, unless one is queued or a request is in flight.
@@ -143,9 +143,9 @@ impl Established {
 
     /// The same although a request is in flight: only the answer to a liveness check shows the mapping of a NAT.
     fn check_mapping(&mut self) {
-        let asked = self.queue.iter().any(|task| matches!(task, Task::Liveness));
+        let asked = self.queue.tasks().any(|task| matches!(task, Task::Liveness));
         if !asked && self.phase == IkePhase::Alive {
-            self.queue.push_back(Task::Liveness);
+            self.queue.push(Task::Liveness);
         }
     }
 
@@ -153,8 +153,11 @@ impl Established {
     fn remotes<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = IpAddr> + 'a {
         let there = core.channel.path.remote.ip().to_canonical();
         let peer = core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
-        std::iter::once(there)
-            .chain(peer.filter(move |ip| *ip != there && core.peer_may_have(*ip, &self.children)))
+        std::iter::once(there).chain(
+            peer.filter(move |ip| {
+                *ip != there && core.peer_may_have(*ip, self.children.as_slice())
+            }),
+        )
     }
 
     /// The best path by the routes: to the peer's address in use if a route leads there.
@@ -174,7 +177,7 @@ impl Established {
             for local in first.into_iter().chain(own.filter(|ip| Some(*ip) != first)) {
                 let fits = local.is_ipv4() == remote.is_ipv4()
                     && (Some(local) == first && core.fits(local)
-                        || core.may_have(local, &self.children));
+                        || core.may_have(local, self.children.as_slice()));
                 let path = core.path_between(local, remote);
                 if fits && path != core.channel.path && paths.len() < MOST_PATHS {
                     paths.push(path);
@@ -266,14 +269,14 @@ impl Established {
             return;
         }
         let queued = |wanted: Mobility| move |task: &Task| matches!(task, Task::Mobility(what) if *what == wanted);
-        if what == Mobility::Addresses && self.queue.iter().any(queued(Mobility::Update)) {
+        if what == Mobility::Addresses && self.queue.tasks().any(queued(Mobility::Update)) {
             return;
         }
         let covered = |task: &Task| {
             queued(what)(task) || what == Mobility::Update && queued(Mobility::Addresses)(task)
         };
-        self.queue.retain(|task| !covered(task));
-        self.queue.push_front(Task::Mobility(what));
+        self.queue.drop_needless(covered);
+        self.queue.push_first(Task::Mobility(what));
     }
 
     /// Handles the peer's list of addresses. If the address in use is not in it, the SA moves.
@@ -288,8 +291,9 @@ impl Established {
         let path = next.into_iter().find_map(|remote| {
             let known = ctx.network.source_to(remote).filter(|ip| core.fits(*ip));
             let local = known.unwrap_or(here);
-            (local.is_ipv4() == remote.is_ipv4() && core.peer_may_have(remote, &self.children))
-                .then(|| core.path_between(local, remote))
+            (local.is_ipv4() == remote.is_ipv4()
+                && core.peer_may_have(remote, self.children.as_slice()))
+            .then(|| core.path_between(local, remote))
         });
         if let Some(path) = path {
             self.move_to(core, ctx, path);

@@ -3,6 +3,7 @@
 //! `on_datagram` and `on_timer` take inputs, and `finish` ends each of them. Outputs go to the queue of the
 //! [`Context`].
 
+pub(crate) mod children;
 mod closing;
 pub(crate) mod collision;
 pub(crate) mod context;
@@ -11,6 +12,7 @@ mod entry;
 pub(crate) mod established;
 pub(crate) mod flight;
 pub(crate) mod fragment_ack;
+pub(crate) mod identity;
 mod joining;
 pub(crate) mod keeping;
 pub(crate) mod memory;
@@ -19,6 +21,7 @@ mod path;
 pub(crate) mod pending;
 pub(crate) mod plane;
 pub(crate) mod pmtu;
+pub(crate) mod queue;
 pub(crate) mod reassembly;
 mod receive;
 mod refragment;
@@ -169,25 +172,6 @@ pub(crate) struct Channel {
     request_digest: u64,
     /// Octets of the peer's messages that are kept until there is a verdict. They are taken from the budget.
     kept: Kept,
-}
-
-/// Why requests of this end have to wait for the peer.
-#[derive(Debug, Default)]
-pub(crate) struct PutOff {
-    /// Since when the peer has answered only TEMPORARY_FAILURE, and when it last did.
-    pub(crate) refused: Option<(Instant, Instant)>,
-    /// Since when requests of this end have waited for exchanges that the peer has begun.
-    pub(crate) held_since: Option<Instant>,
-}
-
-impl PutOff {
-    /// Records that no request waits for exchanges of the peer.
-    pub(crate) fn is_not_held(this: &mut Option<Box<Self>>) {
-        match this.as_deref_mut() {
-            Some(Self { refused: Some(_), held_since }) => *held_since = None,
-            _ => *this = None,
-        }
-    }
 }
 
 /// An IKE_SA_INIT response that makes the same keys as another one and differs from it elsewhere. One of the two

@@ -4,12 +4,11 @@
 use std::net::SocketAddr;
 
 use super::Core;
+use super::children::Moves;
 use super::context::Context;
 use super::state::{Established, Retry, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
-use crate::child::{ChildSa, Phase};
-use crate::dataplane::{Command, Encapsulation, SaId};
 use crate::event::{ChildSaId, Event, Failure, Path, Transport};
 use crate::wire::registry::NotifyType;
 
@@ -39,7 +38,7 @@ impl Established {
         child: ChildSaId,
         remote: SocketAddr,
     ) {
-        let found = self.children.iter().find(|c| c.id == child);
+        let found = self.children.get(child);
         if found.is_none_or(|child| child.encap.is_none()) {
             return;
         }
@@ -83,57 +82,14 @@ impl Established {
             .mobike
             .is_some()
             .then_some(core.channel.nat.local || core.channel.nat.remote);
-        let mut batch = Vec::new();
-        let (mut moved, mut stale, mut stuck) = (Vec::new(), Vec::new(), Vec::new());
-        let mut renamed = Vec::new();
-        for child in &mut self.children {
-            let (inbound, outbound) = (child.inbound(), child.outbound());
-            let there = SaId { dst: path.remote.ip(), ..outbound };
-            if !ctx.ids.claim(there, child.spi_in) {
-                stuck.push(child.id);
-                continue;
-            }
-            moved.push(child.id);
-            stale.extend([inbound, outbound]);
-            let installed_out = child.has_outbound();
-            if child.follow_addresses(path) && child.phase == Phase::Installed {
-                renamed.push(child.id);
-            }
-            child.local = path.local.ip();
-            child.remote = path.remote.ip();
-            child.encap = ChildSa::encap_on(path, nat.unwrap_or(child.encap.is_some()));
-            let (encap, local, remote) = (child.encap, path.local, path.remote);
-            let reversed = encap.map(Encapsulation::reversed);
-            batch.push(Command::UpdateSa { id: inbound, src: remote, dst: local, encap: reversed });
-            if installed_out {
-                batch.push(Command::UpdateSa { id: outbound, src: local, dst: remote, encap });
-            }
-            if let Some(spec) = &mut child.pending_out {
-                spec.src = path.local.ip();
-                spec.id.dst = path.remote.ip();
-                spec.encap = encap;
-                spec.local_ts.clone_from(&child.local_ts);
-                spec.remote_ts.clone_from(&child.remote_ts);
-            }
-        }
-        // A policy that sends by a child which the data plane is at work on goes on with that one: the child that it
-        // replaces is about to go.
-        let sends = |child: &&ChildSa| match child.routed {
-            true => child.carries() || child.phase == Phase::Installing,
-            false => {
-                let known = child.has_outbound() && !child.processing.per_cpu;
-                child.carries() && known && !self.is_routed(child.policy)
-            }
-        };
-        let sending = self.children.iter().filter(sends);
-        let carrying: Vec<_> = sending.map(ChildSa::install_policy).collect();
-        batch.extend(carrying);
+        let claim = |there, spi_in| ctx.ids.claim(there, spi_in);
+        let Moves { batch, moved, stale, stuck, renamed } = self.children.move_to(path, nat, claim);
         if !batch.is_empty() {
             ctx.change(batch, moved, stale);
         }
         // The SAs in the data plane keep their selectors. A rekey makes others.
         for child in renamed {
-            self.enqueue(Task::RekeyChild { child, request: None, retry: Retry::default() });
+            self.queue.push(Task::RekeyChild { child, request: None, retry: Retry::default() });
         }
         for child in stuck {
             let reason = Failure::Refused(NotifyType::NO_ADDITIONAL_SAS);

@@ -86,7 +86,7 @@ impl Pending {
 impl Established {
     /// Keeps results that the first task has not used, because the window is not free.
     fn keep_ready(&mut self, core: &mut Core, left: Vec<Exchanged>) {
-        if !left.is_empty() && self.queue.iter().any(Task::exchanges_keys) {
+        if !left.is_empty() && self.queue.tasks().any(Task::exchanges_keys) {
             core.pending.get_or_insert_default().ready = left;
         }
     }

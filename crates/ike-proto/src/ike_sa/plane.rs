@@ -32,8 +32,8 @@ impl Established {
             }
             return;
         }
-        if let Some(index) = self.installing.iter().position(|(t, ..)| *t == ticket) {
-            let (_, child, request) = self.installing.swap_remove(index);
+        if let Some(installed) = self.children.take_installing(ticket) {
+            let (child, request) = (installed.child, installed.request);
             return self.on_own_install(core, ctx, child, request, result.map(|_| ()));
         }
         if let Some(index) = self.queries.iter().position(|(t, _)| *t == ticket) {
@@ -57,11 +57,13 @@ impl Established {
                 ctx.done(request, Ok(()));
             }
             Err(error) => {
-                let failed = self.children.iter().find(|other| other.id == child);
+                let failed = self.children.get(child);
                 let replaces = failed.and_then(|failed| failed.replaces);
                 // The peer has the child already: delete it there too.
                 let spi = failed.map(|failed| failed.spi_in);
-                self.queue.extend(spi.map(Task::DeleteSpi));
+                if let Some(spi) = spi {
+                    self.queue.push(Task::DeleteSpi(spi));
+                }
                 let name = self.remove_failed(core, ctx, child);
                 let failure = Failure::DataPlane(error.0);
                 ctx.done(request, Err(failure.clone()));
@@ -75,7 +77,7 @@ impl Established {
 
     /// Deletes a child at both ends, because a change to it has failed while it was in use.
     pub(crate) fn give_up_child(&mut self, child: ChildSaId, reason: Failure) {
-        self.enqueue_urgent(Task::DeleteChild { child, reason, request: None });
+        self.queue.push_first(Task::DeleteChild { child, reason, request: None });
     }
 
     pub(super) fn query(&mut self, ctx: &mut Context<'_>, query: Query) {
@@ -117,13 +119,12 @@ impl Established {
                 let delay = core.connection.dpd_delay;
                 // Packets may come by SAs that a crashed peer has left in its kernel. The exchange of the peer for
                 // which requests of this end wait does not go on by them.
-                let held = self.put_off.as_deref().is_some_and(|it| it.held_since.is_some())
-                    || self.may_be_lost_behind_nat(core, ctx.now.mono);
+                let held = self.queue.is_held() || self.may_be_lost_behind_nat(core, ctx.now.mono);
                 let quiet = held || idle.is_none_or(|idle| idle >= delay);
                 let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
                 core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
                 if quiet {
-                    self.enqueue(Task::Liveness);
+                    self.queue.push(Task::Liveness);
                 }
             }
             Query::Inactivity(child) => self.on_inactivity(core, ctx, child, idle),
@@ -137,12 +138,12 @@ impl Established {
         id: ChildSaId,
         idle: Option<Duration>,
     ) {
-        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let Some(child) = self.children.get(id) else { return };
         let limit = child.config.inactivity;
         let idle = idle.unwrap_or_else(|| ctx.now.mono.saturating_duration_since(child.installed));
         if idle >= limit {
             let reason = Failure::Inactive;
-            self.enqueue(Task::DeleteChild { child: id, reason, request: None });
+            self.queue.push(Task::DeleteChild { child: id, reason, request: None });
         } else {
             let at = ctx.now.mono + (limit - idle);
             core.channel.timers.set(TimerKey::Child(id, ChildTimer::Inactivity), at);

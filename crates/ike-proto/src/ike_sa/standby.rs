@@ -8,9 +8,8 @@
 use std::time::Duration;
 
 use super::context::Context;
-use crate::child::{ChildSa, Phase};
+use crate::child::ChildSa;
 use crate::dataplane::TrafficSelector;
-use crate::event::ChildSaId;
 use crate::ike_sa::Core;
 use crate::ike_sa::state::Established;
 
@@ -49,26 +48,7 @@ impl Established {
         let others = others.filter(|other| other.routed && other.policy != child.policy);
         let others = others.map(|other| [&other.local_ts[..], &other.remote_ts[..]]);
         may_meet([&child.local_ts, &child.remote_ts], others)
-            || self
-                .identities()
-                .is_some_and(|identities| ctx.registry.has_another(identities, core.id))
-    }
-
-    /// True if each child `name` is on standby.
-    pub(crate) fn is_on_standby(&self, name: &str) -> bool {
-        let mut named = self.children.iter().filter(|child| child.config.name == name);
-        named.all(|child| child.standby)
-    }
-
-    /// Ends the standby of `id`: its policy counts from now on, as the newest.
-    pub(crate) fn end_standby(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
-            return;
-        };
-        child.standby = false;
-        if child.routed && child.phase == Phase::Installed {
-            self.route(ctx, id);
-        }
+            || ctx.registry.has_another(self.identity.both(), core.id)
     }
 }
 

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::PutOff;
+use super::children::Children;
 use super::context::Context;
-use super::established::Lingering;
+use super::identity::Identity;
 use super::plane::Query;
+use super::queue::Queue;
 pub(crate) use super::session::{Session, SessionKeys};
-use crate::child::{ChildSa, Heritage};
+use crate::child::Heritage;
 use crate::config::candidates::Candidates;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, FragmentAckTypes};
@@ -20,7 +21,7 @@ use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::eap::{AwaitEap, EapRound};
 use crate::exchange::auth::questions::{Judging, SigningRound};
-use crate::exchange::auth::rounds::{AuthReply, Authenticated, Rounds};
+use crate::exchange::auth::rounds::{AuthReply, Rounds};
 use crate::exchange::config::AwaitLease;
 use crate::exchange::followup::{Chain, Followup};
 use crate::exchange::mobike::{Mobility, SentMobility};
@@ -266,45 +267,23 @@ pub(crate) struct AwaitVerdict<W> {
     pub(crate) judging: Judging,
 }
 
-impl Established {
-    /// The peer's identity for `unique` and INITIAL_CONTACT: its EAP identity if it has one.
-    pub(crate) fn owner_id(&self) -> &IdData {
-        let mut used = self.authenticated.remote.iter().rev();
-        used.find_map(|used| used.eap.as_ref()?.id.as_ref()).unwrap_or(&self.remote_id)
-    }
-}
-
 pub(crate) struct Established {
-    pub(crate) local_id: IdData,
-    pub(crate) remote_id: IdData,
-    /// How both ends authenticated.
-    pub(crate) authenticated: Arc<Authenticated>,
-    pub(crate) since: Instant,
-    pub(crate) children: Vec<ChildSa>,
+    pub(crate) identity: Identity,
+    pub(crate) children: Children,
     /// The request in flight.
     pub(crate) ours: Option<Initiated>,
     /// The peer's request that waits for the data plane before it is answered.
     pub(crate) responding: Option<Box<Responding>>,
-    pub(crate) queue: VecDeque<Task>,
-    /// Children of this end's requests that the data plane is installing.
-    pub(crate) installing: Vec<(Ticket, ChildSaId, Option<RequestId>)>,
+    pub(crate) queue: Queue,
     pub(crate) phase: IkePhase,
-    /// Tasks to be repeated later.
-    pub(crate) delayed: Vec<(Instant, Task)>,
-    /// SAs of rekeyed children. The inbound ones still decrypt. The outbound ones seal packets that the stack had.
-    pub(crate) lingering: Vec<Lingering>,
     /// Requested counters.
     pub(crate) queries: Vec<(Ticket, Query)>,
     /// The peer's CREATE_CHILD_SA exchanges with additional key exchanges to come.
     pub(crate) theirs: Vec<Chain>,
-    /// Policies for which the peer accepts no more children (RFC 9611 §5.2).
-    pub(crate) full: Vec<PolicyId>,
     /// When the first soft limit for a rekey or a reauthentication was reached.
     pub(crate) soft_at: Option<Instant>,
     /// This end is reauthenticating because of a soft limit.
     pub(crate) renewing: bool,
-    /// How long requests of this end have been put off, if they are.
-    pub(crate) put_off: Option<Box<PutOff>>,
     /// How often in a row the peer had forgotten a chain of key exchanges when it was to continue (RFC 9370
     /// §2.2.4), weighted.
     pub(crate) forgotten: u8,

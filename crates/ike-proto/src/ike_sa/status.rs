@@ -4,17 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::IkeSa;
-use super::state::{Established, IkePhase};
+use super::state::IkePhase;
 use super::timer::{Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::event::{IkeState, IkeStatus};
-
-impl Established {
-    /// True if the peers authenticated in an earlier SA (RFC 5723).
-    pub(crate) fn is_resumed(&self) -> bool {
-        self.authenticated.resumed.is_some()
-    }
-}
 
 impl IkeSa {
     /// State, time to established, and children.
@@ -22,8 +15,8 @@ impl IkeSa {
         let Some((established, _)) = self.established() else {
             return (IkeState::Connecting, None, &[]);
         };
-        let setup_time = established.since.saturating_duration_since(self.core.started);
-        (phase_state(established.phase), Some(setup_time), &established.children)
+        let setup_time = established.identity.since().saturating_duration_since(self.core.started);
+        (phase_state(established.phase), Some(setup_time), established.children.as_slice())
     }
 
     pub(crate) fn status(&self) -> IkeStatus {
@@ -38,8 +31,8 @@ impl IkeSa {
             spi_i: self.core.spis.i(),
             spi_r: self.core.spis.r(),
             path: self.core.channel.path,
-            local_id: established.map(|established| established.local_id.clone()),
-            remote_id: established.map(|established| established.remote_id.clone()),
+            local_id: established.map(|established| established.identity.local_id().clone()),
+            remote_id: established.map(|established| established.identity.remote_id().clone()),
             nat_local: self.core.channel.nat.local,
             nat_remote: self.core.channel.nat.remote,
             mobike: self.core.channel.mobike.is_some(),
@@ -47,12 +40,17 @@ impl IkeSa {
             resumed: self.is_resumed(),
             full_transcript: self.core.extensions.full_transcript,
             assignment: self.core.assigned.as_ref().map(|assigned| Arc::clone(&assigned.0)),
-            local_auth: established.map(|e| e.authenticated.local.to_vec()).unwrap_or_default(),
-            remote_auth: established.map(|e| e.authenticated.remote.to_vec()).unwrap_or_default(),
+            local_auth: established
+                .map(|e| e.identity.authenticated().local.to_vec())
+                .unwrap_or_default(),
+            remote_auth: established
+                .map(|e| e.identity.authenticated().remote.to_vec())
+                .unwrap_or_default(),
             algorithms: Some(self.core.channel.session.selected.clone()),
-            established: established.map(|established| established.since),
-            setup_time: established
-                .map(|established| established.since.saturating_duration_since(self.core.started)),
+            established: established.map(|established| established.identity.since()),
+            setup_time: established.map(|established| {
+                established.identity.since().saturating_duration_since(self.core.started)
+            }),
             rekey_at: self.core.channel.timers.get(TimerKey::Ike(Timer::RekeyIke)),
             reauth_at: self.core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke)),
             outstanding: self.core.channel.window.outstanding().map(|(exchange, _)| exchange),

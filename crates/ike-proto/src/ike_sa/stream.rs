@@ -163,9 +163,9 @@ impl Established {
     /// it use that connection. The new request also limits the time without a connection.
     fn show_up(&mut self) {
         let pending = matches!(self.ours, Some(Initiated::Liveness))
-            || self.queue.iter().any(|task| matches!(task, Task::Liveness));
+            || self.queue.tasks().any(|task| matches!(task, Task::Liveness));
         if !matches!(self.phase, IkePhase::Closing | IkePhase::Crossed(_)) && !pending {
-            self.queue.push_back(Task::Liveness);
+            self.queue.push(Task::Liveness);
         }
     }
 }

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::Core;
+use super::children::Lingering;
 use super::context::Context;
-use super::established::{Lingering, arm_child};
+use super::established::arm_child;
 use super::mobility::Whereabouts;
 use super::state::{Established, IkePhase, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
@@ -33,17 +34,14 @@ impl Established {
     /// still do.
     pub(crate) fn release_children(&mut self, core: &mut Core) -> Inheritance {
         let stays = |task: &Task| matches!(task, Task::Liveness | Task::Token);
-        let (kept, tasks) = self.queue.drain(..).partition(stays);
-        self.queue = kept;
-        let children = std::mem::take(&mut self.children);
+        let (tasks, delayed) = self.queue.release(stays);
+        let (children, lingering) = self.children.release();
         for child in &children {
             core.channel.timers.clear_child(child.id);
         }
-        let lingering = std::mem::take(&mut self.lingering);
         for old in &lingering {
             core.channel.timers.clear_child(old.child);
         }
-        let delayed = std::mem::take(&mut self.delayed);
         core.channel.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
         let whereabouts = core.whereabouts();
         Inheritance { children, lingering, tasks, delayed, whereabouts }
@@ -66,21 +64,18 @@ impl Established {
                 .set(TimerKey::Child(old.child, ChildTimer::DeleteRekeyed), old.until);
             ctx.ids.esp.hand_over(old.inbound.spi, (id, old.child));
         }
-        self.children.reserve_exact(children.len());
-        self.children.extend(children);
-        self.lingering.extend(lingering);
+        self.children.take_over(children, lingering);
         for (at, task) in tasks.into_iter().map(|task| (None, task)).chain(later(delayed)) {
             match (at, task) {
                 // The IKE SA has just been rekeyed.
                 (_, Task::RekeyIke { request, .. }) => ctx.done(request, Ok(())),
                 // The rekey that has put it off is over.
-                (Some(_), task @ Task::CreateChild { .. }) => self.queue.push_back(task),
-                (None, task) => self.queue.push_back(task),
-                (Some(at), task) => self.delayed.push((at, task)),
+                (Some(_), task @ Task::CreateChild { .. }) => self.queue.push(task),
+                (None, task) => self.queue.push(task),
+                (Some(at), task) => self.queue.delay(at, task),
             }
         }
-        let next = self.delayed.iter().map(|(at, _)| *at).min();
-        core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+        self.arm_delayed(core);
         self.take_whereabouts(core, ctx, whereabouts);
         self.show_successor(core);
         self.gather_children(core, ctx);

@@ -131,6 +131,16 @@ impl IdData {
             }
     }
 
+    /// The same form for all identities that [`matches`](Self::matches) accepts as equal. Distinguished names that
+    /// differ in their string types stay different.
+    pub fn folded(&self) -> Self {
+        let mut id = self.clone();
+        if matches!(id.kind, IdType::FQDN | IdType::RFC822_ADDR) {
+            id.data.make_ascii_lowercase();
+        }
+        id
+    }
+
     /// True for a distinguished name with `*` as a value: a pattern, not an identity to send.
     pub fn is_dn_pattern(&self) -> bool {
         self.kind == IdType::DER_ASN1_DN && dn::has_wildcard(&self.data)

@@ -51,7 +51,7 @@ impl Established {
             && self.phase == IkePhase::Alive
             && core.connection.vips.is_empty()
             && core.assigned.is_none()
-            && self.owner_id().kind != IdType::NULL
+            && self.identity.owner_id().kind != IdType::NULL
     }
 
     /// Its SPIs, and a number that IKE SAs of the same connection with the same address have in common.
@@ -80,7 +80,7 @@ impl Established {
             false => {
                 let allowed = claim.configured && core.connection.unique != Unique::Never;
                 // The claim may be older than this one.
-                let age = now.mono.saturating_duration_since(self.since);
+                let age = now.mono.saturating_duration_since(self.identity.since());
                 let late = claim.late && age >= PATIENCE + THEIRS_FIRST;
                 allowed && age >= PATIENCE && (redundant || late)
             }

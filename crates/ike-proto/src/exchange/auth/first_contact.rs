@@ -5,13 +5,11 @@
 use super::Payloads;
 use super::rounds::AuthReply;
 use crate::config::Unique;
-use crate::endpoint::folded;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, InitTranscript};
 use crate::keys::epoch::Opened;
 use crate::wire::decode_inner_payloads;
-use crate::wire::payload::IdData;
 use crate::wire::registry::{IdType, NotifyType};
 
 /// The answer to the last IKE_AUTH request without its child, the PPK_IDENTITY in it, and why there is no child.
@@ -35,11 +33,9 @@ impl Established {
         ctx: &Context<'_>,
         initial_contact: bool,
     ) -> bool {
-        let resumed = self.authenticated.resumed.is_some();
+        let resumed = self.identity.is_resumed();
         (self.forgets_others(core, initial_contact) || resumed)
-            && self
-                .identities()
-                .is_some_and(|identities| ctx.registry.has_another(identities, core.id))
+            && ctx.registry.has_another(self.identity.both(), core.id)
     }
 
     /// True if INITIAL_CONTACT ends all other SAs of the peer.
@@ -51,12 +47,7 @@ impl Established {
             //# INITIAL_CONTACT
             //# notifications MUST NOT be used to delete any other IKE SAs based on
             //# the same peer identity without additional verification
-            && self.owner_id().kind != IdType::NULL
-    }
-
-    /// This end's identity and the owner's, in the form for comparisons.
-    pub(crate) fn identities(&self) -> Option<(IdData, IdData)> {
-        Some((folded(&self.local_id), folded(self.owner_id())))
+            && self.identity.owner_id().kind != IdType::NULL
     }
 
     /// Answers now: the other SAs have ended.

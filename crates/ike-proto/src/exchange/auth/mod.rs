@@ -21,7 +21,6 @@ pub(crate) mod rounds;
 mod signature;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use super::Payloads;
 use super::resume::fits::{self, Used};
@@ -31,7 +30,7 @@ use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth
 use crate::event::{Event, Path};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{Established, IkePhase, InitTranscript, Task};
+use crate::ike_sa::state::{Established, InitTranscript, Task};
 use crate::keys::signed_octets::{AuthFailure, SignedOctets};
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, IdType};
@@ -54,29 +53,10 @@ impl Core {
             let used = Used { local, remote, ppk };
             authenticated.secrets = fits::print(ctx, self.channel.session.prf, used);
         }
-        let mut established = Box::new(Established {
-            local_id: Authenticated::id(&authenticated.local, false),
-            remote_id: Authenticated::id(&authenticated.remote, true),
-            authenticated: Arc::new(authenticated),
-            since: ctx.now.mono,
-            children: Vec::new(),
-            ours: None,
-            responding: None,
-            queue,
-            installing: Vec::new(),
-            phase: IkePhase::Alive,
-            delayed: Vec::new(),
-            lingering: Vec::new(),
-            queries: Vec::new(),
-            theirs: Vec::new(),
-            full: Vec::new(),
-            soft_at: None,
-            renewing: false,
-            put_off: None,
-            forgotten: 0,
-            follows_auth: self.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1)),
-        });
-        self.set_authenticated(ctx, established.owner_id());
+        let mut established = Box::new(Established::new(authenticated, queue, ctx.now.mono));
+        established.follows_auth =
+            self.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1));
+        self.set_authenticated(ctx, established.identity.owner_id());
         let asker = match self.initiator {
             true => self.asker(None),
             false => Asker::Peer,

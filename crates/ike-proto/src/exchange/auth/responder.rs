@@ -91,8 +91,11 @@ impl Established {
             }
         };
         let token = core.own_token(ctx);
-        let mut auth =
-            AuthReply { notifies: core.mobike_in_auth(ctx, &self.children), token, ..auth };
+        let mut auth = AuthReply {
+            notifies: core.mobike_in_auth(ctx, self.children.as_slice()),
+            token,
+            ..auth
+        };
         auth.notifies.extend(self.own_auth_lifetime(core, ctx.now.mono));
         auth.notifies.extend(self.answer_ticket_request(core, ctx, parsed));
         let mut payloads = auth.payloads();

@@ -49,7 +49,7 @@ impl Authenticated {
     //# The content of the Identification
     //# payload MUST NOT be used for any trust and policy checking in
     //# IKE_AUTH exchange when NULL authentication is employed
-    pub(super) fn id(rounds: &[UsedAuth], is_peer: bool) -> IdData {
+    pub(crate) fn id(rounds: &[UsedAuth], is_peer: bool) -> IdData {
         match rounds.first() {
             Some(used) if !(is_peer && used.method == AuthMethod::NULL) => used.id.clone(),
             _ => super::null_id(),

@@ -73,9 +73,7 @@ impl Established {
         if core.lacks_required_ppk(&offer.ppks) {
             return self.refuse_ppk(core, ctx, OurOffer::Child(offer), &[], NO_KEY, true);
         }
-        let old_spi = offer.rekeys.and_then(|id| {
-            self.children.iter().find(|child| child.id == id).map(|child| child.spi_in)
-        });
+        let old_spi = offer.rekeys.and_then(|id| self.children.get(id).map(|child| child.spi_in));
         let mut payloads = Vec::with_capacity(8);
         if let Some(spi) = old_spi {
             // RFC 7296 §1.3.3: the SPI this end expects in the headers of inbound packets.
@@ -170,7 +168,7 @@ impl Established {
                 if !ctx.ids.claim(outbound, spi_in) {
                     ctx.ids.esp.remove(&spi_in);
                     ctx.done(offer.request, Ok(()));
-                    return self.queue.push_front(Task::DeleteSpi(spi_in));
+                    return self.queue.push_first(Task::DeleteSpi(spi_in));
                 }
                 // The peer keeps its own child. Ours still decrypts until it is deleted.
                 let (mut child, batch) = ready.install_inbound(true, ctx.lookup.schedule());
@@ -179,9 +177,8 @@ impl Established {
                 child.replaces = None;
                 let id = child.id;
                 ctx.data_plane(batch);
-                self.children.reserve_exact(1);
-                self.children.push(child);
-                self.queue.push_front(Task::DeleteChild {
+                self.children.add(child);
+                self.queue.push_first(Task::DeleteChild {
                     child: id,
                     reason: Failure::Replaced,
                     request: None,
@@ -194,7 +191,7 @@ impl Established {
                 if let Some(child) = offer.rekeys {
                     let reason = Failure::DeletedByPeer;
                     let task = Task::DeleteChild { child, reason, request: None };
-                    self.queue.push_front(task);
+                    self.queue.push_first(task);
                 }
             }
             // The peer has deleted what lost against its own child.
@@ -210,7 +207,7 @@ impl Established {
                 });
                 let crossed = offer.crossed.as_ref().and_then(|crossed| crossed.child);
                 if let Some(crossed) = crossed
-                    && let Some(theirs) = self.children.iter_mut().find(|child| child.id == crossed)
+                    && let Some(theirs) = self.children.get_mut(crossed)
                 {
                     // It is redundant, and the peer deletes it.
                     theirs.phase = Phase::Rekeyed;
@@ -237,7 +234,7 @@ impl Established {
         if let Some(theirs) = theirs {
             return Meanwhile::RekeyedByPeer(theirs);
         }
-        let lives = |id| self.children.iter().any(|child| child.id == id);
+        let lives = |id| self.children.get(id).is_some();
         match offer.rekeys {
             Some(old) if !lives(old) => Meanwhile::OldDeleted,
             _ => Meanwhile::Nothing,
@@ -255,7 +252,7 @@ impl Established {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
         if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
-            self.queue.push_front(Task::DeleteSpi(spi_in));
+            self.queue.push_first(Task::DeleteSpi(spi_in));
             ctx.done(request, Err(taken()));
             core.child_failed(ctx, &ready.child.config.name, taken());
             if let Some(old) = ready.child.replaces {
@@ -263,12 +260,10 @@ impl Established {
             }
             return;
         }
-        let routed = self.take_route(&ready.child);
+        let routed = self.children.take_route(&ready.child);
         let (child, batch) = ready.install_all(true, routed, ctx.lookup.schedule());
         let ticket = ctx.data_plane(batch);
-        self.installing.push((ticket, child.id, request));
-        self.children.reserve_exact(1);
-        self.children.push(child);
+        self.children.add_installing(child, ticket, request);
     }
 
     /// Handles a response that cannot be used, although the peer has an SA now: deletes that SA.
@@ -283,11 +278,11 @@ impl Established {
         ctx.ids.esp.remove(&offer.spi_in);
         let peer_has_one = matches!(Payloads(payloads).sa(), Ok(Some(_)));
         if peer_has_one {
-            self.queue.push_front(Task::DeleteSpi(offer.spi_in));
+            self.queue.push_first(Task::DeleteSpi(offer.spi_in));
         }
         // The next packet would get the same answer.
         if let Some(join) = offer.join {
-            self.note_full(join.policy);
+            self.children.note_full(join.policy);
         }
         ctx.done(offer.request, Err(refusal.clone().into()));
         core.child_failed(ctx, &offer.config.name, refusal.into());
@@ -309,7 +304,7 @@ impl Established {
             && let Some(method) = core.other_method(ctx, &offer, error)
         {
             let retry = Retry { method: Some(method), ..offer.retry };
-            self.queue.push_front(task_of(offer, retry));
+            self.queue.push_first(task_of(offer, retry));
             return;
         }
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9
@@ -320,7 +315,7 @@ impl Established {
             && !offer.retry.single_pair
         {
             let retry = Retry { single_pair: true, ..offer.retry };
-            self.queue.push_front(task_of(offer, retry));
+            self.queue.push_first(task_of(offer, retry));
             return;
         }
         //= https://www.rfc-editor.org/rfc/rfc9611#section-1
@@ -330,7 +325,7 @@ impl Established {
         if let Some(join) = offer.join
             && matches!(error.kind, NotifyType::TS_MAX_QUEUE | NotifyType::NO_ADDITIONAL_SAS)
         {
-            self.note_full(join.policy);
+            self.children.note_full(join.policy);
         }
         let response = match error.kind {
             // RFC 9370 §2.2.4: the whole series since CREATE_CHILD_SA is to be repeated.
@@ -362,9 +357,9 @@ impl Established {
                 }
                 let policy = offer.policy;
                 // If no other child is left, a first one is made.
-                let others = self.sharing(policy).next().is_some();
+                let others = self.children.sharing(policy).next().is_some();
                 let cpu = offer.heritage.and_then(|heritage| heritage.cpu).filter(|_| others);
-                self.queue.push_back(Task::CreateChild {
+                self.queue.push(Task::CreateChild {
                     config: offer.config,
                     packet: None,
                     request: offer.request,

@@ -99,7 +99,7 @@ impl Established {
         let old_id = old.map(|old| old.id);
         // A rekey is possible even if there is no room for more.
         let limit = if old_id.is_some() { 2 * MAX_CHILDREN } else { MAX_CHILDREN };
-        if self.children.len() + self.lingering.len() >= limit {
+        if self.children.count_all() >= limit {
             return Err(match resource::is_asked(payloads) {
                 true => NotifyType::TS_MAX_QUEUE.into(),
                 false => NotifyType::NO_ADDITIONAL_SAS.into(),
@@ -109,7 +109,7 @@ impl Established {
             // A peer that rekeys a child has it.
             self.activate(core, ctx, id);
         }
-        let old = old_id.and_then(|id| self.children.iter().find(|child| child.id == id));
+        let old = old_id.and_then(|id| self.children.get(id));
         let nr = ctx.nonce();
         let nonces = Nonces { i: ni, r: &nr };
         let (ppk, ppk_id) = self.ppk_for_request(core, ctx.config, payloads, ni)?.unzip();
@@ -165,7 +165,7 @@ impl Established {
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
         if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
-            let kind = self.no_room(&ready.child);
+            let kind = self.children.no_room(&ready.child);
             return core.respond_without_child(
                 ctx,
                 &reply,
@@ -181,13 +181,12 @@ impl Established {
         let (child, batch) = if ready.child.replaces.is_some() {
             ready.install_inbound(false, schedule)
         } else {
-            let routed = self.take_route(&ready.child);
+            let routed = self.children.take_route(&ready.child);
             ready.install_all(false, routed, schedule)
         };
         let ticket = ctx.data_plane(batch);
         self.responding = Some(Box::new(Responding { ticket, child: child.id, reply }));
-        self.children.reserve_exact(1);
-        self.children.push(child);
+        self.children.add(child);
     }
 
     /// Handles the data plane's answer about the child of a waiting request.
@@ -208,9 +207,9 @@ impl Established {
                 }
             }
             Err(error) => {
-                let failed = self.children.iter().find(|failed| failed.id == child);
-                let kind =
-                    failed.map_or(NotifyType::NO_ADDITIONAL_SAS, |failed| self.no_room(failed));
+                let failed = self.children.get(child);
+                let kind = failed
+                    .map_or(NotifyType::NO_ADDITIONAL_SAS, |failed| self.children.no_room(failed));
                 let name = self.remove_failed(core, ctx, child);
                 let failure = Failure::DataPlane(error.0);
                 core.respond_without_child(ctx, &reply, kind, &name, failure);
@@ -230,20 +229,14 @@ impl Established {
         {
             offer.crossed = None;
         }
-        let Some(index) = self.children.iter().position(|child| child.id == id) else {
-            return String::new();
-        };
-        let child = self.children.swap_remove(index);
+        let Some(child) = self.children.remove_failed(id) else { return String::new() };
         core.channel.timers.clear(TimerKey::Child(id, ChildTimer::RekeyChild));
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
-        match self.heir(&child) {
+        match self.children.heir(&child).map(|other| (other.id, other.carries())) {
             None => batch.insert(0, Command::RemovePolicy(child.policy)),
-            Some(other) if other.carries() && child.routed => {
-                other.routed = true;
-                ctx.change(vec![other.install_policy()], vec![other.id], Vec::new());
-            }
+            Some((other, true)) if child.routed => self.children.route(ctx, other),
             Some(_) => {}
         }
         ctx.data_plane(batch);

@@ -255,7 +255,7 @@ impl Established {
         //# delete IKE SA by sending a DELETE payload.
         if self.forgotten >= MAX_FORGOTTEN {
             let reason = Failure::Peer(error);
-            self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+            self.queue.push_first(Task::DeleteIke { reason, request: None });
         }
     }
 

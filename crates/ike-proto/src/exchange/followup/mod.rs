@@ -154,7 +154,7 @@ impl Established {
             return put_off;
         }
         let id = new.replaces?;
-        let Some(old) = self.children.iter().find(|old| old.id == id) else {
+        let Some(old) = self.children.get(id) else {
             // The peer has deleted it.
             return Some(NotifyType::STATE_NOT_FOUND);
         };

@@ -179,7 +179,7 @@ impl Established {
         let shared: Vec<_> = shared.iter().collect();
         match what {
             TheirOffer::Child(child) => {
-                if self.has_lost_its_place(&child) {
+                if self.children.has_lost_its_place(&child) {
                     ctx.ids.esp.remove(&child.spi_in);
                     return Err(NotifyType::TS_MAX_QUEUE.into());
                 }

@@ -37,7 +37,7 @@ impl Established {
                 //# If this is inappropriate for the initiator, it can
                 //# immediately delete this SA.
                 if !chained {
-                    self.enqueue_urgent(Task::DeleteSpi(offer.spi_in));
+                    self.queue.push_first(Task::DeleteSpi(offer.spi_in));
                 }
                 core.child_failed(ctx, &offer.config.name, reason);
                 if let Some(old) = offer.rekeys {
@@ -58,7 +58,7 @@ impl Established {
                 if let Ok((new, _)) = made {
                     core.discard_successor(ctx, new);
                 }
-                self.enqueue_urgent(Task::DeleteIke { reason, request: None });
+                self.queue.push_first(Task::DeleteIke { reason, request: None });
             }
         }
     }

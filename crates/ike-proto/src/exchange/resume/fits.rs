@@ -104,7 +104,7 @@ pub(crate) fn may_grant<'a>(
     let same = Arc::ptr_eq(then, now)
         || (&then.local, &then.remote, then.credentials)
             == (&now.local, &now.remote, now.credentials);
-    let Authenticated { local, remote, secrets, .. } = &*established.authenticated;
+    let Authenticated { local, remote, secrets, .. } = established.identity.authenticated();
     let used = Used { local, remote, ppk: sa.ppk.used() };
     let kept = same
         && then.session_resumption

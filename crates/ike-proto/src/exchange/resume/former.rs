@@ -39,7 +39,7 @@ impl Former {
     /// whose certificate limits the peer's addresses is not resumed, because the certificate has to be checked
     /// again.
     pub(crate) fn of(sa: &Core, established: &Established) -> Option<Self> {
-        let Authenticated { local, remote, .. } = &*established.authenticated;
+        let Authenticated { local, remote, .. } = established.identity.authenticated();
         let null = |used: &UsedAuth| used.method == AuthMethod::NULL;
         if local.iter().chain(remote).any(null)
             || remote.iter().any(|used| used.addresses.is_some())

@@ -55,7 +55,7 @@ impl Established {
         }
         let Some(given) = payloads.notify(NotifyType::TICKET_LT_OPAQUE) else {
             match payloads.notify(NotifyType::TICKET_ACK).is_some() {
-                true if at_once => self.enqueue(Task::RequestTicket),
+                true if at_once => self.queue.push(Task::RequestTicket),
                 true => core.ask_again(ctx.now.mono),
                 // The refusal may be temporary. The present ticket stays valid.
                 false => ctx.effects.push_back(Effect::NoTicket(core.id)),
@@ -90,7 +90,7 @@ impl Established {
     /// Renews the ticket, which is about to expire.
     pub(crate) fn renew_ticket(&mut self) {
         if self.phase == IkePhase::Alive {
-            self.enqueue(Task::RequestTicket);
+            self.queue.push(Task::RequestTicket);
         }
     }
 
@@ -119,7 +119,7 @@ impl Established {
         if self.ike_activity() == IkeActivity::Closing {
             return None;
         }
-        let resumed = self.authenticated.resumed.as_ref();
+        let resumed = self.identity.authenticated().resumed.as_ref();
         // For a resumed SA the time does not begin again.
         let reauth = [reauth, resumed.and_then(|resumed| resumed.reauth_by)];
         let reauth = reauth.into_iter().flatten().min();

@@ -56,7 +56,7 @@ impl ChildSa {
 impl Established {
     /// Looks whether there is another child for the traffic of `id`, which is installed.
     pub(crate) fn judge_double(&mut self, core: &mut Core, ctx: &Context<'_>, id: ChildSaId) {
-        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let Some(child) = self.children.get(id) else { return };
         let all = &self.children;
         let own = all.iter().filter(|other| other.ours && child.doubles(other));
         let mut own: Vec<_> = own.map(|other| other.id).collect();
@@ -82,7 +82,7 @@ impl Established {
     /// What follows if the peer deletes the child `id`: if this end has ended a double for it, or is about to, the two
     /// ends have ended both, and one is to be up again.
     pub(crate) fn stood_in(&self, core: &Core, id: ChildSaId) -> Option<Effect> {
-        let child = self.children.iter().find(|child| child.id == id)?;
+        let child = self.children.get(id)?;
         let for_it = |other: &ChildSa| {
             child.is_like(other)
                 && other.phase != Phase::Rekeyed

@@ -59,8 +59,7 @@ impl Established {
 
     /// The configurations of children that this end requests, now or later. `rekeys` says whether rekeys count.
     fn requested(&self, rekeys: bool) -> impl Iterator<Item = &ChildConfig> {
-        let delayed = self.delayed.iter().map(|(_, task)| task);
-        let makes = self.queue.iter().chain(delayed).filter_map(|task| match task {
+        let makes = self.queue.all().filter_map(|task| match task {
             Task::CreateChild { config, .. } => Some(&**config),
             _ => None,
         });

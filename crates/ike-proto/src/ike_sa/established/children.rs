@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::Lingering;
 use super::queue::{RETRY_AFTER, RETRY_SPREAD};
 use super::timers::arm_child;
 
@@ -25,7 +24,7 @@ impl Established {
         id: ChildSaId,
     ) {
         let ike = core.id;
-        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
+        let Some(child) = self.children.get_mut(id) else {
             return;
         };
         if child.phase != Phase::Installing {
@@ -52,69 +51,48 @@ impl Established {
             }
             // The peer's Delete will show that it uses the new SA, unless there is nothing to delete.
             Some(old) if pending => {
-                if !self.children.iter().any(|child| child.id == old) {
+                if self.children.get(old).is_none() {
                     self.activate(core, ctx, id);
                 }
             }
             Some(old) => {
                 child.replaces = None;
                 ctx.event(Event::ChildRekeyed { ike, old, new: id });
-                if !self.children.iter().any(|child| child.id == old) {
+                if self.children.get(old).is_none() {
                     // Its end has had the child started again, and its traffic kept in.
                     core.tell_carried(ctx, &config.name);
                 }
                 self.retire(core, ctx, old, id);
             }
         }
-        if !pending && !self.is_routed(policy) {
+        if !pending && !self.children.is_routed(policy) {
             // The SA by which the policy was sending ended while the data plane was at work.
-            self.route(ctx, id);
+            self.children.route(ctx, id);
         }
         self.judge_crossing(core, ctx, id);
         self.judge_double(core, ctx, id);
     }
 
-    /// Makes the policy of `child` send by this child.
-    pub(crate) fn route(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
-        if let Some(child) = self.children.iter_mut().find(|other| other.id == child) {
-            child.routed = true;
-            ctx.change(vec![child.install_policy()], vec![child.id], Vec::new());
-        }
-    }
-
     /// Handles that traffic has moved from `old` to `new`: deletes `old` at both ends.
     fn retire(&mut self, core: &mut Core, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
-        let Some(child) = self.children.iter_mut().find(|child| child.id == old) else {
+        let Some(child) = self.children.get_mut(old) else {
             return;
         };
         child.phase = Phase::Rekeyed;
         core.channel.timers.clear_child(old);
-        // If an operator ends the old child, the command is about the traffic, which `new` carries now. Any other
-        // reason is about the old SA alone: its lifetime, its counters, its state in the data plane.
-        let queue = std::mem::take(&mut self.queue);
-        for mut task in queue {
-            match &mut task {
-                Task::DeleteChild { child, reason: Failure::Terminated, .. } if *child == old => {
-                    *child = new;
-                }
-                Task::DeleteChild { child, request, .. } if *child == old => {
-                    ctx.done(*request, Ok(()));
-                    continue;
-                }
-                _ => {}
-            }
-            self.queue.push_back(task);
+        for request in self.queue.hand_over_child(old, new) {
+            ctx.done(request, Ok(()));
         }
         let reason = Failure::Replaced;
-        self.queue.push_front(Task::DeleteChild { child: old, reason, request: None });
+        self.queue.push_first(Task::DeleteChild { child: old, reason, request: None });
     }
 
     /// Starts to send by a child that the peer rekeyed, because the peer uses the new SA (RFC 7296 §2.8).
     pub(crate) fn activate(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
         let ike = core.id;
-        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
-        let routed = self.routes(child);
-        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
+        let Some(child) = self.children.get(id) else { return };
+        let routed = self.children.routes(child);
+        let Some(child) = self.children.get_mut(id) else {
             return;
         };
         if child.phase == Phase::Installing {
@@ -132,7 +110,7 @@ impl Established {
         child.routed = routed;
         let mut batch = vec![Command::InstallSa(spec)];
         batch.extend(routed.then(|| child.install_policy()));
-        if let Some(old) = self.children.iter_mut().find(|child| child.id == old) {
+        if let Some(old) = self.children.get_mut(old) {
             old.phase = Phase::Rekeyed;
             old.routed = false;
         }
@@ -150,15 +128,11 @@ impl Established {
         id: ChildSaId,
         reason: &Failure,
     ) {
-        if let Some(new) = self.replacement_of(id) {
+        if let Some(new) = self.children.replacement_of(id) {
             self.activate(core, ctx, new);
         }
         let ike = core.id;
-        let Some(index) = self.children.iter().position(|child| child.id == id) else {
-            return;
-        };
-        let child = self.children.remove(index);
-        self.children.shrink_to_fit();
+        let Some(child) = self.children.remove(id) else { return };
         core.channel.timers.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
         self.drop_chains(core, ctx, |chain| {
@@ -169,16 +143,14 @@ impl Established {
         }
         // Another child may have replaced this one, or this one was to replace another; or it serves the same
         // policy for another CPU.
-        let heir = self.heir(&child);
-        let (shared, in_line) =
-            heir.as_ref().map_or((false, false), |heir| (true, heir.line == child.line));
+        let heir = self.children.heir(&child);
+        let (shared, in_line) = heir.map_or((false, false), |heir| (true, heir.line == child.line));
         // The policy may have named this child already.
-        if let Some(heir) = heir.filter(|heir| heir.carries() && child.routed) {
-            heir.routed = true;
-            ctx.change(vec![heir.install_policy()], vec![heir.id], Vec::new());
+        if let Some(heir) = heir.filter(|heir| heir.carries() && child.routed).map(|heir| heir.id) {
+            self.children.route(ctx, heir);
         }
         // A peer that counted it has room for another child.
-        self.full.retain(|policy| *policy != child.policy);
+        self.children.note_room(child.policy);
         if child.phase == Phase::Rekeyed || in_line {
             return self.linger(core, ctx, &child);
         }
@@ -224,7 +196,7 @@ impl Established {
                 && self.reason_to_delete(old.id).is_none()
         });
         let Some(id) = left.max_by_key(|old| old.installed).map(|old| old.id) else { return };
-        let Some(old) = self.children.iter_mut().find(|old| old.id == id) else { return };
+        let Some(old) = self.children.get_mut(id) else { return };
         old.phase = Phase::Installed;
         arm_child(&mut core.channel.timers, old, ctx.now.mono);
         let reached = old.reached.take();
@@ -238,7 +210,7 @@ impl Established {
 
     /// Handles that an SA of a child has reached a soft limit in the data plane.
     pub(crate) fn on_soft_limit(&mut self, id: ChildSaId) {
-        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else { return };
+        let Some(child) = self.children.get_mut(id) else { return };
         if child.phase == Phase::Rekeyed {
             child.reached.get_or_insert(Limit::Soft);
         } else {
@@ -250,22 +222,19 @@ impl Established {
     /// of its own.
     pub(super) fn queue_rekey(&mut self, id: ChildSaId) {
         let is_it = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
-        let delayed = self.delayed.iter().map(|(_, task)| task);
-        let queued = self.queue.iter().chain(delayed).any(is_it);
+        let queued = self.queue.all().any(is_it);
         let sent = self.ours.as_ref().and_then(Initiated::child);
         if !queued && sent.is_none_or(|offer| offer.rekeys != Some(id)) {
             let retry = Retry::default();
-            self.enqueue(Task::RekeyChild { child: id, request: None, retry });
+            self.queue.push(Task::RekeyChild { child: id, request: None, retry });
         }
     }
 
     /// Keeps a child by which nothing is sent any more while packets may still be in flight.
     fn linger(&mut self, core: &mut Core, ctx: &mut Context<'_>, child: &ChildSa) {
         let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
-        let outbound = child.has_outbound().then(|| child.outbound());
-        let (id, inbound) = (child.id, child.inbound());
-        self.lingering.push(Lingering { child: id, inbound, outbound, until });
-        core.channel.timers.set(TimerKey::Child(id, ChildTimer::DeleteRekeyed), until);
+        self.children.linger(child, until);
+        core.channel.timers.set(TimerKey::Child(child.id, ChildTimer::DeleteRekeyed), until);
     }
 
     /// Sets the rekey timer of `child` again after a failed rekey.
@@ -289,10 +258,10 @@ impl Established {
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) {
-        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let Some(child) = self.children.get(id) else { return };
         let rekeys = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
         let renews =
-            self.queue.iter().any(rekeys) || !matches!(self.activity(child), ChildActivity::Idle);
+            self.queue.tasks().any(rekeys) || !matches!(self.activity(child), ChildActivity::Idle);
         let grace = child.soft_at.filter(|_| renews).map(|soft| (soft, core.grace(ctx, soft)));
         match grace {
             Some((_, until)) if until > ctx.now.mono => {
@@ -312,7 +281,7 @@ impl Established {
     /// Ends a child that has reached a hard limit. No packet leaves by it any more. A wanted child is started
     /// again first.
     pub(crate) fn expire_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
-        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else { return };
+        let Some(child) = self.children.get_mut(id) else { return };
         if child.phase == Phase::Rekeyed {
             child.reached = Some(Limit::Hard);
             return;
@@ -320,15 +289,15 @@ impl Established {
         if child.phase != Phase::Installed || self.reason_to_delete(id).is_some() {
             return;
         }
-        let Some(child) = self.children.iter().find(|child| child.id == id) else { return };
+        let Some(child) = self.children.get(id) else { return };
         let rekeyed = !matches!(self.activity(child), ChildActivity::Idle);
         let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(core, ctx, child);
         let config = Arc::clone(&child.config);
         if !rekeyed {
-            self.stop_sending(ctx, id);
+            self.children.stop_sending(ctx, id);
         }
         if anew {
-            self.enqueue(Task::CreateChild {
+            self.queue.push(Task::CreateChild {
                 config,
                 packet: None,
                 request: None,
@@ -336,40 +305,13 @@ impl Established {
                 join: None,
             });
         }
-        self.enqueue(Task::DeleteChild { child: id, reason: Failure::Expired, request: None });
+        self.queue.push(Task::DeleteChild { child: id, reason: Failure::Expired, request: None });
     }
 
     fn holds_or_starts(&self, core: &Core, ctx: &Context<'_>, child: &ChildSa) -> bool {
         let wanted = ctx.wants.has(&core.connection.name, &child.config.name);
         let wishes = Wishes::of(&core.connection, Some(&child.config), wanted, 0);
         self.phase == IkePhase::Alive && after(End::Lifetime, wishes).starts()
-    }
-
-    /// Removes the outbound SA of a child. Its policy keeps the traffic from leaving, unless another child has the
-    /// policy.
-    fn stop_sending(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
-        let Some(child) = self.children.iter_mut().find(|child| child.id == id) else {
-            return;
-        };
-        if !child.has_outbound() {
-            return;
-        }
-        child.half_closed = true;
-        child.routed = false;
-        let (removal, hold) = (Command::RemoveSa(child.outbound()), child.hold_policy());
-        let policy = child.policy;
-        let heir = self.children.iter_mut().find(|other| {
-            other.policy == policy && other.id != id && other.carries() && other.has_outbound()
-        });
-        let (policy, sends) = match heir {
-            Some(heir) => {
-                heir.routed = true;
-                (heir.install_policy(), vec![heir.id])
-            }
-            None => (hold, Vec::new()),
-        };
-        ctx.change(vec![policy], sends, Vec::new());
-        ctx.data_plane(vec![removal]);
     }
 }
 

@@ -12,28 +12,47 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::child::{ChildSa, Phase};
-use crate::dataplane::{Command, PolicyId, SaId};
 use crate::event::{ChildSaId, Failure};
+use crate::exchange::auth::rounds::Authenticated;
 use crate::exchange::followup::Chain;
+use crate::ike_sa::children::Children;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity};
+use crate::ike_sa::identity::Identity;
+use crate::ike_sa::queue::Queue;
 use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 
-/// The rest of a rekeyed child. Packets may still be in flight from the peer, or in this host's stack on their way
-/// to the outbound SA, which no policy names any more.
-pub(crate) struct Lingering {
-    pub(crate) child: ChildSaId,
-    pub(crate) inbound: SaId,
-    pub(crate) outbound: Option<SaId>,
-    pub(crate) until: Instant,
-}
-
-impl Lingering {
-    pub(crate) fn removals(&self) -> impl Iterator<Item = Command> + use<> {
-        self.outbound.into_iter().chain([self.inbound]).map(Command::RemoveSa)
-    }
-}
-
 impl Established {
+    /// The state of an SA whose ends have authenticated each other by `now`, with the requests to be sent.
+    pub(crate) fn new(authenticated: Authenticated, tasks: VecDeque<Task>, now: Instant) -> Self {
+        Self::of(Identity::new(authenticated, now), Queue::new(tasks))
+    }
+
+    /// The state of the SA that replaces this one by a rekey. It has no children yet.
+    pub(crate) fn rekeyed(&self, now: Instant) -> Self {
+        Self {
+            soft_at: self.soft_at.filter(|_| self.renewing),
+            renewing: self.renewing,
+            ..Self::of(self.identity.rekeyed(now), Queue::default())
+        }
+    }
+
+    fn of(identity: Identity, queue: Queue) -> Self {
+        Self {
+            identity,
+            children: Children::default(),
+            ours: None,
+            responding: None,
+            queue,
+            phase: IkePhase::Alive,
+            queries: Vec::new(),
+            theirs: Vec::new(),
+            soft_at: None,
+            renewing: false,
+            forgotten: 0,
+            follows_auth: None,
+        }
+    }
+
     /// What this end is doing with the SA.
     pub(crate) fn ike_activity(&self) -> IkeActivity {
         let deleting = |task: &Task| matches!(task, Task::DeleteIke { .. });
@@ -41,7 +60,7 @@ impl Established {
             (Some(Initiated::DeleteIke { .. }), _) | (_, IkePhase::Closing) => IkeActivity::Closing,
             (_, IkePhase::Replaced(_) | IkePhase::Crossed(_)) => IkeActivity::Rekeyed,
             // What the rekey makes is deleted as well.
-            _ if self.queue.iter().any(deleting) => IkeActivity::Closing,
+            _ if self.queue.tasks().any(deleting) => IkeActivity::Closing,
             (Some(ours @ Initiated::Followup(_)), _) if ours.ike().is_some() => {
                 IkeActivity::FollowUp
             }
@@ -72,7 +91,7 @@ impl Established {
         self.ours.as_ref().is_some_and(|ours| {
             ours.child().is_some()
                 || matches!(ours, Initiated::DeleteChild { .. } | Initiated::DeleteSpi)
-        }) || !self.installing.is_empty()
+        }) || self.children.is_installing()
     }
 
     /// True if the peer may have a child that does not exist at this end: the response to a request of this end is
@@ -81,7 +100,7 @@ impl Established {
         self.ours
             .as_ref()
             .is_some_and(|ours| ours.child().is_some() || matches!(ours, Initiated::DeleteSpi))
-            || self.queue.iter().any(|task| matches!(task, Task::DeleteSpi(_)))
+            || self.queue.tasks().any(|task| matches!(task, Task::DeleteSpi(_)))
     }
 
     /// True if the peer is rekeying the IKE SA, and its additional key exchanges are still to come.
@@ -101,41 +120,22 @@ impl Established {
         {
             return Some(reason);
         }
-        self.queue.iter().find_map(|task| match task {
+        self.queue.tasks().find_map(|task| match task {
             Task::DeleteChild { child: id, reason, .. } if *id == child => Some(reason),
             _ => None,
         })
     }
 
-    /// True while the data plane is at work on the replacement of `child` by our own rekey.
-    pub(super) fn is_being_replaced(&self, child: ChildSaId) -> bool {
-        let new = self.children.iter().filter(|new| new.replaces == Some(child));
-        let mut new = new.map(|new| new.id);
-        new.any(|new| self.installing.iter().any(|(_, installing, _)| *installing == new))
-    }
-
     /// Frees the capacity of collections that are nearly always empty.
     pub(crate) fn trim(&mut self) {
-        fn trim<T>(list: &mut Vec<T>) {
-            if list.is_empty() && list.capacity() > 0 {
-                *list = Vec::new();
-            }
+        self.queue.trim();
+        self.children.trim();
+        if self.queries.is_empty() && self.queries.capacity() > 0 {
+            self.queries = Vec::new();
         }
-        if self.queue.is_empty() && self.queue.capacity() > 0 {
-            self.queue = VecDeque::new();
+        if self.theirs.is_empty() && self.theirs.capacity() > 0 {
+            self.theirs = Vec::new();
         }
-        trim(&mut self.delayed);
-        trim(&mut self.installing);
-        trim(&mut self.lingering);
-        trim(&mut self.queries);
-        trim(&mut self.theirs);
-        trim(&mut self.full);
-    }
-
-    /// The child of the peer's rekey of `old`, if it waits for the peer to use it.
-    pub(crate) fn replacement_of(&self, old: ChildSaId) -> Option<ChildSaId> {
-        let waits = |child: &&ChildSa| child.replaces == Some(old) && child.pending_out.is_some();
-        self.children.iter().find(waits).map(|child| child.id)
     }
 
     /// As [`activity`](Self::activity), for a Delete by the peer. A Delete of ours crosses it if it was sent. If
@@ -150,45 +150,11 @@ impl Established {
         }
     }
 
-    /// True if the policy of `child` is to send by it. A child for one CPU gets the policy only if it replaces the
-    /// child by which the policy was sending, or if the policy sends by none.
-    pub(crate) fn routes(&self, child: &ChildSa) -> bool {
-        let replaced = |old: &ChildSa| Some(old.id) == child.replaces && old.routed;
-        child.cpu.is_none() || self.children.iter().any(replaced) || !self.is_routed(child.policy)
-    }
-
-    /// True if `policy` sends by an existing child.
-    pub(crate) fn is_routed(&self, policy: PolicyId) -> bool {
-        self.children.iter().any(|child| child.policy == policy && child.routed)
-    }
-
-    /// As [`routes`](Self::routes). If so, the policy no longer sends by the others.
-    pub(crate) fn take_route(&mut self, child: &ChildSa) -> bool {
-        let routes = self.routes(child);
-        for other in self.children.iter_mut().filter(|other| other.policy == child.policy) {
-            other.routed &= !routes;
-        }
-        routes
-    }
-
-    /// The child to which the policy of `gone` belongs without it: one of its line, otherwise another that shares
-    /// the policy.
-    pub(crate) fn heir(&mut self, gone: &ChildSa) -> Option<&mut ChildSa> {
-        let lives = |other: &ChildSa| {
-            other.policy == gone.policy
-                && other.id != gone.id
-                && matches!(other.phase, Phase::Installing | Phase::Installed)
-        };
-        let rank =
-            |other: &ChildSa| (other.line == gone.line, other.carries(), other.cpu.is_none());
-        self.children.iter_mut().filter(|other| lives(other)).max_by_key(|other| rank(other))
-    }
-
     /// What this end is doing with `child`.
     pub(crate) fn activity(&self, child: &ChildSa) -> ChildActivity {
         let queued = self
             .queue
-            .iter()
+            .tasks()
             .any(|task| matches!(task, Task::DeleteChild { child: id, .. } if *id == child.id));
         match (&self.ours, child.phase) {
             (Some(Initiated::DeleteChild { child: id, .. }), _) if *id == child.id => {

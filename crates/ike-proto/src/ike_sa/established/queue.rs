@@ -12,12 +12,12 @@ use crate::exchange::child_offer::NoOffer;
 use crate::exchange::child_offer::{OfferSpec, offer};
 use crate::exchange::followup::OurOffer;
 use crate::exchange::resource::Join;
+use crate::ike_sa::Core;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::pending::{Pending, What};
 use crate::ike_sa::state::{Established, IkePhase, Initiated, Retry, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{Core, PutOff};
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
 use crate::wire::payload::Payload;
@@ -27,11 +27,6 @@ use crate::wire::registry::NotifyType;
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(6);
 pub(super) const RETRY_SPREAD: Duration = Duration::from_secs(4);
 
-/// How long the peer may answer TEMPORARY_FAILURE.
-const PUT_OFF: Duration = Duration::from_secs(5 * 60);
-/// After this time without another one, a TEMPORARY_FAILURE was a single one. A request that is put off is
-/// repeated in less than a minute, unless the peer has done the same by itself meanwhile.
-const FORGOTTEN: Duration = Duration::from_secs(3 * 60);
 /// Children of one configuration on one IKE SA that packets may request, if the peer wants one for each pair of
 /// addresses.
 const MAX_PAIRS: usize = 64;
@@ -46,23 +41,14 @@ struct NewChild {
 }
 
 impl Established {
-    /// Queues a task. It is sent at the end of the input if the window is free.
-    pub(crate) fn enqueue(&mut self, task: Task) {
-        self.queue.push_back(task);
-    }
-
-    /// As [`enqueue`](Self::enqueue), before the tasks that wait already.
-    pub(crate) fn enqueue_urgent(&mut self, task: Task) {
-        self.queue.push_front(task);
-    }
-
     /// True if `packet`, which met a trap, needs no further child of this configuration: one is being made, or
     /// there is one that accepts it or everything that the peer will accept.
     pub(crate) fn serves(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
         let sent = self.ours.as_ref().and_then(Initiated::child);
         let asked = sent.is_some_and(|offer| offer.config.name == name);
-        let delayed = self.delayed.iter().map(|(_, task)| task);
-        let queued = (self.queue.iter().chain(delayed))
+        let queued = self
+            .queue
+            .all()
             .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name));
         let there = self.children.iter().filter(|child| {
             child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
@@ -79,9 +65,9 @@ impl Established {
     pub(crate) fn pump(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         loop {
             let sent = self.ours.is_some() || core.channel.window.outstanding().is_some();
-            if self.queue.is_empty() && !sent && self.delayed.is_empty() {
+            if !sent && self.queue.all().next().is_none() {
                 // Nothing that was put off is wanted any more.
-                PutOff::is_not_held(&mut self.put_off);
+                self.queue.note_not_held();
             }
             if self.queue.is_empty() || sent || core.is_ending() {
                 return;
@@ -97,29 +83,26 @@ impl Established {
             let pending = core.pending.as_deref();
             let preparing = pending.is_some_and(Pending::is_preparing);
             let answering = pending.is_some_and(Pending::is_answering);
-            let busy = self.responding.is_some() || !self.installing.is_empty() || answering;
+            let busy = self.responding.is_some() || self.children.is_installing() || answering;
             let held = core.channel.mobike.as_ref().is_some_and(|mobike| mobike.held);
             let makes_child =
                 |task: &Task| matches!(task, Task::CreateChild { .. } | Task::RekeyChild { .. });
-            if held
-                && let Some(at) = self.queue.iter().position(|task| !makes_child(task))
-                && let Some(task) = self.queue.remove(at)
-            {
-                self.queue.push_front(task);
+            if held {
+                self.queue.prefer(|task| !makes_child(task));
             }
-            let waits = match self.queue.front() {
+            let waits = match self.queue.first() {
                 // A child goes to no address that the peer has not proven (RFC 4555 §3.7).
                 Some(task) if held && makes_child(task) => true,
                 // The first of these is being prepared.
                 Some(Task::CreateChild { .. } | Task::RekeyChild { .. }) => preparing,
                 Some(Task::RekeyIke { .. }) => busy || preparing,
-                Some(Task::DeleteChild { child, .. }) => self.is_being_replaced(*child),
+                Some(Task::DeleteChild { child, .. }) => self.children.is_being_replaced(*child),
                 _ => false,
             };
             if waits {
                 return;
             }
-            let Some(task) = self.queue.pop_front() else { return };
+            let Some(task) = self.queue.pop() else { return };
             let ready = core.take_ready(&task);
             if ready.is_empty() {
                 self.start(core, ctx, task);
@@ -139,7 +122,7 @@ impl Established {
         exchange: Exchange,
         task: Task,
     ) {
-        self.enqueue_urgent(task);
+        self.queue.push_first(task);
         core.put_off(ctx, exchange, What::Task);
     }
 
@@ -157,9 +140,7 @@ impl Established {
             // The peer would answer TEMPORARY_FAILURE, and does not if it gives up its exchange. This time counts
             // as if the peer had answered. A peer that begins one exchange after the other puts this end off for
             // just as long.
-            let held = &mut self.put_off.get_or_insert_default().held_since;
-            let since = *held.get_or_insert(ctx.now.mono);
-            self.is_put_off(ctx.now.mono, since);
+            self.queue.note_held(ctx.now.mono);
             return self.retry_later(core, ctx, task);
         }
         if let Task::CreateChild { config, packet, request, join: None, .. } = &task
@@ -182,9 +163,7 @@ impl Established {
                 && self.theirs.iter().any(|chain| chain.makes(&config.name, ctx.now.mono))
             {
                 // As above: a peer that begins one chain after the other does not put this end off for ever.
-                let held = &mut self.put_off.get_or_insert_default().held_since;
-                let since = *held.get_or_insert(ctx.now.mono);
-                self.is_put_off(ctx.now.mono, since);
+                self.queue.note_held(ctx.now.mono);
                 return self.retry_later(core, ctx, task);
             }
         }
@@ -195,7 +174,7 @@ impl Established {
             }
             Task::RekeyChild { child, request, retry } if alive => {
                 let ike = self.ike_activity();
-                let found = self.children.iter().find(|other| other.id == child);
+                let found = self.children.get(child);
                 let activity = found.map_or(ChildActivity::Gone, |other| self.activity(other));
                 if !may_rekey_child(activity, ike) {
                     return ctx.done(request, Err(Failure::NotFound));
@@ -225,7 +204,7 @@ impl Established {
                 ctx.done(request, Err(Failure::NotFound))
             }
             Task::DeleteChild { child, reason, request } => {
-                let found = self.children.iter_mut().find(|other| other.id == child);
+                let found = self.children.get_mut(child);
                 // The child has ended by itself since the task was queued.
                 let Some(found) = found else { return ctx.done(request, Ok(())) };
                 if found.phase != Phase::Rekeyed {
@@ -236,7 +215,7 @@ impl Established {
                 let new = self.children.iter().find(|new| new.replaces == Some(child));
                 if let Some(new) = new.map(|new| new.id).filter(|_| reason == Failure::Terminated) {
                     let (reason, request) = (reason.clone(), None);
-                    self.queue.push_front(Task::DeleteChild { child: new, reason, request });
+                    self.queue.push_first(Task::DeleteChild { child: new, reason, request });
                 }
                 self.send_delete_child(
                     core,
@@ -259,8 +238,8 @@ impl Established {
 
     fn start_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: NewChild) {
         let NewChild { config, packet, request, retry, join: asked } = new;
-        let join = asked.or_else(|| self.headless(&config.name, packet));
-        let other = join.map(|join| (join, self.sharing(join.policy).next()));
+        let join = asked.or_else(|| self.children.headless(&config.name, packet));
+        let other = join.map(|join| (join, self.children.sharing(join.policy).next()));
         let joins = match other {
             None => None,
             Some((join, Some(other))) => Some((other, join)),
@@ -349,43 +328,31 @@ impl Established {
         if !self.ours.as_ref().is_some_and(offers) {
             return;
         }
-        PutOff::is_not_held(&mut self.put_off);
+        self.queue.note_not_held();
         let payloads = Payloads(payloads);
         if payloads.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE).is_some() {
             // The last exchange of the chain will show it.
             return;
         }
         let put_off = payloads.notify(NotifyType::TEMPORARY_FAILURE).is_some();
-        if put_off {
-            let now = ctx.now.mono;
-            let refused = &mut self.put_off.get_or_insert_default().refused;
-            let before = refused.filter(|(_, last)| now < *last + FORGOTTEN);
-            let since = before.map_or(now, |(since, _)| since);
-            *refused = Some((since, now));
-            self.is_put_off(now, since);
-        } else {
-            self.put_off = None;
-        }
+        self.queue.note_answered(ctx.now.mono, put_off);
     }
 
-    /// Records that requests of this end have to wait for the peer.
-    fn is_put_off(&mut self, now: Instant, since: Instant) {
-        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
-        //# If a peer continues to
-        //# receive TEMPORARY_FAILURE on the same IKE SA after several minutes,
-        //# it SHOULD conclude that the state information is out of sync and
-        //# close the IKE SA.
-        if now >= since + PUT_OFF {
-            let reason = Failure::Peer(NotifyType::TEMPORARY_FAILURE);
-            self.enqueue_urgent(Task::DeleteIke { reason, request: None });
-        }
+    /// Queues a task that can be sent at this time.
+    pub(crate) fn delay(&mut self, core: &mut Core, at: Instant, task: Task) {
+        self.queue.delay(at, task);
+        self.arm_delayed(core);
+    }
+
+    /// Sets the timer of the tasks for later.
+    pub(crate) fn arm_delayed(&self, core: &mut Core) {
+        let key = TimerKey::Ike(Timer::RetryTemporaryFailure);
+        core.channel.timers.set_or_clear(key, self.queue.next_due());
     }
 
     /// Repeats `task` after a while.
     pub(crate) fn retry_later(&mut self, core: &mut Core, ctx: &mut Context<'_>, task: Task) {
         let at = ctx.now.mono + ctx.jittered(RETRY_AFTER, RETRY_SPREAD);
-        self.delayed.push((at, task));
-        let first = self.delayed.iter().map(|(at, _)| *at).min();
-        core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), first);
+        self.delay(core, at, task);
     }
 }

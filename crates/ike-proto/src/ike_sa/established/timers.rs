@@ -18,7 +18,7 @@ const SILENT_GRACE: Duration = Duration::from_secs(5);
 impl Established {
     /// Keeps the time of the reauthentication: a resumption does not postpone it.
     pub(crate) fn keep_reauth_time(&mut self, core: &mut Core) {
-        let resumed = self.authenticated.resumed.as_ref();
+        let resumed = self.identity.authenticated().resumed.as_ref();
         let ends_by = resumed.and_then(|resumed| resumed.ends_by);
         if let Some(by) = resumed.and_then(|resumed| resumed.reauth_by) {
             let armed = core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke));
@@ -49,7 +49,7 @@ impl Established {
         match timer {
             Timer::RekeyIke => {
                 self.soft_at.get_or_insert(now);
-                self.enqueue(Task::RekeyIke { request: None, retry: Retry::default() });
+                self.queue.push(Task::RekeyIke { request: None, retry: Retry::default() });
             }
             Timer::ReauthIke if may_reauthenticate => {
                 self.soft_at.get_or_insert(now);
@@ -60,12 +60,8 @@ impl Established {
             Timer::HardLifeIke | Timer::Authorization => self.on_life_over(core, ctx, timer),
             Timer::Dpd => self.on_dpd(core, ctx),
             Timer::RetryTemporaryFailure => {
-                let (due, later): (Vec<_>, Vec<_>) =
-                    self.delayed.drain(..).partition(|(at, _)| *at <= now);
-                self.queue.extend(due.into_iter().map(|(_, task)| task));
-                let next = later.iter().map(|(at, _)| *at).min();
-                self.delayed = later;
-                core.channel.timers.set_or_clear(TimerKey::Ike(Timer::RetryTemporaryFailure), next);
+                self.queue.take_due(now);
+                self.arm_delayed(core);
             }
             Timer::Ticket => self.renew_ticket(),
             Timer::Fallback => self.fall_back(core, ctx),
@@ -90,7 +86,7 @@ impl Established {
         let rekeys = |task: &Task| matches!(task, Task::RekeyIke { .. });
         let renews = self.renewing
             || self.ours.as_ref().is_some_and(|ours| ours.ike().is_some())
-            || self.queue.iter().any(rekeys);
+            || self.queue.tasks().any(rekeys);
         let grace = self.soft_at.map(|soft| core.grace(ctx, soft));
         if let Some(until) = grace.filter(|until| renews && *until > ctx.now.mono) {
             return core.channel.timers.set(TimerKey::Ike(timer), until);
@@ -113,7 +109,7 @@ impl Established {
             self.phase = IkePhase::Closing;
         }
         let task = Task::DeleteIke { reason: Failure::Expired, request: None };
-        self.queue.push_front(task);
+        self.queue.push_first(task);
     }
 
     /// Handles a failed reauthentication: it is repeated while there is time, after at least `wait`.
@@ -151,7 +147,7 @@ impl Established {
     ) {
         match timer {
             ChildTimer::RekeyChild => {
-                if let Some(child) = self.children.iter_mut().find(|c| c.id == child) {
+                if let Some(child) = self.children.get_mut(child) {
                     child.soft_at.get_or_insert(ctx.now.mono);
                 }
                 self.queue_rekey(child);
@@ -159,13 +155,11 @@ impl Established {
             ChildTimer::HardLifeChild => self.on_child_life_over(core, ctx, child),
             ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
             ChildTimer::Crossing => self.end_crossed_child(core, ctx, child),
-            ChildTimer::Standby => self.end_standby(ctx, child),
+            ChildTimer::Standby => self.children.end_standby(ctx, child),
             // What counts is whether it is armed.
             ChildTimer::StandsIn => {}
             ChildTimer::DeleteRekeyed => {
-                let gone: Vec<_> =
-                    self.lingering.extract_if(.., |old| old.child == child).collect();
-                for old in gone {
+                for old in self.children.take_lingering(child) {
                     ctx.ids.esp.remove(&old.inbound.spi);
                     ctx.data_plane(old.removals().collect());
                 }

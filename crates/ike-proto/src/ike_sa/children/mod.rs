@@ -1,0 +1,392 @@
+//! The Child SAs of an IKE SA: those in use, and what is left of former ones.
+
+mod per_cpu;
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::context::Context;
+use super::crossing::Carries;
+use crate::child::{ChildSa, Phase};
+use crate::dataplane::{Command, Encapsulation, PolicyId, SaId};
+use crate::event::{ChildSaId, Path, RequestId, Ticket};
+
+/// The children of an IKE SA.
+#[derive(Default)]
+pub(crate) struct Children {
+    all: Vec<ChildSa>,
+    /// Children of this end's requests that the data plane is installing.
+    installing: Vec<Installing>,
+    /// SAs of rekeyed children. The inbound ones still decrypt. The outbound ones seal packets that the stack had.
+    lingering: Vec<Lingering>,
+    /// Policies for which the peer accepts no more children (RFC 9611 §5.2).
+    full: Vec<PolicyId>,
+}
+
+/// A child of this end's request that the data plane is installing.
+pub(crate) struct Installing {
+    ticket: Ticket,
+    pub(crate) child: ChildSaId,
+    /// The command that waits for it.
+    pub(crate) request: Option<RequestId>,
+}
+
+/// The rest of a rekeyed child. Packets may still be in flight from the peer, or in this host's stack on their way
+/// to the outbound SA, which no policy names any more.
+pub(crate) struct Lingering {
+    pub(crate) child: ChildSaId,
+    pub(crate) inbound: SaId,
+    pub(crate) outbound: Option<SaId>,
+    pub(crate) until: Instant,
+}
+
+impl Lingering {
+    pub(crate) fn removals(&self) -> impl Iterator<Item = Command> + use<> {
+        self.outbound.into_iter().chain([self.inbound]).map(Command::RemoveSa)
+    }
+}
+
+/// The children of an IKE SA that has ended.
+pub(crate) struct Released {
+    pub(crate) children: Vec<ChildSa>,
+    pub(crate) lingering: Vec<Lingering>,
+    pub(crate) installing: Vec<Installing>,
+}
+
+/// What follows from new outer addresses.
+#[derive(Default)]
+pub(crate) struct Moves {
+    /// The change to the data plane.
+    pub(crate) batch: Vec<Command>,
+    /// The children in it.
+    pub(crate) moved: Vec<ChildSaId>,
+    /// The names that their SAs had.
+    pub(crate) stale: Vec<SaId>,
+    /// Children that cannot move, because the names of their SAs are in use there.
+    pub(crate) stuck: Vec<ChildSaId>,
+    /// Children in use whose selectors name the addresses.
+    pub(crate) renamed: Vec<ChildSaId>,
+}
+
+impl Children {
+    /// The child `id`.
+    pub(crate) fn get(&self, id: ChildSaId) -> Option<&ChildSa> {
+        self.all.iter().find(|child| child.id == id)
+    }
+
+    /// As [`get`](Self::get).
+    pub(crate) fn get_mut(&mut self, id: ChildSaId) -> Option<&mut ChildSa> {
+        self.all.iter_mut().find(|child| child.id == id)
+    }
+
+    /// All children.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, ChildSa> {
+        self.all.iter()
+    }
+
+    /// The same as a slice.
+    pub(crate) fn as_slice(&self) -> &[ChildSa] {
+        &self.all
+    }
+
+    /// How many children there are, with the rests of former ones.
+    pub(crate) fn count_all(&self) -> usize {
+        self.all.len() + self.lingering.len()
+    }
+
+    /// Adds a child.
+    pub(crate) fn add(&mut self, child: ChildSa) {
+        self.all.reserve_exact(1);
+        self.all.push(child);
+    }
+
+    /// Adds a child of this end's request, which the data plane is installing.
+    pub(crate) fn add_installing(
+        &mut self,
+        child: ChildSa,
+        ticket: Ticket,
+        request: Option<RequestId>,
+    ) {
+        self.installing.push(Installing { ticket, child: child.id, request });
+        self.add(child);
+    }
+
+    /// The child of this end's request that the data plane has answered for.
+    pub(crate) fn take_installing(&mut self, ticket: Ticket) -> Option<Installing> {
+        let index = self.installing.iter().position(|one| one.ticket == ticket)?;
+        Some(self.installing.swap_remove(index))
+    }
+
+    /// True while the data plane is installing a child of this end's request.
+    pub(crate) fn is_installing(&self) -> bool {
+        !self.installing.is_empty()
+    }
+
+    /// True if this end makes a child `name` by itself, and the data plane is installing it. `request` waits for it
+    /// from now on.
+    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
+        let named = |id| {
+            self.all.iter().any(|child| {
+                child.id == id
+                    && child.config.name == name
+                    && child.cpu.is_none()
+                    && child.replaces.is_none()
+            })
+        };
+        let mut installing = self.installing.iter_mut();
+        let own = installing.find(|one| one.request.is_none() && named(one.child));
+        own.is_some_and(|one| {
+            one.request = Some(request);
+            true
+        })
+    }
+
+    /// Removes a child that has ended.
+    pub(crate) fn remove(&mut self, id: ChildSaId) -> Option<ChildSa> {
+        let index = self.all.iter().position(|child| child.id == id)?;
+        let child = self.all.remove(index);
+        self.all.shrink_to_fit();
+        Some(child)
+    }
+
+    /// Removes a child that the data plane has not installed.
+    pub(crate) fn remove_failed(&mut self, id: ChildSaId) -> Option<ChildSa> {
+        let index = self.all.iter().position(|child| child.id == id)?;
+        Some(self.all.swap_remove(index))
+    }
+
+    /// Keeps the SAs of a child by which nothing is sent any more while packets may still be in flight.
+    pub(crate) fn linger(&mut self, child: &ChildSa, until: Instant) {
+        let outbound = child.has_outbound().then(|| child.outbound());
+        let (child, inbound) = (child.id, child.inbound());
+        self.lingering.push(Lingering { child, inbound, outbound, until });
+    }
+
+    /// What is left of the former child `id`, which ends now.
+    pub(crate) fn take_lingering(&mut self, id: ChildSaId) -> Vec<Lingering> {
+        self.lingering.extract_if(.., |old| old.child == id).collect()
+    }
+
+    /// Releases all children, and what is left of former ones.
+    pub(crate) fn release(&mut self) -> (Vec<ChildSa>, Vec<Lingering>) {
+        (std::mem::take(&mut self.all), std::mem::take(&mut self.lingering))
+    }
+
+    /// Adds what another IKE SA has released.
+    pub(crate) fn take_over(&mut self, children: Vec<ChildSa>, lingering: Vec<Lingering>) {
+        self.all.reserve_exact(children.len());
+        self.all.extend(children);
+        self.lingering.extend(lingering);
+    }
+
+    /// Releases everything, because the IKE SA has ended.
+    pub(crate) fn dissolve(self) -> Released {
+        let Self { all, installing, lingering, full: _ } = self;
+        Released { children: all, lingering, installing }
+    }
+
+    /// Frees the capacity of collections that are nearly always empty.
+    pub(crate) fn trim(&mut self) {
+        fn trim<T>(list: &mut Vec<T>) {
+            if list.is_empty() && list.capacity() > 0 {
+                *list = Vec::new();
+            }
+        }
+        trim(&mut self.installing);
+        trim(&mut self.lingering);
+        trim(&mut self.full);
+    }
+
+    // ---- policies ----
+
+    /// True while the data plane is at work on the replacement of `child` by our own rekey.
+    pub(crate) fn is_being_replaced(&self, child: ChildSaId) -> bool {
+        let new = self.all.iter().filter(|new| new.replaces == Some(child));
+        let mut new = new.map(|new| new.id);
+        new.any(|new| self.installing.iter().any(|one| one.child == new))
+    }
+
+    /// The child of the peer's rekey of `old`, if it waits for the peer to use it.
+    pub(crate) fn replacement_of(&self, old: ChildSaId) -> Option<ChildSaId> {
+        let waits = |child: &&ChildSa| child.replaces == Some(old) && child.pending_out.is_some();
+        self.all.iter().find(waits).map(|child| child.id)
+    }
+
+    /// True if the policy of `child` is to send by it. A child for one CPU gets the policy only if it replaces the
+    /// child by which the policy was sending, or if the policy sends by none.
+    pub(crate) fn routes(&self, child: &ChildSa) -> bool {
+        let replaced = |old: &ChildSa| Some(old.id) == child.replaces && old.routed;
+        child.cpu.is_none() || self.all.iter().any(replaced) || !self.is_routed(child.policy)
+    }
+
+    /// True if `policy` sends by an existing child.
+    pub(crate) fn is_routed(&self, policy: PolicyId) -> bool {
+        self.all.iter().any(|child| child.policy == policy && child.routed)
+    }
+
+    /// As [`routes`](Self::routes). If so, the policy no longer sends by the others.
+    pub(crate) fn take_route(&mut self, child: &ChildSa) -> bool {
+        let routes = self.routes(child);
+        for other in self.all.iter_mut().filter(|other| other.policy == child.policy) {
+            other.routed &= !routes;
+        }
+        routes
+    }
+
+    /// The child to which the policy of `gone` belongs without it: one of its line, otherwise another that shares
+    /// the policy.
+    pub(crate) fn heir(&self, gone: &ChildSa) -> Option<&ChildSa> {
+        let lives = |other: &ChildSa| {
+            other.policy == gone.policy
+                && other.id != gone.id
+                && matches!(other.phase, Phase::Installing | Phase::Installed)
+        };
+        let rank =
+            |other: &ChildSa| (other.line == gone.line, other.carries(), other.cpu.is_none());
+        self.all.iter().filter(|other| lives(other)).max_by_key(|other| rank(other))
+    }
+
+    /// Makes the policy of `child` send by this child.
+    pub(crate) fn route(&mut self, ctx: &mut Context<'_>, child: ChildSaId) {
+        if let Some(child) = self.all.iter_mut().find(|other| other.id == child) {
+            child.routed = true;
+            ctx.change(vec![child.install_policy()], vec![child.id], Vec::new());
+        }
+    }
+
+    /// Removes the outbound SA of a child. Its policy keeps the traffic from leaving, unless another child has the
+    /// policy.
+    pub(crate) fn stop_sending(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let Some(child) = self.all.iter_mut().find(|child| child.id == id) else {
+            return;
+        };
+        if !child.has_outbound() {
+            return;
+        }
+        child.half_closed = true;
+        child.routed = false;
+        let (removal, hold) = (Command::RemoveSa(child.outbound()), child.hold_policy());
+        let policy = child.policy;
+        let heir = self.all.iter_mut().find(|other| {
+            other.policy == policy && other.id != id && other.carries() && other.has_outbound()
+        });
+        let (policy, sends) = match heir {
+            Some(heir) => {
+                heir.routed = true;
+                (heir.install_policy(), vec![heir.id])
+            }
+            None => (hold, Vec::new()),
+        };
+        ctx.change(vec![policy], sends, Vec::new());
+        ctx.data_plane(vec![removal]);
+    }
+
+    /// What each child carries by which packets leave, and since when.
+    pub(crate) fn used_routes(&self) -> Vec<(Carries, Instant)> {
+        let sends =
+            |child: &&ChildSa| child.phase == Phase::Installed && child.routed && !child.standby;
+        let sends = self.all.iter().filter(sends);
+        sends.map(|child| (Carries::of(child), child.installed)).collect()
+    }
+
+    /// This IKE SA is about to end for another one with the routes `new`. Packets leave by those from now on, also where
+    /// this one got its child later.
+    pub(crate) fn send_by_others(&mut self, ctx: &mut Context<'_>, new: &[(Carries, Instant)]) {
+        let mut standby = Vec::new();
+        for child in self.all.iter_mut().filter(|child| child.routed) {
+            let carries = Carries::of(child);
+            let older =
+                |(other, at): &(Carries, Instant)| *other == carries && *at <= child.installed;
+            if !child.standby && new.iter().any(older) {
+                child.standby = true;
+                standby.push(child.id);
+            }
+        }
+        for child in standby {
+            self.route(ctx, child);
+        }
+    }
+
+    /// Lets the policies name no child any more, because the IKE SA is about to end. Returns the policies.
+    pub(crate) fn unroute(&mut self) -> BTreeSet<PolicyId> {
+        for child in &mut self.all {
+            child.routed = false;
+        }
+        self.all.iter().map(|child| child.policy).collect()
+    }
+
+    // ---- standby ----
+
+    /// True if each child `name` is on standby.
+    pub(crate) fn is_on_standby(&self, name: &str) -> bool {
+        let mut named = self.all.iter().filter(|child| child.config.name == name);
+        named.all(|child| child.standby)
+    }
+
+    /// Ends the standby of `id`: its policy counts from now on, as the newest.
+    pub(crate) fn end_standby(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
+        let Some(child) = self.all.iter_mut().find(|child| child.id == id) else {
+            return;
+        };
+        child.standby = false;
+        if child.routed && child.phase == Phase::Installed {
+            self.route(ctx, id);
+        }
+    }
+
+    // ---- addresses ----
+
+    /// Moves the children's outer addresses to those of `path`. `nat` says whether there is a NAT, if that is known to
+    /// have changed. `claim` takes the name of an outbound SA for an inbound SPI.
+    pub(crate) fn move_to(
+        &mut self,
+        path: Path,
+        nat: Option<bool>,
+        mut claim: impl FnMut(SaId, u32) -> bool,
+    ) -> Moves {
+        let Moves { mut batch, mut moved, mut stale, mut stuck, mut renamed } = Moves::default();
+        for child in &mut self.all {
+            let (inbound, outbound) = (child.inbound(), child.outbound());
+            let there = SaId { dst: path.remote.ip(), ..outbound };
+            if !claim(there, child.spi_in) {
+                stuck.push(child.id);
+                continue;
+            }
+            moved.push(child.id);
+            stale.extend([inbound, outbound]);
+            let installed_out = child.has_outbound();
+            if child.follow_addresses(path) && child.phase == Phase::Installed {
+                renamed.push(child.id);
+            }
+            child.local = path.local.ip();
+            child.remote = path.remote.ip();
+            child.encap = ChildSa::encap_on(path, nat.unwrap_or(child.encap.is_some()));
+            let (encap, local, remote) = (child.encap, path.local, path.remote);
+            let reversed = encap.map(Encapsulation::reversed);
+            batch.push(Command::UpdateSa { id: inbound, src: remote, dst: local, encap: reversed });
+            if installed_out {
+                batch.push(Command::UpdateSa { id: outbound, src: local, dst: remote, encap });
+            }
+            if let Some(spec) = &mut child.pending_out {
+                spec.src = path.local.ip();
+                spec.id.dst = path.remote.ip();
+                spec.encap = encap;
+                spec.local_ts.clone_from(&child.local_ts);
+                spec.remote_ts.clone_from(&child.remote_ts);
+            }
+        }
+        // A policy that sends by a child which the data plane is at work on goes on with that one: the child that it
+        // replaces is about to go.
+        let sends = |child: &&ChildSa| match child.routed {
+            true => child.carries() || child.phase == Phase::Installing,
+            false => {
+                let known = child.has_outbound() && !child.processing.per_cpu;
+                child.carries() && known && !self.is_routed(child.policy)
+            }
+        };
+        let sending = self.all.iter().filter(sends);
+        let carrying: Vec<_> = sending.map(ChildSa::install_policy).collect();
+        batch.extend(carrying);
+        Moves { batch, moved, stale, stuck, renamed }
+    }
+}

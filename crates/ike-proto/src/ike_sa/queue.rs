@@ -1,0 +1,227 @@
+//! The requests that an IKE SA is to send, and how long the peer has put them off.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use super::state::Task;
+use crate::event::{ChildSaId, Failure, RequestId};
+use crate::wire::registry::NotifyType;
+
+/// How long the peer may answer TEMPORARY_FAILURE.
+const PUT_OFF: Duration = Duration::from_secs(5 * 60);
+/// After this time without another one, a TEMPORARY_FAILURE was a single one. A request that is put off is
+/// repeated in less than a minute, unless the peer has done the same by itself meanwhile.
+const FORGOTTEN: Duration = Duration::from_secs(3 * 60);
+
+/// The tasks of this end that are not sent yet, in their order.
+#[derive(Default)]
+pub(crate) struct Queue {
+    tasks: VecDeque<Task>,
+    /// Tasks to be repeated later.
+    delayed: Vec<(Instant, Task)>,
+    /// How long requests of this end have been put off, if they are.
+    put_off: Option<Box<PutOff>>,
+}
+
+/// Why requests of this end have to wait for the peer.
+#[derive(Debug, Default)]
+struct PutOff {
+    /// Since when the peer has answered only TEMPORARY_FAILURE, and when it last did.
+    refused: Option<(Instant, Instant)>,
+    /// Since when requests of this end have waited for exchanges that the peer has begun.
+    held_since: Option<Instant>,
+}
+
+impl Queue {
+    /// A queue of these tasks.
+    pub(crate) fn new(tasks: VecDeque<Task>) -> Self {
+        Self { tasks, ..Self::default() }
+    }
+
+    /// Queues a task. It is sent at the end of the input if the window is free.
+    pub(crate) fn push(&mut self, task: Task) {
+        self.tasks.push_back(task);
+    }
+
+    /// As [`push`](Self::push), before the tasks that wait already.
+    pub(crate) fn push_first(&mut self, task: Task) {
+        self.tasks.push_front(task);
+    }
+
+    /// The next task.
+    pub(crate) fn pop(&mut self) -> Option<Task> {
+        self.tasks.pop_front()
+    }
+
+    /// As [`pop`](Self::pop). The task stays in the queue.
+    pub(crate) fn first(&self) -> Option<&Task> {
+        self.tasks.front()
+    }
+
+    /// True if no task can be sent now.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// The tasks that can be sent now.
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.iter()
+    }
+
+    /// All tasks: those that can be sent now, and then those for later.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.iter().chain(self.delayed.iter().map(|(_, task)| task))
+    }
+
+    /// All tasks of a queue whose SA has ended, as [`all`](Self::all).
+    pub(crate) fn into_all(self) -> impl Iterator<Item = Task> {
+        self.tasks.into_iter().chain(self.delayed.into_iter().map(|(_, task)| task))
+    }
+
+    /// Removes the tasks that can be sent now.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Task> {
+        self.tasks.drain(..)
+    }
+
+    /// Removes the tasks that can be sent now and are `needless`.
+    pub(crate) fn drop_needless(&mut self, needless: impl Fn(&Task) -> bool) {
+        self.tasks.retain(|task| !needless(task));
+    }
+
+    /// Makes the first task that `may_go` the next one.
+    pub(crate) fn prefer(&mut self, may_go: impl Fn(&Task) -> bool) {
+        if let Some(at) = self.tasks.iter().position(may_go)
+            && let Some(task) = self.tasks.remove(at)
+        {
+            self.tasks.push_front(task);
+        }
+    }
+
+    /// True if this end makes a child `name` by itself, by a task. `request` waits for it from now on.
+    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
+        let delayed = self.delayed.iter_mut().map(|(_, task)| task);
+        self.tasks.iter_mut().chain(delayed).any(|task| task.is_joined_by(name, request))
+    }
+
+    /// Handles that the traffic of `old` has moved to `new`, and that `old` is deleted in any case. Returns the commands
+    /// that this ends.
+    pub(crate) fn hand_over_child(
+        &mut self,
+        old: ChildSaId,
+        new: ChildSaId,
+    ) -> Vec<Option<RequestId>> {
+        let mut ended = Vec::new();
+        // If an operator ends the old child, the command is about the traffic, which `new` carries now. Any other
+        // reason is about the old SA alone: its lifetime, its counters, its state in the data plane.
+        self.tasks.retain_mut(|task| match task {
+            Task::DeleteChild { child, reason: Failure::Terminated, .. } if *child == old => {
+                *child = new;
+                true
+            }
+            Task::DeleteChild { child, request, .. } if *child == old => {
+                ended.push(*request);
+                false
+            }
+            _ => true,
+        });
+        ended
+    }
+
+    /// Releases all tasks but those that can be sent now and `stay`.
+    pub(crate) fn release(
+        &mut self,
+        stay: impl Fn(&Task) -> bool,
+    ) -> (VecDeque<Task>, Vec<(Instant, Task)>) {
+        let (kept, tasks) = self.tasks.drain(..).partition(stay);
+        self.tasks = kept;
+        (tasks, std::mem::take(&mut self.delayed))
+    }
+
+    // ---- later ----
+
+    /// Queues a task that can be sent at this time.
+    pub(crate) fn delay(&mut self, at: Instant, task: Task) {
+        self.delayed.push((at, task));
+    }
+
+    /// The tasks for later.
+    pub(crate) fn delayed(&self) -> impl Iterator<Item = &Task> {
+        self.delayed.iter().map(|(_, task)| task)
+    }
+
+    /// When the first of the tasks for later can be sent.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.delayed.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Queues the tasks for later that can be sent by `now`.
+    pub(crate) fn take_due(&mut self, now: Instant) {
+        let (due, later): (Vec<_>, Vec<_>) = self.delayed.drain(..).partition(|(at, _)| *at <= now);
+        self.tasks.extend(due.into_iter().map(|(_, task)| task));
+        self.delayed = later;
+    }
+
+    // ---- put off ----
+
+    /// Records that a request waits for an exchange that the peer has begun.
+    pub(crate) fn note_held(&mut self, now: Instant) {
+        let held = &mut self.put_off.get_or_insert_default().held_since;
+        let since = *held.get_or_insert(now);
+        self.give_up_on_delay(now, since);
+    }
+
+    /// Records that no request waits for exchanges of the peer.
+    pub(crate) fn note_not_held(&mut self) {
+        match self.put_off.as_deref_mut() {
+            Some(PutOff { refused: Some(_), held_since }) => *held_since = None,
+            _ => self.put_off = None,
+        }
+    }
+
+    /// Records the peer's answer to a request; with true if it was TEMPORARY_FAILURE.
+    pub(crate) fn note_answered(&mut self, now: Instant, temporary_failure: bool) {
+        if temporary_failure {
+            let refused = &mut self.put_off.get_or_insert_default().refused;
+            let before = refused.filter(|(_, last)| now < *last + FORGOTTEN);
+            let since = before.map_or(now, |(since, _)| since);
+            *refused = Some((since, now));
+            self.give_up_on_delay(now, since);
+        } else {
+            self.put_off = None;
+        }
+    }
+
+    /// True while a request waits for an exchange that the peer has begun.
+    pub(crate) fn is_held(&self) -> bool {
+        self.put_off.as_deref().is_some_and(|it| it.held_since.is_some())
+    }
+
+    /// When the peer last answered TEMPORARY_FAILURE, if it has answered nothing else since.
+    pub(crate) fn last_refused(&self) -> Option<Instant> {
+        let refused = self.put_off.as_deref().and_then(|put_off| put_off.refused);
+        refused.map(|(_, last)| last)
+    }
+
+    /// Ends the SA if requests of this end have had to wait for the peer for too long.
+    fn give_up_on_delay(&mut self, now: Instant, since: Instant) {
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
+        //# If a peer continues to
+        //# receive TEMPORARY_FAILURE on the same IKE SA after several minutes,
+        //# it SHOULD conclude that the state information is out of sync and
+        //# close the IKE SA.
+        if now >= since + PUT_OFF {
+            let reason = Failure::Peer(NotifyType::TEMPORARY_FAILURE);
+            self.push_first(Task::DeleteIke { reason, request: None });
+        }
+    }
+
+    /// Frees the capacity of collections that are nearly always empty.
+    pub(crate) fn trim(&mut self) {
+        if self.tasks.is_empty() && self.tasks.capacity() > 0 {
+            self.tasks = VecDeque::new();
+        }
+        if self.delayed.is_empty() && self.delayed.capacity() > 0 {
+            self.delayed = Vec::new();
+        }
+    }
+}
