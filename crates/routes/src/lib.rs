@@ -14,8 +14,10 @@
 //! earlier run. These are removed at the start unless they are to be kept.
 //!
 //! A thread of its own speaks netlink. So [`Routes::install`] can be called from anywhere, and returns when the
-//! kernel has answered. The thread also receives changes of addresses and routes: the way to a peer may change,
-//! and the kernel drops routes whose preferred source is gone.
+//! kernel has answered. The thread also receives changes of addresses, routes and rules: the way to a peer may change,
+//! the kernel drops routes whose preferred source is gone, and other programs take away what is not theirs. After each
+//! such change, and once a minute, `picture.rs` compares what is to be there with what is there, and what is missing is
+//! put back. What other programs take away all the time is put back once in 10 s (`patience.rs`).
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -33,13 +35,17 @@ use table::Route;
 
 pub mod address;
 mod hop;
+mod mended;
 mod near;
+mod patience;
+mod picture;
 mod prefix;
 mod serve;
 mod table;
 mod watch;
 
 pub use ipsec_types::dataplane::{DEFAULT_MARK, RouteOptions};
+pub use mended::put_back;
 pub use near::{Near, NearWatch};
 pub use table::Via;
 pub use watch::HostWatch;

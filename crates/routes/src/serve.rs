@@ -1,5 +1,6 @@
 //! The thread: requests, and changes of the system that routes depend on.
 
+use std::io;
 use std::pin::pin;
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
@@ -16,6 +17,13 @@ use super::{Change, Leftovers, Request, RouteOptions};
 
 /// Changes come in bursts, on a router with a dynamic protocol in very long ones.
 const SETTLE: Duration = Duration::from_millis(100);
+
+/// How long until a look at the host that no change has called for.
+const REGULAR: Duration = Duration::from_secs(60);
+
+/// The pause after a look, in its own length, and at most: what is missing is to be back within a second.
+const PAUSE: u32 = 20;
+const LONGEST: Duration = Duration::from_millis(600);
 
 pub(super) fn run(
     options: RouteOptions,
@@ -35,8 +43,12 @@ async fn serve(
     mut inbox: mpsc::UnboundedReceiver<Request>,
     ready: &std_mpsc::SyncSender<Result<(), String>>,
 ) {
-    let opened = async { Ok((changes(options.table)?, Table::open(options, leftovers).await?)) };
-    let (changes, mut table) = match opened.await {
+    let opened = async {
+        let table = Table::open(options, leftovers).await?;
+        let news = news(options.table, table.port()).map_err(|e| format!("netlink: {e}"))?;
+        Ok((news, table))
+    };
+    let (news, mut table) = match opened.await {
         Ok(opened) => opened,
         Err(error) => {
             _ = ready.send(Err(error));
@@ -44,8 +56,11 @@ async fn serve(
         }
     };
     _ = ready.send(Ok(()));
-    let mut changes = pin!(changes);
-    let mut refresh: Option<Instant> = None;
+    let mut news = pin!(news);
+    // What nothing tells of is found here.
+    let mut look = Instant::now() + REGULAR;
+    // A look at very many routes does not follow the last one at once.
+    let mut soonest = Instant::now();
     loop {
         tokio::select! {
             biased;
@@ -53,13 +68,18 @@ async fn serve(
                 let Some(Request { change, reply }) = request else { break };
                 _ = reply.send(handle(&mut table, &mut leftovers, change).await);
             }
-            Some(()) = changes.next() => {
-                table.outdated();
-                refresh = refresh.or_else(|| Instant::now().checked_add(SETTLE));
+            Some(news) = news.next() => {
+                if news == News::Outside {
+                    table.outdated();
+                }
+                look = look.min((Instant::now() + SETTLE).max(soonest));
             }
-            () = due(refresh) => {
-                refresh = None;
-                table.refresh().await;
+            () = sleep_until(look) => {
+                let begun = Instant::now();
+                let due = table.mend().await;
+                let now = Instant::now();
+                soonest = now + (now - begun).saturating_mul(PAUSE).min(LONGEST);
+                look = due.map_or(now + REGULAR, |due| Instant::from_std(due).min(now + REGULAR));
             }
         }
     }
@@ -87,11 +107,49 @@ async fn handle(
     Ok(())
 }
 
-async fn due(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
-    }
+/// Something on the host has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum News {
+    /// Perhaps an address, or a way to a peer.
+    Outside,
+    /// A rule, or a route of our table, and another program has changed it.
+    Ours,
+}
+
+/// Yields when another program than this thread, whose netlink port is `port`, has changed addresses, routes or rules.
+fn news(table: u32, port: u32) -> io::Result<impl Stream<Item = News>> {
+    let groups = [
+        MulticastGroup::Ipv4Ifaddr,
+        MulticastGroup::Ipv6Ifaddr,
+        MulticastGroup::Ipv4Route,
+        MulticastGroup::Ipv6Route,
+        MulticastGroup::Ipv4Rule,
+        MulticastGroup::Ipv6Rule,
+    ];
+    let (connection, _, messages) = new_multicast_connection(&groups)?;
+    tokio::spawn(connection);
+    Ok(messages.filter_map(move |(message, _)| {
+        use RouteNetlinkMessage as Message;
+        let own = message.header.port_number == port;
+        let news = match message.payload {
+            NetlinkPayload::InnerMessage(Message::NewAddress(_) | Message::DelAddress(_)) => {
+                Some(News::Outside)
+            }
+            NetlinkPayload::InnerMessage(Message::NewRoute(route) | Message::DelRoute(route)) => {
+                match table_of(&route) == table {
+                    true => (!own).then_some(News::Ours),
+                    false => Some(News::Outside),
+                }
+            }
+            NetlinkPayload::InnerMessage(Message::NewRule(_) | Message::DelRule(_)) => {
+                (!own).then_some(News::Ours)
+            }
+            // Some were lost.
+            NetlinkPayload::Overrun(_) | NetlinkPayload::Error(_) => Some(News::Outside),
+            _ => None,
+        };
+        std::future::ready(news)
+    }))
 }
 
 /// Yields when this host has got or lost an address, or a route outside `table`.

@@ -1,18 +1,25 @@
 //! The routing table, as the thread keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
 use ipsec_types::dataplane::{PolicyId, TrafficSelector};
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
-    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
+use rtnetlink::sys::AsyncSocket;
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use tracing::{debug, warn};
 
 use super::hop::{self, Hop, source_for};
+use super::mended::{Mended, Thing};
+use super::patience::Patience;
+use super::picture::{Picture, Place, Rule, Step, Way};
 use super::prefix::Prefix;
 use super::{Leftovers, RouteOptions};
 
@@ -20,7 +27,12 @@ use super::{Leftovers, RouteOptions};
 const LAST: u32 = 0x7fff_ff22;
 /// Who made a route or rule, as the kernel keeps it.
 pub(super) const OURS: RouteProtocol = RouteProtocol::Other(122);
+/// How long until a next try at what has failed.
+const AGAIN: Duration = Duration::from_secs(1);
+const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
+const EOPNOTSUPP: i32 = 95;
+const EAFNOSUPPORT: i32 = 97;
 
 /// Where packets to a prefix go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,7 +66,7 @@ pub(super) struct Route {
 
 impl Route {
     /// What the kernel tells routes of one table apart by, as far as ours differ.
-    fn place(&self) -> (Prefix, bool) {
+    fn place(&self) -> Place {
         (self.prefix, matches!(self.via, Via::Unreachable | Via::BlackHole | Via::Wall))
     }
 }
@@ -62,28 +74,61 @@ impl Route {
 /// What the thread knows.
 pub(super) struct Table {
     handle: Handle,
+    /// The netlink port of [`Self::handle`]: the kernel names it in its news of what this thread changes.
+    port: u32,
+    /// Of these dumps the kernel leaves out what is not asked for: a router may have very many routes.
+    strict: Handle,
     options: RouteOptions,
     /// The routes of each policy, and its local selectors; several may have the same route.
     installed: BTreeMap<PolicyId, (BTreeSet<Route>, Vec<TrafficSelector>)>,
     /// The addresses of this host and the ways to peers, until something changes.
     addresses: Option<Vec<IpAddr>>,
     hops: BTreeMap<(IpAddr, IpAddr), Option<Hop>>,
-    /// Those that have their rules.
-    walls: BTreeSet<Prefix>,
+    /// Those that have their rules, in the order of their rules.
+    walls: Vec<Prefix>,
+    /// The routes that were set, as they were set last. What is missing of them another program has taken away.
+    set: BTreeMap<Place, Way>,
+    patience: Patience<Thing>,
+    /// What could not be set at the last try.
+    failing: BTreeSet<Thing>,
+    /// True if the kernel has rules for IPv6.
+    ipv6: bool,
+    /// True while routes of an earlier run stay.
+    keeps: bool,
+}
+
+/// A picture, and what its parts are to the kernel.
+#[derive(Default)]
+struct Seen {
+    picture: Picture,
+    rules: BTreeMap<Rule, RuleMessage>,
+    routes: BTreeMap<Place, RouteMessage>,
 }
 
 impl Table {
     pub(super) async fn open(options: RouteOptions, leftovers: Leftovers) -> Result<Self, String> {
-        let (connection, handle, _) =
-            rtnetlink::new_connection().map_err(|e| format!("netlink: {e}"))?;
+        let failed = |e: io::Error| format!("netlink: {e}");
+        let (mut connection, handle, _) = rtnetlink::new_connection().map_err(failed)?;
+        let port = connection.socket_mut().socket_mut().bind_auto().map_err(failed)?.port_number();
+        tokio::spawn(connection);
+        let strict = rtnetlink::new_connection_with_strict_check();
+        let (connection, strict, _) =
+            strict.or_else(|_| rtnetlink::new_connection()).map_err(failed)?;
         tokio::spawn(connection);
         let mut table = Self {
             handle,
+            port,
+            strict,
             options,
             installed: BTreeMap::new(),
             addresses: None,
             hops: BTreeMap::new(),
-            walls: BTreeSet::new(),
+            walls: Vec::new(),
+            set: BTreeMap::new(),
+            patience: Patience::default(),
+            failing: BTreeSet::new(),
+            ipv6: true,
+            keeps: leftovers == Leftovers::Keep,
         };
         table.remove_other_rules().await;
         if leftovers == Leftovers::Remove {
@@ -94,8 +139,14 @@ impl Table {
         if let Err(error) = table.add_rule(false).await {
             // A host without IPv6 has nothing to route.
             debug!(%error, "no routing rule for IPv6");
+            table.ipv6 = false;
         }
         Ok(table)
+    }
+
+    /// The netlink port by which this thread changes routes and rules.
+    pub(super) fn port(&self) -> u32 {
+        self.port
     }
 
     /// One that is there already is as good.
@@ -142,9 +193,13 @@ impl Table {
 
     /// Removes the routes of an earlier run that no policy has.
     pub(super) async fn forget_leftovers(&mut self) {
+        self.keeps = false;
         let wanted: BTreeSet<_> =
             self.installed.values().flat_map(|(routes, _)| routes).map(Route::place).collect();
-        for route in self.in_kernel().await {
+        let found = self.in_kernel().await;
+        let found =
+            found.inspect_err(|error| warn!(%error, "routes of an earlier run not removed"));
+        for route in found.unwrap_or_default() {
             if place_of(&route).is_some_and(|place| wanted.contains(&place)) {
                 continue;
             }
@@ -157,23 +212,36 @@ impl Table {
     }
 
     /// Our routes as the kernel has them.
-    async fn in_kernel(&self) -> Vec<RouteMessage> {
+    async fn in_kernel(&self) -> Result<Vec<RouteMessage>, rtnetlink::Error> {
         let table = self.options.table;
+        // Of every kind, and made by anybody: a strict dump leaves out the others.
+        let every = |mut request: RouteMessage| {
+            request.header.kind = RouteType::Unspec;
+            request.header.protocol = RouteProtocol::Unspec;
+            request
+        };
         let any = [
-            RouteMessageBuilder::<Ipv4Addr>::new().table_id(table).build(),
-            RouteMessageBuilder::<Ipv6Addr>::new().table_id(table).build(),
+            every(RouteMessageBuilder::<Ipv4Addr>::new().table_id(table).build()),
+            every(RouteMessageBuilder::<Ipv6Addr>::new().table_id(table).build()),
         ];
         let mut ours = Vec::new();
         for request in any {
             let found: Result<Vec<_>, _> =
-                self.handle.route().get(request).execute().try_collect().await;
-            ours.extend(found.unwrap_or_default().into_iter().filter(|route: &RouteMessage| {
+                self.strict.route().get(request).execute().try_collect().await;
+            let found = match found {
+                // There is no such table yet, or no IPv6.
+                Err(error) if matches!(code(&error), Some(ENOENT | EOPNOTSUPP | EAFNOSUPPORT)) => {
+                    continue;
+                }
+                found => found?,
+            };
+            ours.extend(found.into_iter().filter(|route: &RouteMessage| {
                 table_of(route) == table
                     && (route.header.protocol == OURS
                         || route.attributes.contains(&RouteAttribute::Priority(LAST)))
             }));
         }
-        ours
+        Ok(ours)
     }
 
     /// `not fwmark MARK lookup TABLE`.
@@ -230,14 +298,17 @@ impl Table {
         let routes = self.installed.values().flat_map(|(routes, _)| routes);
         let wanted: BTreeSet<Prefix> =
             routes.filter(|route| route.via == Via::Wall).map(|route| route.prefix).collect();
-        for &gone in self.walls.difference(&wanted) {
+        let mut walls = std::mem::take(&mut self.walls);
+        for &gone in walls.iter().filter(|wall| !wanted.contains(wall)) {
             for rule in self.wall(gone) {
                 if let Err(error) = self.handle.rule().del(rule).execute().await {
                     debug!(%error, "rule of a wall not removed");
                 }
             }
         }
-        for &new in wanted.difference(&self.walls) {
+        walls.retain(|wall| wanted.contains(wall));
+        let new: Vec<_> = wanted.into_iter().filter(|wall| !walls.contains(wall)).collect();
+        for &new in &new {
             for rule in self.wall(new) {
                 let mut request = self.handle.rule().add();
                 *request.message_mut() = rule;
@@ -249,7 +320,8 @@ impl Table {
                 }
             }
         }
-        self.walls = wanted;
+        walls.extend(new);
+        self.walls = walls;
     }
 
     /// `to PREFIX fwmark 0 lookup main suppress_prefixlength LEN-1` and `to PREFIX fwmark 0 unreachable`, in
@@ -286,17 +358,137 @@ impl Table {
         self.hops.clear();
     }
 
-    /// Chooses preferred sources and ways anew.
-    pub(super) async fn refresh(&mut self) {
-        let all: Vec<_> = self.installed.values().cloned().collect();
-        for (routes, local) in all {
-            let led = |route: &&Route| matches!(route.via, Via::Device(_) | Via::Peer { .. });
-            for &route in routes.iter().filter(led) {
-                if let Err(error) = self.add_route(route, &local).await {
-                    warn!(%error, "route not set again");
+    /// Sees to it that what is to be on the host is there. Returns when to look again although nothing has changed.
+    pub(super) async fn mend(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut present = match self.present().await {
+            Ok(present) => present,
+            Err(error) => {
+                warn!(
+                    %error,
+                    "routing rules and routes cannot be read; they are read again in a second"
+                );
+                return now.checked_add(AGAIN);
+            }
+        };
+        let mut mended = Mended::default();
+        let mut wanted = self.wanted().await;
+        for step in wanted.picture.steps(&present.picture, !self.keeps) {
+            let thing = match step {
+                Step::AddRule(Rule { ipv4, .. }) | Step::RemoveRule(Rule { ipv4, .. }) => {
+                    Thing::Rules { ipv4 }
+                }
+                Step::SetRoute(place, _) | Step::RemoveRoute(place) => Thing::Route(place),
+            };
+            let lost = match step {
+                Step::AddRule(_) | Step::RemoveRule(_) => true,
+                Step::SetRoute(place, way) => self.set.get(&place) == Some(&way),
+                Step::RemoveRoute(_) => false,
+            };
+            // Its way to the peer is not known at present.
+            if matches!(step, Step::RemoveRoute(_)) && self.failing.contains(&thing) {
+                continue;
+            }
+            if lost && !mended.may_put_back(&mut self.patience, thing, now) {
+                continue;
+            }
+            match self.take(step, &mut wanted, &mut present).await {
+                Ok(()) => _ = self.failing.remove(&thing),
+                Err(error) => {
+                    mended.again(now.checked_add(AGAIN));
+                    if self.failing.insert(thing) {
+                        warn!(%error, "{thing}: not as it is to be; the next try is in a second");
+                    }
                 }
             }
         }
+        self.patience.forget(now);
+        mended.tell(self.options.table);
+        mended.due
+    }
+
+    async fn take(
+        &mut self,
+        step: Step,
+        wanted: &mut Seen,
+        present: &mut Seen,
+    ) -> Result<(), rtnetlink::Error> {
+        let done = match step {
+            Step::AddRule(rule) => {
+                let Some(message) = wanted.rules.get(&rule) else { return Ok(()) };
+                // Also if there is one like it, which goes afterwards.
+                let mut request = self.handle.rule().add().replace();
+                *request.message_mut() = message.clone();
+                request.execute().await
+            }
+            Step::RemoveRule(rule) => {
+                let Some(message) = present.rules.get(&rule) else { return Ok(()) };
+                self.handle.rule().del(message.clone()).execute().await
+            }
+            Step::SetRoute(place, way) => {
+                let Some(message) = wanted.routes.remove(&place) else { return Ok(()) };
+                self.set.remove(&place);
+                let done = self.handle.route().add(message).replace().execute().await;
+                if done.is_ok() {
+                    self.set.insert(place, way);
+                }
+                done
+            }
+            Step::RemoveRoute(place) => {
+                let Some(message) = present.routes.remove(&place) else { return Ok(()) };
+                self.handle.route().del(message).execute().await
+            }
+        };
+        match done {
+            Err(error) if !is_gone(&error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is to be on the host.
+    async fn wanted(&mut self) -> Seen {
+        let mut wanted = Seen::default();
+        for ipv4 in [true, false].into_iter().filter(|ipv4| *ipv4 || self.ipv6) {
+            let walls = self.walls.iter().filter(|wall| wall.address.is_ipv4() == ipv4);
+            let walls = walls.flat_map(|wall| self.wall(*wall));
+            [self.rule(ipv4)].into_iter().chain(walls).for_each(|message| wanted.add_rule(message));
+        }
+        let all: Vec<_> = self.installed.values().cloned().collect();
+        for (routes, local) in all {
+            for route in routes {
+                let thing = Thing::Route(route.place());
+                match self.resolve(route, &local).await {
+                    Ok(Some(message)) => wanted.add_route(message),
+                    Ok(None) => {}
+                    Err(error) if self.failing.insert(thing) => {
+                        warn!(error, "{thing}: not set; it is set once its way is known");
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+        wanted
+    }
+
+    /// What of it is on the host. Rules of another priority are not looked at: another run of this program may have them.
+    async fn present(&self) -> Result<Seen, rtnetlink::Error> {
+        let mut present = Seen::default();
+        let versions =
+            if self.ipv6 { &[IpVersion::V4, IpVersion::V6][..] } else { &[IpVersion::V4] };
+        for version in versions {
+            let found = self.handle.rule().get(version.clone()).execute();
+            let found: Vec<RuleMessage> = found.try_collect().await?;
+            let priority = RuleAttribute::Priority(self.options.priority);
+            let ours = |rule: &RuleMessage| {
+                rule.attributes.contains(&RuleAttribute::Protocol(OURS))
+                    && rule.attributes.contains(&priority)
+            };
+            found.into_iter().filter(ours).for_each(|message| present.add_rule(message));
+        }
+        for route in self.in_kernel().await? {
+            present.add_route(route);
+        }
+        Ok(present)
     }
 
     /// Removes the routes that no policy has; where another policy has one to the same prefix, that one
@@ -322,7 +514,8 @@ impl Table {
         }
     }
 
-    async fn delete(&self, route: Route) {
+    async fn delete(&mut self, route: Route) {
+        self.set.remove(&route.place());
         let Ok(message) = self.message(route, None, None) else { return };
         match self.handle.route().del(message).execute().await {
             Err(error) if !is_gone(&error) => warn!(%error, ?route, "route not removed"),
@@ -331,10 +524,29 @@ impl Table {
     }
 
     async fn add_route(&mut self, route: Route, local: &[TrafficSelector]) -> Result<(), String> {
+        let Some(message) = self.resolve(route, local).await? else { return Ok(()) };
+        let place = route.place();
+        self.set.remove(&place);
+        let way = Way::of(&message);
+        self.handle
+            .route()
+            .add(message)
+            .replace()
+            .execute()
+            .await
+            .map_err(|e| text(route.prefix, &e))?;
+        self.set.insert(place, way);
+        debug!(?route, ?way, "route");
+        Ok(())
+    }
+
+    /// A route as the kernel takes it; none if the peer is on this host: packets to it need no help.
+    async fn resolve(
+        &mut self,
+        route: Route,
+        local: &[TrafficSelector],
+    ) -> Result<Option<RouteMessage>, String> {
         let Route { prefix, via } = route;
-        let text = |error: &dyn std::fmt::Display| {
-            format!("route {}/{}: {error}", prefix.address, prefix.len)
-        };
         let addresses = match self.addresses.take() {
             Some(addresses) => addresses,
             None => hop::addresses(&self.handle).await?,
@@ -344,15 +556,11 @@ impl Table {
         let hop = match via {
             Via::Peer { local, remote } => match self.hop(local, remote).await? {
                 Some(hop) => Some(hop),
-                // The peer is on this host; packets to it need no help.
-                None => return Ok(()),
+                None => return Ok(None),
             },
             _ => None,
         };
-        let message = self.message(route, source, hop).map_err(|e| text(&e))?;
-        self.handle.route().add(message).replace().execute().await.map_err(|e| text(&e))?;
-        debug!(prefix = %prefix.address, len = prefix.len, ?source, ?via, ?hop, "route");
-        Ok(())
+        self.message(route, source, hop).map(Some).map_err(|error| text(prefix, &error))
     }
 
     async fn hop(&mut self, local: IpAddr, remote: IpAddr) -> Result<Option<Hop>, String> {
@@ -369,11 +577,11 @@ impl Table {
         route: Route,
         source: Option<IpAddr>,
         hop: Option<Hop>,
-    ) -> Result<RouteMessage, String> {
+    ) -> io::Result<RouteMessage> {
         let Route { prefix, via } = route;
         let mut builder = RouteMessageBuilder::<IpAddr>::new()
             .destination_prefix(prefix.address, prefix.len)
-            .map_err(|e| e.to_string())?
+            .map_err(io::Error::other)?
             .protocol(OURS)
             .table_id(self.options.table);
         match via {
@@ -389,14 +597,93 @@ impl Table {
             builder = builder.output_interface(interface);
             // A gateway of the other family takes another attribute, which old kernels lack.
             if let Some(gateway) = gateway.filter(|g| g.is_ipv4() == prefix.address.is_ipv4()) {
-                builder = builder.gateway(gateway).map_err(|e| e.to_string())?.onlink();
+                builder = builder.gateway(gateway).map_err(io::Error::other)?.onlink();
             }
         }
         if let Some(source) = source {
-            builder = builder.pref_source(source).map_err(|e| e.to_string())?;
+            builder = builder.pref_source(source).map_err(io::Error::other)?;
         }
         Ok(builder.build())
     }
+}
+
+impl Seen {
+    fn add_rule(&mut self, message: RuleMessage) {
+        let rule = Rule::of(&message);
+        self.picture.rule(rule);
+        self.rules.insert(rule, message);
+    }
+
+    fn add_route(&mut self, message: RouteMessage) {
+        if let Some(place) = place_of(&message) {
+            self.picture.route(place, Way::of(&message));
+            self.routes.insert(place, message);
+        }
+    }
+}
+
+impl Rule {
+    fn of(message: &RuleMessage) -> Self {
+        let RuleMessage { header, attributes, .. } = message;
+        let ipv4 = header.family == AddressFamily::Inet;
+        let mut rule = Self {
+            ipv4,
+            action: header.action.into(),
+            table: u32::from(header.table),
+            priority: 0,
+            inverted: header.flags.contains(RuleFlags::Invert),
+            to: None,
+            mark: 0,
+            mask: 0,
+            suppressed: u32::MAX,
+        };
+        let mut mask = None;
+        for attribute in attributes {
+            match attribute {
+                RuleAttribute::Table(table) => rule.table = *table,
+                RuleAttribute::Priority(priority) => rule.priority = *priority,
+                RuleAttribute::FwMark(mark) => rule.mark = *mark,
+                RuleAttribute::FwMask(bits) => mask = Some(*bits),
+                RuleAttribute::SuppressPrefixLen(len) => rule.suppressed = *len,
+                RuleAttribute::Destination(address) => {
+                    rule.to = Some(Prefix { address: *address, len: header.dst_len });
+                }
+                _ => {}
+            }
+        }
+        // The kernel's own default.
+        rule.mask = mask.unwrap_or(if rule.mark == 0 { 0 } else { u32::MAX });
+        rule
+    }
+}
+
+impl Way {
+    fn of(route: &RouteMessage) -> Self {
+        let address = |address: &RouteAddress| match address {
+            RouteAddress::Inet(address) => Some(IpAddr::from(*address)),
+            RouteAddress::Inet6(address) => Some(IpAddr::from(*address)),
+            _ => None,
+        };
+        let kind = route.header.kind;
+        let mut way = Self { kind: kind.into(), device: None, gateway: None, source: None };
+        for attribute in &route.attributes {
+            match attribute {
+                // The kernel gives routes of IPv6 that lead nowhere a device.
+                RouteAttribute::Oif(index) if kind == RouteType::Unicast => {
+                    way.device = Some(*index)
+                }
+                RouteAttribute::Gateway(gateway) => way.gateway = address(gateway),
+                RouteAttribute::PrefSource(source) => way.source = address(source),
+                _ => {}
+            }
+        }
+        way
+    }
+}
+
+/// An error about the route to `prefix`.
+fn text(prefix: Prefix, error: &dyn std::fmt::Display) -> String {
+    format!("route {}/{}: {error}", prefix.address, prefix.len)
 }
 
 /// The table of a route.
@@ -410,8 +697,6 @@ pub(super) fn table_of(route: &RouteMessage) -> u32 {
 
 /// Where a route of the kernel's has its place, if it is one we could have made.
 fn place_of(route: &RouteMessage) -> Option<(Prefix, bool)> {
-    use rtnetlink::packet_route::AddressFamily;
-    use rtnetlink::packet_route::route::RouteAddress;
     let destination = route.attributes.iter().find_map(|attribute| match attribute {
         RouteAttribute::Destination(RouteAddress::Inet(address)) => Some(IpAddr::V4(*address)),
         RouteAttribute::Destination(RouteAddress::Inet6(address)) => Some(IpAddr::V6(*address)),

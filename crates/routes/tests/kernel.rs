@@ -16,6 +16,8 @@ ike_test_namespace::harness! {
         what_is_for_the_own_side_of_a_full_tunnel_does_not_leave,
         networks_with_routes_are_watched,
         an_earlier_run_and_others,
+        rules_and_routes_that_others_take_away_are_back_within_a_second,
+        what_others_take_away_all_the_time_is_put_back_seldom,
         the_addresses_of_the_host_are_watched,
     ],
 }
@@ -249,6 +251,98 @@ fn an_earlier_run_and_others() {
     drop(Routes::start(options, Leftovers::Keep).unwrap());
     let rules = ip("rule");
     assert!(!rules.contains("lookup 220") && rules.contains("lookup 300"), "{rules}");
+}
+
+/// What `look` tells, once it is as wanted, or after a second.
+fn within_a_second(look: impl Fn() -> String, wanted: impl Fn(&str) -> bool) -> String {
+    let begun = std::time::Instant::now();
+    loop {
+        let seen = look();
+        if wanted(&seen) || begun.elapsed() > Duration::from_secs(1) {
+            return seen;
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Another program removes rules, flushes the table, or puts its own route in the place of one. All is back within a
+/// second, in the order of before, and what others have put there stays.
+///
+/// Fault: in `news`, leave `Ipv4Rule` and `Ipv6Rule` out; or routes of `table`, as before.
+fn rules_and_routes_that_others_take_away_are_back_within_a_second() {
+    host();
+    ip("route add 10.9.0.0/16 via 192.0.2.9 table 220");
+    ip("rule add lookup 220 pref 220 proto 3");
+    let routes = start(Leftovers::Remove);
+    let far = peer("192.0.2.1", "198.51.100.9");
+    let six = peer("2001:db8::1", "2001:db8:9::9");
+    routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("0.0.0.0/0"), far).unwrap();
+    routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), Via::Unreachable).unwrap();
+    routes.install(PolicyId(3), &ts("fd01::/64"), &ts("::/0"), six).unwrap();
+    let all = || ip("rule") + &ip("-6 rule") + &shown().join("\n");
+    let before = all();
+    for wanted in [
+        "not from all fwmark 0xdc lookup 220",
+        "to 10.1.0.0/16",
+        "to fd01::/64",
+        "unreachable 10.2.0.0/16",
+    ] {
+        assert!(before.contains(wanted), "{before}");
+    }
+    let ways: [&[&str]; 8] = [
+        &["rule del not fwmark 220 lookup 220 pref 220"],
+        &["-6 rule del pref 220"],
+        &["rule del to 10.1.0.0/16 lookup main"],
+        &["rule del to 10.1.0.0/16 unreachable", "rule del not fwmark 220 lookup 220"],
+        &["route flush table 220 proto 122", "-6 route flush table 220"],
+        &["route del unreachable 10.2.0.0/16 table 220"],
+        &["route replace default dev lo table 220"],
+        &["-6 route replace ::/0 dev lo table 220 metric 1024"],
+    ];
+    for way in ways {
+        way.iter().for_each(|command| _ = ip(command));
+        assert_ne!(all(), before, "{way:?}");
+        let after = within_a_second(all, |now| now == before);
+        assert_eq!(after, before, "{way:?}");
+    }
+    assert_eq!(routes::put_back(), 12, "the rules of a family are one, and so is each route");
+    // What nobody wants is not set again.
+    drop(routes);
+    assert_eq!(shown().len(), 1, "{:?}", shown());
+    let rules = ip("rule") + &ip("-6 rule");
+    assert!(
+        rules.contains("from all lookup 220 proto boot") && !rules.contains("proto 122"),
+        "{rules}"
+    );
+}
+
+/// A program that removes a rule whenever it sees it does not keep this one busy.
+///
+/// Fault: in `Mended::may_put_back`, answer true.
+fn what_others_take_away_all_the_time_is_put_back_seldom() {
+    host();
+    let routes = start(Leftovers::Remove);
+    let there = || ip("rule");
+    let taken = |turn: u32| {
+        let rules = within_a_second(there, |rules| rules.contains("lookup 220"));
+        if rules.contains("lookup 220") {
+            ip("rule del not fwmark 220 lookup 220 pref 220");
+        }
+        (turn, rules.contains("lookup 220"))
+    };
+    for turn in 0..6 {
+        assert_eq!(taken(turn), (turn, true));
+    }
+    assert_eq!(taken(6), (6, false), "not at once any more");
+    assert_eq!(routes::put_back(), 5);
+    for _ in 0..12 {
+        if taken(7).1 {
+            assert_eq!(routes::put_back(), 6);
+            drop(routes);
+            return;
+        }
+    }
+    panic!("not put back any more: {}", ip("rule"));
 }
 
 /// Addresses as they come and go, and with the links that they are on.

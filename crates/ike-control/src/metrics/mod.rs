@@ -10,7 +10,7 @@ mod process;
 mod questions;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use prometheus::proto::MetricFamily;
 use prometheus::{
@@ -36,6 +36,7 @@ pub struct Meters(Arc<Inner>);
 struct Inner {
     registry: Registry,
     process: process::Process,
+    put_back: OnceLock<fn() -> u64>,
     labels: Labels,
     esp: esp::Esp,
     messages_sent: IntCounter,
@@ -84,6 +85,7 @@ impl Meters {
         let seconds = |name, help, label: &str| make.seconds(name, help, label);
         let inner = Inner {
             process: process::Process::new(),
+            put_back: OnceLock::new(),
             labels,
             esp,
             messages_sent: make
@@ -211,9 +213,18 @@ impl Meters {
         &self.0.esp
     }
 
+    /// Has `count` asked how often something of the program was put back on the host. Only the first call matters.
+    pub fn count_put_back(&self, count: fn() -> u64) {
+        _ = self.0.put_back.set(count);
+    }
+
     /// The values of all counters, and what this process takes.
     pub(crate) fn gather(&self) -> Vec<MetricFamily> {
         let process = Make::default();
+        if let Some(count) = self.0.put_back.get() {
+            let help = "Routing rules, routes and the like that other programs took away, and that were put back";
+            process.counter("ike_host_put_back_total", help).inc_by(count());
+        }
         self.0.process.measure(&process);
         let mut families = self.0.registry.gather();
         families.extend(process.gather());

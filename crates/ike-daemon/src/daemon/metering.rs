@@ -16,7 +16,9 @@ pub(super) struct Metering(Option<Meters>);
 
 impl Metering {
     pub(super) fn of(config: &Config) -> Self {
-        Self(config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections)))
+        let meters = config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections));
+        meters.iter().for_each(|meters| meters.count_put_back(routes::put_back));
+        Self(meters)
     }
 
     /// Counts what `plane` is told.
