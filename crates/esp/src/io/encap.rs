@@ -141,7 +141,7 @@ impl EncapSocket {
 
     /// Waits for datagrams.
     pub(super) async fn recv(&self, batch: &mut RecvBatch) -> io::Result<()> {
-        batch.fill(&self.socket, &self.state).await
+        batch.fill(&self.socket, &self.state, || false).await
     }
 
     async fn send_one(&self, transmit: &Transmit<'_>) -> io::Result<()> {
@@ -159,18 +159,22 @@ impl RecvBatch {
         }
     }
 
-    /// Waits for datagrams on `socket`.
+    /// Waits for datagrams on `socket`. `drain` empties its queue of errors, before each look for datagrams.
     pub(super) async fn fill(
         &mut self,
         socket: &UdpSocket,
         state: &UdpSocketState,
+        drain: impl Fn() -> bool,
     ) -> io::Result<()> {
         let Self { buffer, meta, count } = self;
         *count = 0;
         let mut slices: Vec<_> =
             buffer.chunks_exact_mut(MAX_DATAGRAM).map(IoSliceMut::new).collect();
-        let recv = || state.recv(UdpSockRef::from(socket), &mut slices, meta);
-        *count = socket.async_io(Interest::READABLE, recv).await?;
+        let recv = || {
+            drain();
+            state.recv(UdpSockRef::from(socket), &mut slices, meta)
+        };
+        *count = socket.async_io(Interest::READABLE | Interest::ERROR, recv).await?;
         Ok(())
     }
 

@@ -6,7 +6,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::cmsg_space;
 use nix::libc;
-use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg};
+use nix::sys::socket::{
+    ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, recv, sendmmsg, setsockopt, sockopt,
+};
 use quinn_udp::{UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tokio::io::Interest;
@@ -47,6 +49,10 @@ impl PlainEsp {
         }
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         allow_fragments(&socket, ipv4)?;
+        if !ipv4 {
+            // Without this, Linux ignores a Packet Too Big about a raw IPv6 socket that is not connected.
+            setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
+        }
         enlarge_buffers(&socket);
         let socket = UdpSocket::from_std(OwnedFd::from(socket).into())?;
         Ok(Self { socket, state, ipv4 })
@@ -73,7 +79,11 @@ impl PlainEsp {
         let mut result = Ok(());
         while !rest.is_empty() {
             let run = rest.get(..MAX_SENT).unwrap_or(rest);
-            let send = || send_all(&self.socket, src, dst, tos & ECN, run);
+            let send = || {
+                let send = || send_all(&self.socket, src, dst, tos & ECN, run);
+                // An error that ICMP reported of an earlier packet is no reason to lose this one.
+                send().or_else(|error| if self.drain_errors() { send() } else { Err(error) })
+            };
             let sent =
                 self.socket.async_io(Interest::WRITABLE, send).await.unwrap_or_else(|error| {
                     result = Err(error);
@@ -86,7 +96,24 @@ impl PlainEsp {
 
     /// Waits for ESP packets; [`strip_header`] finds them in the received octets.
     pub(super) async fn recv(&self, batch: &mut RecvBatch) -> io::Result<()> {
-        batch.fill(&self.socket, &self.state).await
+        loop {
+            match batch.fill(&self.socket, &self.state, || self.drain_errors()).await {
+                // The next wait tells what becomes of the socket itself.
+                Err(_) if self.drain_errors() => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Empties the queue of errors, which takes room in the receive buffer. The kernel has kept the path's MTU
+    /// already. True if there was any error.
+    fn drain_errors(&self) -> bool {
+        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
+        // The message is the packet that the error is of; a short buffer cuts it.
+        let next = || !self.ipv4 && recv(self.socket.as_raw_fd(), &mut [0], flags).is_ok();
+        let any = next();
+        while any && next() {}
+        any
     }
 }
 

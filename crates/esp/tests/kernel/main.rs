@@ -18,6 +18,7 @@ ike_test_namespace::harness! {
         device::many_policies,
         device::a_device_that_somebody_deletes,
         plain::runs_over_raw_sockets,
+        plain::a_packet_too_big_of_ipv6_keeps_the_size_of_the_path,
         queues::flows_over_two_queues,
     ],
 }
