@@ -50,13 +50,13 @@ impl Builder {
             (0..sockets.shards()).map(|_| mpsc::channel(REQUESTS)).unzip();
         Self {
             config,
+            handle: Handle::new(senders.into(), events.clone(), Arc::default(), sockets.options()),
             sockets,
             plane: Plane::none(),
             registry: Registry::default(),
             answerer: Arc::new(NoCredentials::new(crypto.random)),
             observer: Arc::new(()),
             tap: None,
-            handle: Handle::new(senders.into(), events.clone(), Arc::default()),
             requests,
             events,
             crypto,

@@ -375,7 +375,11 @@ impl Operator {
                 Some(hosts) => {
                     let resolving = resolve::resolve(hosts);
                     match tokio::time::timeout(RESOLVING, resolving).await {
-                        Ok(ends) => resolve::choose_again(&ends, last.map(|(_, remote)| remote)),
+                        Ok(ends) => resolve::choose_again(
+                            &ends,
+                            last.map(|(_, remote)| remote),
+                            &|remote| operator.handle.source(remote),
+                        ),
                         Err(_) => Err(OperatorError::NameServers(RESOLVING)),
                     }
                 }
@@ -445,7 +449,7 @@ impl Operator {
         let config = self.config();
         let hosts = config.hosts.get(connection);
         let hosts = hosts.ok_or_else(|| OperatorError::Unknown(connection.to_owned()))?;
-        resolve::choose(&resolve::resolve(hosts).await)
+        resolve::choose(&resolve::resolve(hosts).await, &|remote| self.handle.source(remote))
     }
 
     async fn choose(&self, target: &Target) -> Result<Chosen, OperatorError> {

@@ -1,7 +1,7 @@
 //! From `local_addrs` and `remote_addrs` to the two addresses a connection is initiated between.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 
 use ike_config::{Ends, HostSpec, Hosts};
 use ike_proto::config::AddressSpec;
@@ -29,12 +29,15 @@ async fn resolve_list(hosts: &[HostSpec]) -> Vec<AddressSpec> {
 }
 
 /// The local and the remote address to initiate between: the first host of `remote`, and the first
-/// of `local` that is of its family, or else what the routing table says.
-pub(super) fn choose(ends: &Ends) -> Result<(IpAddr, IpAddr), OperatorError> {
+/// of `local` that is of its family, or else what `source` says of the routes to the peer.
+pub(super) fn choose(
+    ends: &Ends,
+    source: &impl Fn(IpAddr) -> io::Result<IpAddr>,
+) -> Result<(IpAddr, IpAddr), OperatorError> {
     let remotes: Vec<IpAddr> = ends.remote.iter().filter_map(|spec| spec.host()).collect();
     let mut last = OperatorError::NoRemoteAddress;
     for remote in remotes {
-        match choose_local(&ends.local, remote) {
+        match choose_local(&ends.local, remote, source) {
             Ok(local) => return Ok((local, remote)),
             Err(error) => last = error,
         }
@@ -46,15 +49,20 @@ pub(super) fn choose(ends: &Ends) -> Result<(IpAddr, IpAddr), OperatorError> {
 pub(super) fn choose_again(
     ends: &Ends,
     last: Option<IpAddr>,
+    source: &impl Fn(IpAddr) -> io::Result<IpAddr>,
 ) -> Result<(IpAddr, IpAddr), OperatorError> {
     let named = ends.remote.iter().any(|spec| spec.host().is_some());
     match last.filter(|_| !named && !ends.remote.is_empty()) {
-        Some(remote) => Ok((choose_local(&ends.local, remote)?, remote)),
-        None => choose(ends),
+        Some(remote) => Ok((choose_local(&ends.local, remote, source)?, remote)),
+        None => choose(ends, source),
     }
 }
 
-fn choose_local(local: &[AddressSpec], remote: IpAddr) -> Result<IpAddr, OperatorError> {
+fn choose_local(
+    local: &[AddressSpec],
+    remote: IpAddr,
+    source: &impl Fn(IpAddr) -> io::Result<IpAddr>,
+) -> Result<IpAddr, OperatorError> {
     let host = local
         .iter()
         .filter_map(|spec| spec.host())
@@ -62,22 +70,11 @@ fn choose_local(local: &[AddressSpec], remote: IpAddr) -> Result<IpAddr, Operato
     if let Some(address) = host {
         return Ok(address);
     }
-    let route = route(remote).map_err(|error| OperatorError::no_route(remote, &error))?;
+    let route = source(remote).map_err(|error| OperatorError::no_route(remote, &error))?;
     if local.iter().any(|spec| spec.contains(route)) {
         return Ok(route);
     }
     Err(OperatorError::NoLocalAddress { remote, route })
-}
-
-/// The source address the kernel would take to reach `remote`: connecting a UDP socket sends nothing.
-pub(super) fn route(remote: IpAddr) -> io::Result<IpAddr> {
-    let any: IpAddr = match remote {
-        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-    };
-    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-    socket.connect(SocketAddr::new(remote, 9))?;
-    Ok(socket.local_addr()?.ip())
 }
 
 #[cfg(test)]
@@ -93,7 +90,16 @@ mod tests {
     }
 
     fn chosen(local: &[&str], remote: &[&str]) -> Result<(IpAddr, IpAddr), OperatorError> {
-        choose(&Ends { local: specs(local), remote: specs(remote) })
+        choose(&Ends { local: specs(local), remote: specs(remote) }, &looped)
+    }
+
+    /// A host with its own addresses alone.
+    fn looped(remote: IpAddr) -> io::Result<IpAddr> {
+        if remote.is_loopback() {
+            Ok("127.0.0.1".parse().unwrap())
+        } else {
+            Err(io::ErrorKind::HostUnreachable.into())
+        }
     }
 
     #[test]
@@ -115,14 +121,14 @@ mod tests {
     fn a_peer_that_is_not_configured_is_the_last_one() {
         let last: IpAddr = "127.0.0.1".parse().unwrap();
         let ends = |remote: &[&str]| Ends { local: specs(&["%any"]), remote: specs(remote) };
-        assert_eq!(choose_again(&ends(&["%any"]), Some(last)), Ok((last, last)));
+        assert_eq!(choose_again(&ends(&["%any"]), Some(last), &looped), Ok((last, last)));
         assert_eq!(
-            choose_again(&ends(&["127.0.0.2"]), Some(last)).map(|ends| ends.1),
+            choose_again(&ends(&["127.0.0.2"]), Some(last), &looped).map(|ends| ends.1),
             Ok("127.0.0.2".parse().unwrap())
         );
-        assert!(choose_again(&ends(&["%any"]), None).is_err());
+        assert!(choose_again(&ends(&["%any"]), None, &looped).is_err());
         // A name that does not resolve is no licence to go elsewhere.
-        assert!(choose_again(&ends(&[]), Some(last)).is_err());
+        assert!(choose_again(&ends(&[]), Some(last), &looped).is_err());
     }
 
     #[tokio::test]

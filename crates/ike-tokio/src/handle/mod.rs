@@ -1,6 +1,7 @@
 //! The handle by which a program talks to its drivers.
 
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,8 @@ use ike_proto::dataplane::{SaId, Usage};
 use ike_proto::{Answer, ChildSaId, Command, Event, Failure, IkeSaId, Ticket};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use crate::net::socket::SocketOptions;
+use crate::net::source::source;
 use crate::report::{AT_A_TIME, Counters, IkeView, PolicyView, ShardState, Tally};
 use crate::shards::{home, part};
 use crate::target::Target;
@@ -42,15 +45,27 @@ pub struct Handle {
     shards: Arc<[mpsc::Sender<Request>]>,
     events: broadcast::Sender<Event>,
     counters: Arc<Counters>,
+    options: SocketOptions,
 }
 
 impl Handle {
+    /// A handle to drivers whose sockets have `options`.
     pub(crate) fn new(
         shards: Arc<[mpsc::Sender<Request>]>,
         events: broadcast::Sender<Event>,
         counters: Arc<Counters>,
+        options: SocketOptions,
     ) -> Self {
-        Self { shards, events, counters }
+        Self { shards, events, counters, options }
+    }
+
+    /// The address of this host from which the kernel would send IKE messages to `remote`, round all tunnels. Sends
+    /// nothing.
+    ///
+    /// # Errors
+    /// The kernel's: there is no route, for one.
+    pub fn source(&self, remote: IpAddr) -> io::Result<IpAddr> {
+        source(remote, self.options)
     }
 
     /// The counters, for the drivers to count by.
@@ -344,7 +359,12 @@ mod tests {
     #[tokio::test]
     async fn a_shard_that_has_ended_keeps_nothing_from_the_others() {
         let (lines, mut ends): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::channel(1)).unzip();
-        let handle = Handle::new(lines.into(), broadcast::channel(1).0, Arc::default());
+        let handle = Handle::new(
+            lines.into(),
+            broadcast::channel(1).0,
+            Arc::default(),
+            SocketOptions::default(),
+        );
         drop(ends.remove(0));
         let asked = tokio::spawn(async move { handle.shutdown().await });
         for end in &mut ends {

@@ -8,7 +8,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::socket::{SocketOptions, prepare};
 
 /// The source the kernel takes for packets to `remote` from sockets with `options`, whose mark keeps them out
-/// of tunnels. Sends nothing.
+/// of tunnels. Every question for a way to a peer is asked here: without the mark, the routes that this host has for
+/// the peer's own child would answer it. Sends nothing.
 pub fn source(remote: IpAddr, options: SocketOptions) -> io::Result<IpAddr> {
     let remote = SocketAddr::new(remote, 9);
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;

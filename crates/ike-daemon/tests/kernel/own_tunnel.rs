@@ -1,0 +1,155 @@
+//! A daemon whose own tunnel, or what blocks its traffic while that is down, covers the peer itself. In network
+//! namespaces, the peer behind a router.
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ike_test_namespace::{Host, Need, namespace, run};
+
+use crate::running::Running;
+
+/// A namespace with pairs of virtual Ethernet devices and with TUN devices.
+pub(crate) const VETH_AND_TUN: Need = Need {
+    met: || {
+        let probe = "ip link add p0 type veth peer name p1 && ip tuntap add dev probe0 mode tun";
+        namespace("veth or TUN", &["sh", "-c", probe])
+    },
+};
+
+const GATEWAY: &str = "
+    [connections.home]
+    pools = 'p'
+    [connections.home.local]
+    auth = 'psk'
+    id = 'gw'
+    [connections.home.remote]
+    auth = 'psk'
+    id = '%any'
+    [connections.home.children.net]
+    local_ts = '0.0.0.0/0'
+    [pools.p]
+    addrs = '10.3.0.0/24'
+    [secrets.ike]
+    secret = 'a secret of this test'
+";
+
+/// A full tunnel as docs/full-tunnel.md has it, and a second peer.
+const CLIENT: &str = "
+    [charon]
+    retransmit_timeout = 0.2
+    retransmit_base = 1.0
+    retransmit_tries = 1
+    [connections.home]
+    remote_addrs = '198.51.100.9'
+    vips = '0.0.0.0'
+    keyingtries = 0
+    dpd_delay = '500ms'
+    [connections.home.local]
+    auth = 'psk'
+    id = 'a'
+    [connections.home.remote]
+    auth = 'psk'
+    id = 'gw'
+    [connections.home.children.net]
+    remote_ts = '0.0.0.0/0'
+    start_action = 'start'
+    [connections.other]
+    remote_addrs = '198.51.100.8'
+    [connections.other.local]
+    auth = 'psk'
+    id = 'b'
+    [connections.other.remote]
+    auth = 'psk'
+    id = 'gw'
+    [connections.other.children.o]
+    remote_ts = '10.94.0.0/16'
+    [secrets.ike]
+    secret = 'a secret of this test'
+";
+
+/// This namespace is the peer's: 198.51.100.8 and .9, behind 192.0.2.2. The host has 192.0.2.1.
+fn road_warrior() -> Host {
+    let host = Host::new();
+    run("ip link set lo up");
+    run("ip addr add 198.51.100.8/32 dev lo");
+    run("ip addr add 198.51.100.9/32 dev lo");
+    run("ip link add out0 type veth peer name in0");
+    run(&format!("ip link set in0 netns {}", host.id()));
+    run("ip addr add 192.0.2.2/24 dev out0");
+    run("ip link set out0 up");
+    host.run("ip link set lo up");
+    host.run("ip addr add 192.0.2.1/24 dev in0");
+    host.run("ip link set in0 up");
+    host.run("ip route add default via 192.0.2.2");
+    host
+}
+
+fn folder(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("ike-daemon-{}-{name}", std::process::id()));
+    _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn start(folder: &Path, name: &str, configuration: &str, command: &str, plane: &str) -> Running {
+    let file = folder.join(format!("{name}.toml"));
+    std::fs::write(&file, configuration).unwrap();
+    let mut words = command.split(' ');
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words).args(["run", "--data-plane", plane]);
+    Running::start_by(command, folder, name, &file)
+}
+
+/// Waits until `list` says what `wanted` accepts.
+#[track_caller]
+fn until(daemon: &Running, wanted: impl Fn(&str) -> bool) -> String {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let list = String::from_utf8(daemon.list().stdout).unwrap();
+        if wanted(&list) {
+            return list;
+        }
+        assert!(Instant::now() < deadline, "{list}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The child's own block is in the way of everything but the daemon: the gateway is away for a while, so that the
+/// source is asked for while the block is there.
+///
+/// Fault: in `Operator::ends` and `Operator::answer_ends`, ask `ike_tokio::net::source` without a mark: the client says
+/// `no route to 198.51.100.9` for ever, and the second IKE SA starts from the virtual IP.
+pub(crate) fn the_source_towards_a_peer_is_asked_for_round_the_own_tunnel() {
+    let host = road_warrior();
+    let folder = folder("own-tunnel");
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    let client = start(&folder, "client", CLIENT, &host.inside(exe), "userspace");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    drop(gateway);
+    client.wait_for("is started again in");
+    // The first attempt meets the way as it was before.
+    client.wait_for("is started again in");
+    let table = String::from_utf8(
+        Command::new("sh")
+            .args(["-c", &host.inside("ip route show table all")])
+            .output()
+            .unwrap()
+            .stdout,
+    )
+    .unwrap();
+    assert!(table.lines().any(|line| line.starts_with("unreachable default")), "{table}");
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    let list = until(&client, |list| list.contains("\"INSTALLED\""));
+    assert!(list.contains("10.3.0.1"), "{list}");
+    let up = client.ask(&["up", "o", "--timeout", "10s"]);
+    let list = until(&client, |list| list.contains("198.51.100.8"));
+    // The gateway has no such child, so the answer is a refusal that came back.
+    let all: serde_json::Value = serde_json::from_str(&list).unwrap();
+    let locals: Vec<_> =
+        all.as_array().unwrap().iter().map(|sa| sa["local-host"].clone()).collect();
+    assert_eq!(locals, ["192.0.2.1", "192.0.2.1"], "{up:?} {list}");
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
