@@ -18,12 +18,14 @@ pub mod config;
 mod endpoint;
 mod event;
 mod exchange;
+mod ids;
 mod ike_sa;
 pub mod keys;
 mod question;
 mod reason;
 mod shares;
 mod table;
+mod wants;
 
 pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus, Void};
 pub use event::{

@@ -32,6 +32,14 @@ pub(crate) enum Phase {
     Deleting,
 }
 
+/// The place of a further child among those that share a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Join {
+    pub(crate) policy: PolicyId,
+    /// `None` to replace the child for all CPUs, if that has gone.
+    pub(crate) cpu: Option<u32>,
+}
+
 /// What a child takes over from another one: by a rekey, or as a further child for the same traffic.
 #[derive(Debug, Clone)]
 pub(crate) struct Heritage {

@@ -34,6 +34,16 @@ pub fn narrow(configured: &[TrafficSelector], offered: &[TrafficSelector]) -> Ve
     narrowed
 }
 
+/// True if every selector of `inner` lies within one of `outer`.
+pub(crate) fn within(inner: &[TrafficSelector], outer: &[TrafficSelector]) -> bool {
+    !inner.is_empty() && inner.iter().all(|ts| outer.iter().any(|wide| wide.contains(ts)))
+}
+
+/// True if both lists cover the same. The selector of a packet may precede the one that contains it.
+pub(crate) fn same(a: &[TrafficSelector], b: &[TrafficSelector]) -> bool {
+    within(a, b) && within(b, a)
+}
+
 /// True if a child with the selectors `new`, local and remote, takes every packet that one with `old` takes: a rekey makes no
 /// child for less (RFC 7296 §2.9.2). A selector whose family or protocol the other side of `old` lacks takes no packet.
 pub fn is_whole(

@@ -10,8 +10,10 @@ use super::qcd::QcdConfig;
 use super::redirect::RedirectPolicy;
 use super::resumption::ResumptionConfig;
 use super::shard::Shard;
-use crate::ike_sa::rtt::LONGEST_TIMER;
 use crate::wire::registry::FrodoNumbers;
+
+/// The longest retransmission timer, unless the octets alone take longer.
+pub(crate) const LONGEST_TIMER: Duration = Duration::from_secs(15);
 
 /// When an unanswered request is sent again (RFC 7296 §2.4).
 ///

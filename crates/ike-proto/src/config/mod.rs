@@ -27,6 +27,7 @@ pub use connection::{
     AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
     SeparateTransports, TcpUse, Unique,
 };
+pub(crate) use endpoint::LONGEST_TIMER;
 pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission};
 pub use id_regex::{IdRegex, IdRegexError};
 pub use numbers::{InterfaceId, Scope, UniqueNumbers};

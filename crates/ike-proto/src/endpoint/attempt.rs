@@ -20,10 +20,10 @@ use crate::event::{
     Failure, IkeSaId, IkeState, IkeStatus, Output, Path, Ticket, Transmit, TransmitKind, Transport,
 };
 use crate::exchange::auth::sends_initial_contact;
-use crate::exchange::child_offer::usable_methods;
 use crate::exchange::key_exchange::Undone;
 use crate::exchange::ppk::{Announced, has_usable};
 use crate::exchange::redirect::{Redirected, read_gateway};
+use crate::exchange::requested_child::usable_methods;
 use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Reading, Request, Sent};
 use crate::ike_sa::IkeSa;
@@ -35,12 +35,12 @@ use crate::ike_sa::stream::Stream;
 use crate::ike_sa::window::{Retransmit, Window};
 use crate::question::Answer;
 use crate::reason::DropReason;
+use crate::wants::Wanted;
 use crate::wire::Message;
 use crate::wire::payload::{Payload, Proposal, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 pub(crate) use resuming::Carried;
 use waiting::{Waiting, What};
-pub(crate) use wanted::Wanted;
 
 /// How often a request is rebuilt for a COOKIE or INVALID_KE_PAYLOAD between two retransmissions. A peer that asks
 /// more often is ignored until the next retransmission (bug class 19).

@@ -5,10 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::aftermath::{End, Wishes, after, may_lock_account};
-use super::attempt::{Attempt, NewAttempt, Switch, Wanted};
+use super::attempt::{Attempt, NewAttempt, Switch};
 use super::wants::FIRST_CAREFUL_WAIT;
-use super::wants::ended::Ended;
 use super::{Endpoint, Entry, Slot, Trap};
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
@@ -18,6 +16,8 @@ use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Pat
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{IkePhase, Retry, State, Task};
+use crate::wants::aftermath::{End, Wishes, after, may_lock_account};
+use crate::wants::{Ended, Wanted};
 
 impl Endpoint {
     pub(super) fn on_command(&mut self, now: Now, request: RequestId, command: Command) {

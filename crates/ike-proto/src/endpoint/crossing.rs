@@ -32,9 +32,9 @@ use super::{Endpoint, Entry, Registry, Slot};
 use crate::config::{ConnectionConfig, IdMatch, Unique};
 use crate::event::{Failure, IkeSaId, Notice, Now, Path, RequestId};
 use crate::exchange::auth::local_id_at;
-use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Effect;
-use crate::ike_sa::crossing::{self, AGAIN, Carries, Cover, OWN_STAYS, SetUp, THEIRS_STAYS};
+use crate::ike_sa::crossing::{self, AGAIN, Cover, OWN_STAYS, SetUp, THEIRS_STAYS};
+use crate::ike_sa::{Carries, IkeSa};
 use crate::table::OwnTable;
 use crate::wire::registry::IdType;
 

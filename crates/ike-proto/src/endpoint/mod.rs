@@ -1,7 +1,6 @@
 //! The endpoint: routes datagrams by SPI, admits new peers, and owns every IKE SA.
 
 mod admission;
-pub(crate) mod aftermath;
 pub(crate) mod attempt;
 mod brief;
 mod closed;

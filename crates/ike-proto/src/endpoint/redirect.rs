@@ -3,9 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::aftermath::End;
-use super::attempt::{NewAttempt, Wanted};
-use super::wants::ended::Ended;
+use super::attempt::NewAttempt;
 use super::{Endpoint, Entry, Slot};
 use crate::config::redirect::Load;
 use crate::event::{Failure, IkeSaId, Now, Path};
@@ -15,6 +13,8 @@ use crate::exchange::sa_init;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::Task;
 use crate::reason::DropReason;
+use crate::wants::aftermath::End;
+use crate::wants::{Ended, Wanted};
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
 

@@ -1,7 +1,7 @@
 //! Children that are wanted up, and when each is started again.
 //!
 //! That a child is wanted is a fact of its own. `start_action = start` or a command sets it. `down`, a
-//! configuration without the child, or [`super::aftermath`] takes it back. A wanted child is up, or an attempt is
+//! configuration without the child, or [`crate::wants::aftermath`] takes it back. A wanted child is up, or an attempt is
 //! under way, or an attempt is due at a known time ([`Endpoint::neglected`] lists children that break this rule).
 
 mod elsewhere;
@@ -10,10 +10,9 @@ mod starting;
 mod watched;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::attempt::{NewAttempt, Wanted};
+use super::attempt::NewAttempt;
 use super::deadline::Deadline;
 use super::unattended::Removal;
 use super::{Endpoint, Entry};
@@ -22,6 +21,7 @@ use crate::dataplane::PolicyId;
 use crate::event::{Event, Failure, IkeSaId, Now, Output, Ticket};
 use crate::exchange::redirect::Redirected;
 use crate::ike_sa::context::jittered;
+use crate::wants::{Ends, Wanted};
 use watched::Watched;
 
 /// The back-off after the first failure. It doubles with each failure up to the longest wait. Up to a quarter is
@@ -41,9 +41,6 @@ const STABLE: Duration = Duration::from_secs(60);
 
 /// A connection and a child of it; `None` is the IKE SA alone.
 pub(crate) type Name = (String, Option<String>);
-
-/// The two ends of a path.
-type Ends = (IpAddr, IpAddr);
 
 /// The origin of a wish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -210,18 +207,6 @@ impl Wants {
     /// True if an attempt that is to replace `ike` is parked.
     fn replaces(&self, ike: IkeSaId) -> bool {
         self.parked().any(|new| new.replaces == Some(ike))
-    }
-}
-
-impl Wanted {
-    /// True if the attempt is for this child. An attempt without a child is for the IKE SA alone.
-    fn is_for(&self, child: &Option<String>) -> bool {
-        match (&self.child, child) {
-            (Some(config), Some(child)) => config.name == *child,
-            // An attempt for any child brings the IKE SA as well.
-            (_, None) => true,
-            (None, Some(_)) => false,
-        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Negotiating one Child SA, for IKE_AUTH and CREATE_CHILD_SA alike (RFC 7296 §1.2, §1.3).
 //!
-//! [`child_offer`](super::child_offer) has the initiator's request. The responder does everything in
+//! [`requested_child`](super::requested_child) has the initiator's request. The responder does everything in
 //! `answer_child`.
 
 use std::sync::Arc;
@@ -20,9 +20,9 @@ use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::Secret;
 use crate::dataplane::{Command, Direction, Mode, PolicyId, TrafficSelector};
 use crate::event::{ChildSaId, Event, Path};
-use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Established;
+use crate::ike_sa::{Children, Core, Identity};
 use crate::keys::{ChildKeys, Nonces};
 use crate::wire::payload::Spi;
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -142,7 +142,7 @@ impl Established {
         }
         let id = ctx.ids.child();
         let spi_in = ctx.ids.esp_spi(ctx.rng, (core.id, id));
-        let parts = Parts {
+        let terms = Terms {
             id,
             policy: match (old, &place) {
                 (Some(old), _) => old.policy,
@@ -165,8 +165,8 @@ impl Established {
             asker: Asker::Peer,
             started,
         };
-        let child = self
-            .unkeyed(core, ctx, &config, selected, parts)
+        let child = terms
+            .unkeyed(core, &self.identity, ctx, &config, selected)
             .inspect_err(|_| ctx.ids.esp.remove(&spi_in))?;
         Ok(AnsweredChild { child, shared, ke: reply_ke })
     }
@@ -262,110 +262,6 @@ impl Established {
         }
         second_best.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
     }
-
-    /// Derives the keys of `child` (RFC 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
-    pub(crate) fn keyed(
-        &self,
-        core: &Core,
-        ctx: &Context<'_>,
-        mut child: ChildSa,
-        material: KeyMaterial<'_>,
-    ) -> Result<ReadyChild, Refusal> {
-        let suite = child.selected.suite;
-        let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
-        let session = &core.channel.session;
-        let KeyMaterial { shared, nonces, ppk } = material;
-        let sk_d = ppk.as_ref().map_or(session.keys.d(), |ppk| &ppk.sk_d);
-        let keys = ChildKeys::derive(session.prf, sk_d, shared, nonces, &lengths);
-        child.ppk = ppk.map(|ppk| ppk.id);
-        let beside = || self.children.iter().find(|other| other.phase == Phase::Installed);
-        if core.is_held()
-            && let Some(other) = beside()
-        {
-            // It uses the path of the others, until they move.
-            (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
-        } else {
-            // The path may have changed since the exchange began, without MOBIKE by a NAT.
-            let path = core.esp_path();
-            let udp = match core.channel.mobike {
-                Some(_) => core.channel.nat.local || core.channel.nat.remote,
-                None => child.encap.is_some(),
-            };
-            child.follow_addresses(path);
-            (child.local, child.remote) = (path.local.ip(), path.remote.ip());
-            child.encap = ChildSa::encap_on(path, udp);
-        }
-        Ok(ReadyChild { child, keys })
-    }
-
-    pub(super) fn unkeyed(
-        &self,
-        core: &Core,
-        ctx: &mut Context<'_>,
-        config: &Arc<ChildConfig>,
-        selected: Selected,
-        parts: Parts,
-    ) -> Result<ChildSa, Refusal> {
-        let mut heritage = match parts.heritage {
-            Some(heritage) => heritage,
-            None => {
-                let if_ids = core.if_ids.values;
-                let (mut processing, lease) = ctx
-                    .processing(&core.connection, config, if_ids, parts.asker)
-                    .map_err(|NoneLeft| NotifyType::NO_ADDITIONAL_SAS)?;
-                if processing.per_cpu != parts.per_cpu {
-                    Arc::make_mut(&mut processing).per_cpu = parts.per_cpu;
-                }
-                Heritage { processing, lease, line: None, cpu: None, ordinal: 0 }
-            }
-        };
-        let dont_frag = parts.dont_fragment || config.processing.iptfs.dont_frag;
-        if parts.mode == Mode::Iptfs && heritage.processing.iptfs.dont_frag != dont_frag {
-            Arc::make_mut(&mut heritage.processing).iptfs.dont_frag = dont_frag;
-        }
-        let padding = tfc::agreed(config.processing.tfc_padding, parts.mode, parts.takes_tfc);
-        if heritage.processing.tfc_padding != padding {
-            Arc::make_mut(&mut heritage.processing).tfc_padding = padding;
-        }
-        let Heritage { processing, lease, line, cpu, ordinal } = heritage;
-        let behind_nat = core.channel.nat.local || core.channel.nat.remote;
-        let owner = format!("{} [{}]", core.connection.name, self.identity.remote_id());
-        Ok(ChildSa {
-            id: parts.id,
-            config: Arc::clone(config),
-            standby: false,
-            ours: line.map_or(parts.asker != Asker::Peer, |(_, ours)| ours),
-            phase: Phase::Installing,
-            policy: parts.policy,
-            owner,
-            selected,
-            ppk: None,
-            mode: parts.mode,
-            processing,
-            lease,
-            line: line.map_or(parts.id, |(first, _)| first),
-            cpu,
-            ordinal,
-            spi_in: parts.spi_in,
-            spi_out: parts.spi_out,
-            local: core.esp_path().local.ip(),
-            remote: core.esp_path().remote.ip(),
-            encap: ChildSa::encap_on(core.esp_path(), behind_nat),
-            local_ts: parts.local_ts,
-            remote_ts: parts.remote_ts,
-            pending_out: None,
-            half_closed: false,
-            routed: false,
-            replaces: parts.replaces,
-            started: parts.started,
-            installed: ctx.now.mono,
-            setup_time: Duration::ZERO,
-            rekey_at: None,
-            expires_at: None,
-            soft_at: None,
-            reached: None,
-        })
-    }
 }
 
 impl Core {
@@ -385,7 +281,8 @@ impl Core {
 /// A child configuration, and the narrowed selectors of this end and of the peer.
 type Chosen = (Arc<ChildConfig>, Vec<TrafficSelector>, Vec<TrafficSelector>);
 
-pub(super) struct Parts {
+/// What both ends have agreed about a new child, beside its algorithms and keys.
+pub(super) struct Terms {
     pub(super) id: ChildSaId,
     pub(super) policy: PolicyId,
     pub(super) spi_in: u32,
@@ -405,7 +302,114 @@ pub(super) struct Parts {
     pub(super) started: Instant,
 }
 
+impl Terms {
+    /// The child, without its keys.
+    pub(super) fn unkeyed(
+        self,
+        core: &Core,
+        identity: &Identity,
+        ctx: &mut Context<'_>,
+        config: &Arc<ChildConfig>,
+        selected: Selected,
+    ) -> Result<ChildSa, Refusal> {
+        let mut heritage = match self.heritage {
+            Some(heritage) => heritage,
+            None => {
+                let if_ids = core.if_ids.values;
+                let (mut processing, lease) = ctx
+                    .processing(&core.connection, config, if_ids, self.asker)
+                    .map_err(|NoneLeft| NotifyType::NO_ADDITIONAL_SAS)?;
+                if processing.per_cpu != self.per_cpu {
+                    Arc::make_mut(&mut processing).per_cpu = self.per_cpu;
+                }
+                Heritage { processing, lease, line: None, cpu: None, ordinal: 0 }
+            }
+        };
+        let dont_frag = self.dont_fragment || config.processing.iptfs.dont_frag;
+        if self.mode == Mode::Iptfs && heritage.processing.iptfs.dont_frag != dont_frag {
+            Arc::make_mut(&mut heritage.processing).iptfs.dont_frag = dont_frag;
+        }
+        let padding = tfc::agreed(config.processing.tfc_padding, self.mode, self.takes_tfc);
+        if heritage.processing.tfc_padding != padding {
+            Arc::make_mut(&mut heritage.processing).tfc_padding = padding;
+        }
+        let Heritage { processing, lease, line, cpu, ordinal } = heritage;
+        let behind_nat = core.channel.nat.local || core.channel.nat.remote;
+        let owner = format!("{} [{}]", core.connection.name, identity.remote_id());
+        Ok(ChildSa {
+            id: self.id,
+            config: Arc::clone(config),
+            standby: false,
+            ours: line.map_or(self.asker != Asker::Peer, |(_, ours)| ours),
+            phase: Phase::Installing,
+            policy: self.policy,
+            owner,
+            selected,
+            ppk: None,
+            mode: self.mode,
+            processing,
+            lease,
+            line: line.map_or(self.id, |(first, _)| first),
+            cpu,
+            ordinal,
+            spi_in: self.spi_in,
+            spi_out: self.spi_out,
+            local: core.esp_path().local.ip(),
+            remote: core.esp_path().remote.ip(),
+            encap: ChildSa::encap_on(core.esp_path(), behind_nat),
+            local_ts: self.local_ts,
+            remote_ts: self.remote_ts,
+            pending_out: None,
+            half_closed: false,
+            routed: false,
+            replaces: self.replaces,
+            started: self.started,
+            installed: ctx.now.mono,
+            setup_time: Duration::ZERO,
+            rekey_at: None,
+            expires_at: None,
+            soft_at: None,
+            reached: None,
+        })
+    }
+}
+
 impl ReadyChild {
+    /// Derives the keys of `child` (RFC 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
+    pub(crate) fn keyed(
+        core: &Core,
+        children: &Children,
+        ctx: &Context<'_>,
+        mut child: ChildSa,
+        material: KeyMaterial<'_>,
+    ) -> Result<Self, Refusal> {
+        let suite = child.selected.suite;
+        let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+        let session = &core.channel.session;
+        let KeyMaterial { shared, nonces, ppk } = material;
+        let sk_d = ppk.as_ref().map_or(session.keys.d(), |ppk| &ppk.sk_d);
+        let keys = ChildKeys::derive(session.prf, sk_d, shared, nonces, &lengths);
+        child.ppk = ppk.map(|ppk| ppk.id);
+        let beside = || children.iter().find(|other| other.phase == Phase::Installed);
+        if core.is_held()
+            && let Some(other) = beside()
+        {
+            // It uses the path of the others, until they move.
+            (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
+        } else {
+            // The path may have changed since the exchange began, without MOBIKE by a NAT.
+            let path = core.esp_path();
+            let udp = match core.channel.mobike {
+                Some(_) => core.channel.nat.local || core.channel.nat.remote,
+                None => child.encap.is_some(),
+            };
+            child.follow_addresses(path);
+            (child.local, child.remote) = (path.local.ip(), path.remote.ip());
+            child.encap = ChildSa::encap_on(path, udp);
+        }
+        Ok(Self { child, keys })
+    }
+
     /// Commands for both SAs and, if its policy is to send by it, for the policy; inbound first. `initiator` is
     /// true at the end that has requested it. `schedule` is the length of a retransmission schedule.
     pub(crate) fn install_all(

@@ -191,21 +191,6 @@ impl Established {
         let resolved = resolve(config, core.channel.path, local, core.virtual_ips(local));
         if local { resolved } else { self.identity.narrow_to_certified(resolved) }
     }
-
-    /// Initiator: an offer in IKE_AUTH was made before the virtual IPs were known. Narrows the peer's answer to
-    /// them.
-    pub(crate) fn narrow_to_own(
-        &self,
-        core: &Core,
-        config: &ChildConfig,
-        mode: Mode,
-        local_ts: Vec<TrafficSelector>,
-    ) -> Vec<TrafficSelector> {
-        if core.connection.vips.is_empty() || mode == Mode::Transport {
-            return local_ts;
-        }
-        narrow(&self.resolve(core, config, true), &local_ts)
-    }
 }
 
 impl ExpectAuthRequest {
@@ -310,6 +295,21 @@ impl AwaitLease {
 }
 
 impl Core {
+    /// Initiator: an offer in IKE_AUTH was made before the virtual IPs were known. Narrows the peer's answer to
+    /// them.
+    pub(crate) fn narrow_to_own(
+        &self,
+        config: &ChildConfig,
+        mode: Mode,
+        local_ts: Vec<TrafficSelector>,
+    ) -> Vec<TrafficSelector> {
+        if self.connection.vips.is_empty() || mode == Mode::Transport {
+            return local_ts;
+        }
+        let own = resolve(config, self.channel.path, true, self.virtual_ips(true));
+        narrow(&own, &local_ts)
+    }
+
     // ---- both ----
 
     /// Reports what an established SA has got or given.

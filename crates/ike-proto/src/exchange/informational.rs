@@ -16,9 +16,6 @@ use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::payload::{Delete, Payload};
 use crate::wire::registry::{ExchangeType, ProtocolId};
 
-/// SPIs of Deletes that are remembered because they may be about a child that is not known yet.
-const MAX_DELETED: usize = 8;
-
 impl Established {
     /// Checks that the peer is alive, by an empty request (RFC 7296 §2.4).
     pub(crate) fn send_liveness(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
@@ -154,10 +151,8 @@ impl Established {
     fn on_esp_delete(&mut self, core: &mut Core, ctx: &mut Context<'_>, spi: u32) -> Option<u32> {
         let Some(child) = self.children.iter().find(|child| child.spi_out == spi) else {
             // It may be an SA that the peer has made in answer to a request whose response is still to come.
-            if let Some(offer) = self.ours.as_mut().and_then(Initiated::child_mut)
-                && offer.deleted.len() < MAX_DELETED
-            {
-                offer.deleted.push(spi);
+            if let Some(offer) = self.ours.as_mut().and_then(Initiated::child_mut) {
+                offer.note_deleted(spi);
             }
             return None;
         };

@@ -2,7 +2,6 @@
 
 pub(crate) mod auth;
 pub(crate) mod auth_lifetime;
-pub(crate) mod child_offer;
 pub(crate) mod child_sa;
 pub(crate) mod config;
 pub(crate) mod create_child;
@@ -14,10 +13,12 @@ pub(crate) mod invalid_spi;
 pub(crate) mod key_exchange;
 pub(crate) mod mobike;
 pub(crate) mod mode;
+pub(crate) mod parts;
 pub(crate) mod ppk;
 pub(crate) mod qcd;
 pub(crate) mod redirect;
 pub(crate) mod rekey_ike;
+pub(crate) mod requested_child;
 pub(crate) mod resource;
 pub(crate) mod resume;
 pub(crate) mod sa_init;

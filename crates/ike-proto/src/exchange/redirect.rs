@@ -10,12 +10,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::Payloads;
-use crate::endpoint::attempt::Wanted;
 use crate::event::{Failure, RequestId};
+use crate::exchange::requested_child::RequestedChild;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{ChildOffer, Established, ExpectAuthResponse, Initiated, Task};
+use crate::ike_sa::state::{Established, ExpectAuthResponse, Initiated, Task};
 use crate::ike_sa::{Core, notify};
 use crate::reason::DropReason;
+use crate::wants::Wanted;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -116,13 +117,12 @@ impl Established {
         core: &mut Core,
         ctx: &mut Context<'_>,
         to: IpAddr,
-        child: Option<Box<ChildOffer>>,
+        child: Option<Box<RequestedChild>>,
     ) {
         let mut wanted = Vec::new();
         if let Some(offer) = child {
-            ctx.ids.esp.remove(&offer.spi_in);
-            let (child, request) = (Some(offer.config), offer.request);
-            wanted.push(Wanted { child, request, packet: offer.packet });
+            ctx.ids.esp.remove(&offer.spi_in());
+            wanted.push(offer.into_wanted());
         }
         for task in self.queue.drain() {
             if let Task::CreateChild { config, packet, request, .. } = task {
@@ -165,7 +165,8 @@ impl Established {
     /// Gives the redirected client the time to go.
     pub(crate) fn let_leave(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-        self.delay(core, ctx.now.mono + TIME_TO_GO, task);
+        self.queue.delay(ctx.now.mono + TIME_TO_GO, task);
+        self.queue.arm(core);
     }
 }
 

@@ -9,12 +9,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::child_offer::usable_methods;
 use super::child_sa::respond_ke;
 use super::followup::{OurOffer, TheirOffer};
 use super::key_exchange::{Halt, Undone};
 use super::ppk::create_child::NO_KEY;
 use super::ppk::{self, MixedPpk, PpkStage};
+use super::requested_child::usable_methods;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, payloads_of, qcd, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
@@ -46,7 +46,7 @@ impl Established {
     ) {
         match core.rekey_offer(ctx, request, retry) {
             Ok(offer) if core.lacks_required_ppk(&offer.ppks) => {
-                self.refuse_ppk(core, ctx, OurOffer::Ike(Box::new(offer)), &[], NO_KEY, true);
+                self.refuse_ppk_of_ike(core, ctx, &offer, &[], NO_KEY, true);
             }
             Ok(offer) => {
                 let mut payloads = vec![
@@ -65,7 +65,7 @@ impl Established {
             Err(Undone::Failed(_)) => {
                 ctx.done(request, Err(Failure::Crypto));
                 // There is no other timer before the hard limit.
-                self.retry_later(
+                self.queue.retry_later(
                     core,
                     ctx,
                     Task::RekeyIke { request: None, retry: Retry::default() },
@@ -89,8 +89,7 @@ impl Established {
         let ppk = match core.ppk_taken(&offer.ppks, &parsed) {
             Ok(ppk) => ppk,
             Err(reason) => {
-                let what = OurOffer::Ike(Box::new(offer));
-                return self.refuse_ppk(core, ctx, what, payloads, reason, false);
+                return self.refuse_ppk_of_ike(core, ctx, &offer, payloads, reason, false);
             }
         };
         let (new, nr) = match self.complete_rekey_ike(core, ctx, &offer, &parsed, additional, ppk) {
@@ -265,11 +264,11 @@ impl Established {
             AfterRekey::RetryLater => {
                 let temporary_failures = offer.retry.temporary_failures.saturating_add(1);
                 let retry = Retry { temporary_failures, ..offer.retry };
-                self.retry_later(core, ctx, Task::RekeyIke { request: offer.request, retry });
+                self.queue.retry_later(core, ctx, Task::RekeyIke { request: offer.request, retry });
             }
             _ => {
                 ctx.done(offer.request, Err(failure));
-                self.retry_later(
+                self.queue.retry_later(
                     core,
                     ctx,
                     Task::RekeyIke { request: None, retry: Retry::default() },

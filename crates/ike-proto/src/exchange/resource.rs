@@ -11,24 +11,18 @@
 
 use std::collections::HashSet;
 
-use super::child_offer::within;
 use super::followup::Chain;
 use super::{Payloads, Refusal};
 use crate::child::ChildSa;
+use crate::child::Join;
+use crate::child::selectors::same;
 use crate::config::ChildConfig;
 use crate::config::proposal::Selected;
 use crate::dataplane::{Capabilities, Flow, Mode, PolicyId, TrafficSelector};
-use crate::ike_sa::state::{ChildOffer, Established, Initiated, Retry, Task};
+use crate::exchange::requested_child::RequestedChild;
+use crate::ike_sa::state::{Established, Initiated, Retry, Task};
 use crate::wire::payload::{Notify, Payload, Sa, Transform};
 use crate::wire::registry::{IntegId, NotifyType, TransformType};
-
-/// The place of a further child among those that share a policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Join {
-    pub(crate) policy: PolicyId,
-    /// `None` to replace the child for all CPUs, if that has gone.
-    pub(crate) cpu: Option<u32>,
-}
 
 /// True if children of `config` may be several for the same traffic.
 pub(crate) fn wanted(config: &ChildConfig, plane: &Capabilities) -> bool {
@@ -78,11 +72,6 @@ pub(crate) fn is_alike(
     (other.selected.suite, other.selected.esn, other.mode) == (selected.suite, selected.esn, mode)
         && same(&other.local_ts, local_ts)
         && same(&other.remote_ts, remote_ts)
-}
-
-/// True if both lists cover the same. The selector of a packet may precede the one that contains it.
-pub(crate) fn same(a: &[TrafficSelector], b: &[TrafficSelector]) -> bool {
-    within(a, b) && within(b, a)
 }
 
 /// A place among children that share a policy.
@@ -163,22 +152,10 @@ impl Established {
             Task::CreateChild { join, .. } => *join,
             _ => None,
         };
-        let sent = self.ours.as_ref().and_then(Initiated::child).and_then(|offer| offer.join);
+        let sent = self.ours.as_ref().and_then(Initiated::child).and_then(RequestedChild::join);
         let queued = self.queue.all();
         let all = sent.into_iter().chain(queued.filter_map(of_task));
         all.filter(move |join| join.policy == policy)
-    }
-}
-
-impl ChildOffer {
-    /// The data of SA_RESOURCE_INFO, if the offer has it.
-    pub(crate) fn resource(&self) -> Option<&[u8]> {
-        //= https://www.rfc-editor.org/rfc/rfc9611#section-7
-        //# Notification data SHOULD NOT be an identifier
-        //# that can be used to gain information about the hardware.
-        // Numbers in the order of requests, not of CPUs; none for the first child.
-        let numbered = self.join.is_some_and(|join| join.cpu.is_some());
-        self.per_cpu.then_some(if numbered { self.identifier.as_slice() } else { &[] })
     }
 }
 

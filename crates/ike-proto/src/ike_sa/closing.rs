@@ -1,19 +1,18 @@
 //! How an established IKE SA ends, and which parts of a child end first.
 
-use std::sync::Arc;
-
 use super::Core;
-use super::children::Released;
 use super::context::{Context, Effect};
-use super::state::{Established, IkePhase, Initiated, Retry, Task};
+use super::state::{Established, IkePhase, Initiated, Task};
 use super::succession::Inheritance;
 use crate::child::{ChildSa, Phase};
 use crate::config::FailureShunt;
 use crate::dataplane::{Command, PolicyId};
-use crate::endpoint::aftermath::{End, Next, Wishes, after};
-use crate::endpoint::wants::ended::Ended;
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::followup::drop_chain;
+use crate::exchange::requested_child::RequestedChild;
+use crate::ike_sa::children::Released;
+use crate::wants::Ended;
+use crate::wants::aftermath::{End, Next, Wishes, after};
 use crate::wire::registry::NotifyType;
 
 impl Established {
@@ -34,14 +33,7 @@ impl Established {
             ctx.ids.esp.remove(&spi_in);
         }
         let crossed = ours.ike().and_then(|offer| offer.crossed.as_ref()?.ike);
-        let child = ours.child().filter(|offer| offer.rekeys.is_none());
-        let again = child.map(|offer| Task::CreateChild {
-            config: Arc::clone(&offer.config),
-            packet: offer.packet,
-            request: None,
-            retry: Retry::default(),
-            join: offer.join,
-        });
+        let again = ours.child().and_then(RequestedChild::once_more);
         let (request, wants_end) = ours.request();
         ctx.done(request, if wants_end { Ok(()) } else { Err(reason.clone()) });
         match crossed {
@@ -239,7 +231,7 @@ impl Core {
             _ => None,
         });
         let sent = established.ours.as_ref().and_then(Initiated::child);
-        for name in tasks.chain(sent.map(|offer| &offer.config.name)) {
+        for name in tasks.chain(sent.map(|offer| &offer.config().name)) {
             if !endings.iter().any(|ended| ended.child.as_ref() == Some(name)) {
                 endings.push(self.ending(Some(name), cause, false, None));
             }

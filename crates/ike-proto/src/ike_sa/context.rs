@@ -18,10 +18,8 @@ use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, Shard};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, SaId};
 use crate::endpoint::Registry;
-use crate::endpoint::attempt::Wanted;
 use crate::endpoint::unattended::{Removal, Unattended};
 use crate::endpoint::wants::Wants;
-use crate::endpoint::wants::ended::Ended;
 use crate::event::{
     ChildSaId, Event, Failure, IkeSaId, Network, Now, Output, Path, RequestId, Ticket,
 };
@@ -30,6 +28,7 @@ use crate::exchange::resume::former::Held;
 use crate::question::{Exchanged, Question};
 use crate::reason::DropReason;
 use crate::table::{OwnTable, Table};
+use crate::wants::{Ended, Wanted};
 
 /// The lowest SPI that RFC 4303 §2.1 permits.
 const FIRST_ESP_SPI: u32 = 256;
@@ -182,7 +181,7 @@ pub(crate) enum Effect {
     Redundant(IkeSaId),
     /// The children that the first SA released belong to the second from now on.
     MoveChildren { from: IkeSaId, to: IkeSaId, estate: Inheritance },
-    /// A child, or an attempt at one, has ended. `endpoint/aftermath.rs` says what follows.
+    /// A child, or an attempt at one, has ended. `wants/aftermath.rs` says what follows.
     Ended(Box<Ended>),
     /// Two different rules have ended a child. It is to be up again.
     BringBack { connection: String, child: String, ends: (IpAddr, IpAddr) },

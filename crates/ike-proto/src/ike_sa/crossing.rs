@@ -28,8 +28,9 @@ use super::state::{Established, Initiated, Retry, Task};
 use super::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ChildConfig, Unique};
-use crate::dataplane::{Command, Mode, TrafficSelector};
+use crate::dataplane::Command;
 use crate::event::{ChildSaId, Failure};
+use crate::ike_sa::Carries;
 
 /// How long a redundant SA of this end stays. Meanwhile the other end finishes its set-up, and deletes one of the
 /// two itself if it has a rule of its own.
@@ -66,34 +67,6 @@ pub(crate) fn crosses(one: SetUp, other: SetUp, late: Duration) -> bool {
 pub(crate) fn is_redundant<T: Ord>(these: (T, T), those: (T, T)) -> bool {
     let sorted = |(a, b): (T, T)| if a <= b { (a, b) } else { (b, a) };
     sorted(these) < sorted(those)
-}
-
-/// What a child carries. Another child that carries the same can replace it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Carries {
-    name: String,
-    mode: Mode,
-    local_ts: Vec<TrafficSelector>,
-    remote_ts: Vec<TrafficSelector>,
-    /// It is one of several for the same traffic, and any number of them is enough (RFC 9611).
-    per_cpu: bool,
-}
-
-impl Carries {
-    pub(super) fn of(child: &ChildSa) -> Self {
-        Self {
-            name: child.config.name.clone(),
-            mode: child.mode,
-            local_ts: child.local_ts.clone(),
-            remote_ts: child.remote_ts.clone(),
-            per_cpu: child.processing.per_cpu,
-        }
-    }
-
-    /// The child's name.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
 }
 
 /// Whether an IKE SA carries everything that another one carries.
@@ -260,7 +233,7 @@ impl Established {
         }
         let mut all: Vec<Carries> = Vec::with_capacity(self.children.iter().len());
         for carries in self.children.iter().map(Carries::of) {
-            if !carries.per_cpu || !all.contains(&carries) {
+            if !carries.is_per_cpu() || !all.contains(&carries) {
                 all.push(carries);
             }
         }
@@ -276,8 +249,8 @@ impl Established {
                 left.swap_remove(at);
                 continue;
             }
-            let there = self.children.iter().any(|child| child.config.name == one.name);
-            match core.connection.child(&one.name) {
+            let there = self.children.iter().any(|child| child.config.name == one.name());
+            match core.connection.child(one.name()) {
                 Some(config) if !there => lacks.push(Arc::clone(config)),
                 _ => return Cover::Never,
             }
@@ -329,7 +302,7 @@ impl Established {
         };
         let asked = self.ours.as_ref().and_then(Initiated::child);
         self.children.iter().any(is)
-            || asked.is_some_and(|offer| offer.config.name == name)
+            || asked.is_some_and(|offer| offer.config().name == name)
             || self.theirs.iter().filter_map(|chain| chain.child()).any(is)
             || self
                 .queue

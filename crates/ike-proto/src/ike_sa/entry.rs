@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use super::crossing::{Carries, Cover};
+use super::crossing::Cover;
 use super::state::{Established, State, Task};
 use super::succession::Inheritance;
 use super::{Core, IkeSa};
@@ -13,6 +13,7 @@ use crate::config::ChildConfig;
 use crate::dataplane::{Flow, PolicyId, Processing};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::exchange::auth::first_contact::LastAnswer;
+use crate::ike_sa::Carries;
 use crate::wire::payload::IdData;
 
 impl IkeSa {
@@ -123,14 +124,14 @@ impl IkeSa {
         }
     }
 
-    /// See [`Queue::push`].
+    /// See [`Queue::push`](super::Queue::push).
     pub(crate) fn push(&mut self, task: Task) {
         if let Some((established, _)) = self.established_mut() {
             established.queue.push(task);
         }
     }
 
-    /// See [`Queue::push_first`].
+    /// See [`Queue::push_first`](super::Queue::push_first).
     pub(crate) fn push_first(&mut self, task: Task) {
         if let Some((established, _)) = self.established_mut() {
             established.queue.push_first(task);
@@ -193,7 +194,7 @@ impl IkeSa {
         self.established().is_some_and(|(established, _)| established.has_up(child))
     }
 
-    /// See [`Identity::both`].
+    /// See [`Identity::both`](super::Identity::both).
     pub(crate) fn identities(&self) -> Option<(IdData, IdData)> {
         self.established().map(|(established, _)| established.identity.both())
     }
@@ -210,12 +211,12 @@ impl IkeSa {
         self.established_mut().is_some_and(|(established, _)| established.join(name, request))
     }
 
-    /// See [`Children::is_on_standby`].
+    /// See [`Children::is_on_standby`](super::Children::is_on_standby).
     pub(crate) fn is_on_standby(&self, name: &str) -> bool {
         self.established().is_some_and(|(established, _)| established.children.is_on_standby(name))
     }
 
-    /// See [`Identity::is_resumed`].
+    /// See [`Identity::is_resumed`](super::Identity::is_resumed).
     pub(crate) fn is_resumed(&self) -> bool {
         self.established().is_some_and(|(established, _)| established.identity.is_resumed())
     }
@@ -275,7 +276,7 @@ impl IkeSa {
         }
     }
 
-    /// See [`Children::send_by_others`].
+    /// See [`Children::send_by_others`](super::Children::send_by_others).
     pub(crate) fn send_by_others(&mut self, ctx: &mut Context<'_>, new: &[(Carries, Instant)]) {
         if let Some((established, _)) = self.established_mut() {
             established.children.send_by_others(ctx, new);
@@ -287,7 +288,7 @@ impl IkeSa {
         self.established().is_some_and(|(established, _)| established.serves(name, packet, trap))
     }
 
-    /// See [`Children::shared_policy`].
+    /// See [`Children::shared_policy`](super::Children::shared_policy).
     pub(crate) fn shared_policy(
         &self,
         name: &str,
@@ -324,7 +325,7 @@ impl IkeSa {
         }
     }
 
-    /// See [`Children::used_routes`].
+    /// See [`Children::used_routes`](super::Children::used_routes).
     pub(crate) fn routes(&self) -> Vec<(Carries, Instant)> {
         self.established().map_or(Vec::new(), |(established, _)| established.children.used_routes())
     }

@@ -3,7 +3,7 @@
 //! `on_datagram` and `on_timer` take inputs, and `finish` ends each of them. Outputs go to the queue of the
 //! [`Context`].
 
-pub(crate) mod children;
+mod children;
 mod closing;
 pub(crate) mod collision;
 pub(crate) mod context;
@@ -12,7 +12,7 @@ mod entry;
 pub(crate) mod established;
 pub(crate) mod flight;
 pub(crate) mod fragment_ack;
-pub(crate) mod identity;
+mod identity;
 mod joining;
 pub(crate) mod keeping;
 pub(crate) mod memory;
@@ -21,7 +21,7 @@ mod path;
 pub(crate) mod pending;
 pub(crate) mod plane;
 pub(crate) mod pmtu;
-pub(crate) mod queue;
+mod queue;
 pub(crate) mod reassembly;
 mod receive;
 mod refragment;
@@ -56,12 +56,15 @@ use crate::keys::Spis;
 use crate::shares::Origin;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
+pub(crate) use children::{Carries, Children};
 use context::Context;
 use fragment_ack::FragmentAcks;
+pub(crate) use identity::Identity;
 use memory::Kept;
 use mobility::Mobike;
 use pending::Pending;
 use pmtu::Probe;
+pub(crate) use queue::Queue;
 use reassembly::Reassembly;
 use state::{Extensions, NatStatus, State};
 use stream::Stream;

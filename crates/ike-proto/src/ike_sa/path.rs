@@ -4,12 +4,12 @@
 use std::net::SocketAddr;
 
 use super::Core;
-use super::children::Moves;
 use super::context::Context;
 use super::state::{Established, Retry, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
 use crate::event::{ChildSaId, Event, Failure, Path, Transport};
+use crate::ike_sa::children::Moves;
 use crate::wire::registry::NotifyType;
 
 impl Established {

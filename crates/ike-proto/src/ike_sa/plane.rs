@@ -69,7 +69,7 @@ impl Established {
                 ctx.done(request, Err(failure.clone()));
                 core.child_failed(ctx, &name, failure);
                 if let Some(old) = replaces {
-                    self.rearm_rekey(core, ctx, old);
+                    self.children.rearm_rekey(core, ctx, old);
                 }
             }
         }

@@ -3,9 +3,16 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::state::Task;
 use crate::event::{ChildSaId, Failure, RequestId};
+use crate::ike_sa::Core;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::Task;
+use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::registry::NotifyType;
+
+/// The wait before a request is repeated after TEMPORARY_FAILURE, and the random part that is subtracted.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(6);
+pub(crate) const RETRY_SPREAD: Duration = Duration::from_secs(4);
 
 /// How long the peer may answer TEMPORARY_FAILURE.
 const PUT_OFF: Duration = Duration::from_secs(5 * 60);
@@ -144,13 +151,25 @@ impl Queue {
         self.delayed.push((at, task));
     }
 
+    /// Repeats `task` after a while.
+    pub(crate) fn retry_later(&mut self, core: &mut Core, ctx: &mut Context<'_>, task: Task) {
+        self.delay(ctx.now.mono + ctx.jittered(RETRY_AFTER, RETRY_SPREAD), task);
+        self.arm(core);
+    }
+
+    /// Sets the timer of the tasks for later.
+    pub(crate) fn arm(&self, core: &mut Core) {
+        let key = TimerKey::Ike(Timer::RetryTemporaryFailure);
+        core.channel.timers.set_or_clear(key, self.next_due());
+    }
+
     /// The tasks for later.
     pub(crate) fn delayed(&self) -> impl Iterator<Item = &Task> {
         self.delayed.iter().map(|(_, task)| task)
     }
 
     /// When the first of the tasks for later can be sent.
-    pub(crate) fn next_due(&self) -> Option<Instant> {
+    fn next_due(&self) -> Option<Instant> {
         self.delayed.iter().map(|(at, _)| *at).min()
     }
 

@@ -8,6 +8,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::config::LONGEST_TIMER;
+
 /// First timer of an unknown path: half of RFC 6298's, which is meant for the whole Internet. RFC 7296 §2.4 leaves
 /// it open.
 pub(crate) const FIRST_TIMER: Duration = Duration::from_millis(500);
@@ -18,9 +20,6 @@ pub(crate) const WORK: Duration = Duration::from_millis(50);
 /// The same for IKE_AUTH, which needs a signature, certificates and perhaps a token or another process. Earlier
 /// exchanges do not show how long that takes. If the path has lost datagrams before, a loss is more likely.
 pub(crate) const AUTH_WORK: Duration = Duration::from_millis(120);
-
-/// The longest timer, unless the octets alone take longer.
-pub(crate) const LONGEST_TIMER: Duration = Duration::from_secs(15);
 
 /// The most of a timer that an exchange leaves to the next one, in timers without back-off. It doubles with each
 /// consecutive exchange that was retransmitted, because the path may have become slow. The time of these exchanges

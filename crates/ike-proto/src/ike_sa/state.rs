@@ -5,18 +5,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::children::Children;
 use super::context::Context;
-use super::identity::Identity;
 use super::plane::Query;
-use super::queue::Queue;
 pub(crate) use super::session::{Session, SessionKeys};
-use crate::child::Heritage;
+use crate::child::Join;
 use crate::config::candidates::Candidates;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, FragmentAckTypes};
 use crate::crypto::PendingKe;
-use crate::dataplane::{Flow, Mode, PolicyId, TrafficSelector};
+use crate::dataplane::{Flow, TrafficSelector};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::eap::{AwaitEap, EapRound};
@@ -26,9 +23,12 @@ use crate::exchange::config::AwaitLease;
 use crate::exchange::followup::{Chain, Followup};
 use crate::exchange::mobike::{Mobility, SentMobility};
 use crate::exchange::ppk::{OfferedPpk, PpkPlace};
-use crate::exchange::resource::Join;
+use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::ticket::TicketState;
+use crate::ike_sa::Children;
+use crate::ike_sa::Identity;
+use crate::ike_sa::Queue;
 use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::Transcript;
@@ -221,7 +221,7 @@ pub(crate) struct ExpectIntermediateResponse {
 pub(crate) struct ExpectAuthResponse {
     pub(crate) transcript: InitTranscript,
     /// The child of this exchange; `None` when childless.
-    pub(crate) child: Option<Box<ChildOffer>>,
+    pub(crate) child: Option<Box<RequestedChild>>,
     pub(crate) local_id: IdData,
     /// Virtual IPs to request.
     pub(crate) vips: Vec<IpAddr>,
@@ -245,7 +245,7 @@ impl ExpectAuthResponse {
     /// Gives up the SPI that is reserved for the child, because the SA ends.
     pub(super) fn forget_child(&self, ctx: &mut Context<'_>) {
         if let Some(offer) = &self.child {
-            ctx.ids.esp.remove(&offer.spi_in);
+            ctx.ids.esp.remove(&offer.spi_in());
         }
     }
 }
@@ -366,7 +366,7 @@ pub(crate) struct Retry {
 
 /// A request in flight, and what its response needs.
 pub(crate) enum Initiated {
-    Child(Box<ChildOffer>),
+    Child(Box<RequestedChild>),
     RekeyIke(Box<RekeyOffer>),
     /// The additional key exchanges of either of these.
     Followup(Box<Followup>),
@@ -384,47 +384,6 @@ pub(crate) enum Initiated {
     TicketRequest,
     Mobility(Box<SentMobility>),
     Redirect(Option<RequestId>),
-}
-
-/// A Child SA that this end has requested.
-pub(crate) struct ChildOffer {
-    pub(crate) id: ChildSaId,
-    pub(crate) config: Arc<ChildConfig>,
-    pub(crate) packet: Option<Flow>,
-    pub(crate) spi_in: u32,
-    pub(crate) policy: PolicyId,
-    /// The request has SA_RESOURCE_INFO (RFC 9611).
-    pub(crate) per_cpu: bool,
-    /// Its place among several for the same traffic.
-    pub(crate) join: Option<Join>,
-    /// Its identifier among several, for the peer.
-    pub(crate) identifier: [u8; 4],
-    /// What it takes over from the child that it replaces or joins.
-    pub(crate) heritage: Option<Heritage>,
-    pub(crate) proposals: Vec<Proposal>,
-    pub(crate) local_ts: Vec<TrafficSelector>,
-    pub(crate) remote_ts: Vec<TrafficSelector>,
-    pub(crate) mode: Mode,
-    pub(crate) nonce: Box<[u8]>,
-    pub(crate) ke: Option<(KeMethodId, Arc<dyn PendingKe>)>,
-    /// PPKs offered.
-    pub(crate) ppks: Vec<OfferedPpk>,
-    /// The child to replace.
-    pub(crate) rekeys: Option<ChildSaId>,
-    /// What the peer has done with the same child meanwhile.
-    pub(crate) crossed: Option<CrossedChild>,
-    /// SPIs of the peer that it deleted while the request was in flight and that are unknown here.
-    pub(crate) deleted: Vec<u32>,
-    pub(crate) started: Instant,
-    pub(crate) request: Option<RequestId>,
-    pub(crate) retry: Retry,
-}
-
-/// A rekey of the same child that the peer began while ours was in flight.
-pub(crate) struct CrossedChild {
-    /// `None` while the peer's additional key exchanges are still to come.
-    pub(crate) child: Option<ChildSaId>,
-    pub(crate) nonces: OwnNonces,
 }
 
 /// A rekey of the IKE SA that this end has requested.
@@ -497,24 +456,9 @@ impl Task {
     }
 }
 
-impl ChildOffer {
-    /// True if it makes a child `name` that this end has begun by itself. `request` waits for it from now on.
-    pub(crate) fn is_joined_by(&mut self, name: &str, request: RequestId) -> bool {
-        let joined = self.config.name == name
-            && self.rekeys.is_none()
-            && self.join.is_none()
-            && self.packet.is_none()
-            && self.request.is_none();
-        if joined {
-            self.request = Some(request);
-        }
-        joined
-    }
-}
-
 impl Initiated {
     /// The child of the request, by CREATE_CHILD_SA or the exchanges after it.
-    pub(crate) fn child(&self) -> Option<&ChildOffer> {
+    pub(crate) fn child(&self) -> Option<&RequestedChild> {
         match self {
             Self::Child(offer) => Some(offer),
             Self::Followup(followup) => followup.what.child(),
@@ -523,7 +467,7 @@ impl Initiated {
     }
 
     /// As [`child`](Self::child).
-    pub(crate) fn child_mut(&mut self) -> Option<&mut ChildOffer> {
+    pub(crate) fn child_mut(&mut self) -> Option<&mut RequestedChild> {
         match self {
             Self::Child(offer) => Some(offer),
             Self::Followup(followup) => followup.what.child_mut(),
@@ -551,7 +495,7 @@ impl Initiated {
 
     /// The inbound SPI that is reserved for a requested child.
     pub(crate) fn spi_in(&self) -> Option<u32> {
-        self.child().map(|offer| offer.spi_in)
+        self.child().map(|offer| offer.spi_in())
     }
 
     /// True if the SA ends with it.
@@ -562,7 +506,7 @@ impl Initiated {
     /// As [`Task::request`].
     pub(crate) fn request(self) -> (Option<RequestId>, bool) {
         match self {
-            Self::Child(offer) => (offer.request, false),
+            Self::Child(offer) => (offer.command(), false),
             Self::RekeyIke(offer) => (offer.request, false),
             Self::Redirect(request) => (request, false),
             Self::Followup(followup) => (followup.what.request(), false),

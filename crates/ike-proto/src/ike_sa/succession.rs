@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::Core;
-use super::children::Lingering;
 use super::context::Context;
 use super::established::arm_child;
 use super::mobility::Whereabouts;
 use super::state::{Established, IkePhase, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::ChildSa;
+use crate::ike_sa::children::Lingering;
 
 /// How long requests on an SA that the peer's rekey has made wait for a sign that the peer has it. A peer sends
 /// its Delete of the old SA at once. The time is longer than that of the first retransmission of its request, in
@@ -75,7 +75,7 @@ impl Established {
                 (Some(at), task) => self.queue.delay(at, task),
             }
         }
-        self.arm_delayed(core);
+        self.queue.arm(core);
         self.take_whereabouts(core, ctx, whereabouts);
         self.show_successor(core);
         self.gather_children(core, ctx);

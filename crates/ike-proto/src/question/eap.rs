@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::crypto::Secret;
-use crate::event::Path;
+use crate::ids::Path;
 use crate::question::PeerCertificate;
 use crate::wire::payload::IdData;
 

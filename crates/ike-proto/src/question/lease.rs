@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::event::{IkeSaId, Path};
+use crate::ids::{IkeSaId, Path};
 use crate::wire::payload::{Attribute, IdData};
 
 /// An authenticated peer requests addresses (RFC 7296 §2.19).

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::waiting::{Response, What};
-use super::{Attempt, MAX_CANDIDATES, Wanted};
+use super::{Attempt, MAX_CANDIDATES};
 use crate::config::Childless;
 use crate::event::{Failure, Path};
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::auth::{local_id_at, signs};
-use crate::exchange::child_offer::{NoOffer, OfferSpec, offer};
 use crate::exchange::config::{any_of, wanted};
+use crate::exchange::requested_child::{NoOffer, OfferSpec, RequestedChild};
 use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Accepted, Sent, Unfit};
 use crate::ike_sa::context::Context;
@@ -22,6 +22,7 @@ use crate::ike_sa::window::Window;
 use crate::ike_sa::{Core, IkeSa, NewIkeSa, Twin};
 use crate::keys::Spis;
 use crate::reason::DropReason;
+use crate::wants::Wanted;
 use crate::wire::Message;
 use crate::wire::payload::Payload;
 use crate::wire::registry::KeMethodId;
@@ -186,7 +187,10 @@ impl Attempt {
                         request: *request,
                         retry: Retry::default(),
                     };
-                    child = Some(offer(ctx, self.id, path, &spec).map_err(NoOffer::failure)?);
+                    child = Some(
+                        RequestedChild::offer(ctx, self.id, path, &spec)
+                            .map_err(NoOffer::failure)?,
+                    );
                 }
                 Some(config) => queue.push_back(Task::CreateChild {
                     config: Arc::clone(config),

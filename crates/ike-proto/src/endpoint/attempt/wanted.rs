@@ -3,35 +3,8 @@
 use std::sync::Arc;
 
 use super::Attempt;
-use crate::config::ChildConfig;
-use crate::dataplane::Flow;
-use crate::event::RequestId;
 use crate::ike_sa::state::{Retry, Task};
-
-/// A child that the IKE SA is to have, and the command that waits for it.
-#[derive(Clone)]
-pub(crate) struct Wanted {
-    pub(crate) child: Option<Arc<ChildConfig>>,
-    pub(crate) request: Option<RequestId>,
-    /// The packet for which the child is wanted.
-    pub(crate) packet: Option<Flow>,
-}
-
-impl Wanted {
-    /// A child for which no command waits.
-    pub(crate) fn of(child: Arc<ChildConfig>) -> Self {
-        Self { child: Some(child), request: None, packet: None }
-    }
-
-    /// True if this end began this one by itself, and `other` is a command for the same child.
-    pub(crate) fn is_joined_by(&self, other: &Self) -> bool {
-        let same = match (&self.child, &other.child) {
-            (Some(own), Some(other)) => own.name == other.name,
-            _ => false,
-        };
-        same && self.request.is_none() && self.packet.is_none() && other.packet.is_none()
-    }
-}
+use crate::wants::Wanted;
 
 impl Attempt {
     /// Adds another child for the same SA. A command waits for a child that this end has begun by itself.

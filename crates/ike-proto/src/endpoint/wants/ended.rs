@@ -2,28 +2,14 @@
 
 use std::time::Instant;
 
-use super::{By, Ends, Name, STABLE, Want};
+use super::{By, Name, STABLE, Want};
 use crate::config::Action;
 use crate::dataplane::PolicyId;
 use crate::endpoint::Endpoint;
-use crate::endpoint::aftermath::{self, End, Next, Wishes};
 use crate::endpoint::unattended::Removal;
 use crate::event::{Event, Failure, Now, Output};
-
-/// The end of a child, or of an attempt at one.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) connection: String,
-    pub(crate) child: Option<String>,
-    pub(crate) end: End,
-    pub(crate) reason: Failure,
-    /// False if it was never up, so that actions do not apply.
-    pub(crate) was_up: bool,
-    /// The ends of its path.
-    pub(crate) ends: Ends,
-    /// Policies that were left in force to keep its traffic from leaving in clear.
-    pub(crate) held: Vec<PolicyId>,
-}
+use crate::wants::aftermath::{self, End, Next, Wishes};
+use crate::wants::{Ended, Ends};
 
 impl Endpoint {
     /// Does what follows an end.

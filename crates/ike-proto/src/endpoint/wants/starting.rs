@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use super::{Again, Asked, Ends, FIRST_WAIT, Name};
 use crate::config::Action;
-use crate::endpoint::aftermath::Next;
-use crate::endpoint::attempt::{NewAttempt, Wanted};
+use crate::endpoint::attempt::NewAttempt;
 use crate::endpoint::{Endpoint, Entry, Slot};
 use crate::event::{Event, Failure, IkeSaId, Now, Output, RequestId, Ticket};
 use crate::ike_sa::IkeSa;
 use crate::question::{Answer, Question};
+use crate::wants::Wanted;
+use crate::wants::aftermath::Next;
 
 impl Endpoint {
     /// Starts the children that are due.

@@ -10,22 +10,21 @@ use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{OwnAuth, used};
 use super::{local_id, round_id, signature, takes};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
-use crate::dataplane::TrafficSelector;
 use crate::event::{Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::config::OwnedConfig;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::sa_init::floated;
-use crate::exchange::{Payloads, Refusal, mode, payloads_of, qcd, resource, tfc};
+use crate::exchange::{Payloads, Refusal, payloads_of, qcd};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
-use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ChildOffer, ExpectAuthResponse, State};
+use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ExpectAuthResponse, State};
 use crate::ike_sa::{Core, Peer, Twin, notify};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, padded, verify_by};
 use crate::question::{Answer, Question};
 use crate::wire::decode_inner_payloads;
-use crate::wire::payload::{Auth, Delete, Id, IdData, Payload, Sa};
+use crate::wire::payload::{Auth, Delete, Id, IdData, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 
 impl ExpectAuthResponse {
@@ -118,7 +117,7 @@ impl ExpectAuthResponse {
             .then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, [&*connection]));
         let announcements = announcements.unwrap_or_default();
         let child = self.child.as_ref().filter(|_| first);
-        let child = child.map(|offer| OfferParts::of(offer));
+        let child = child.map(|offer| offer.payloads_in_auth());
         let config = OwnedConfig::request(&self.vips).filter(|_| first);
         let ppk_id = match &core.ppk {
             PpkStage::Offered(id, _) if first => Some(wire_id(id)),
@@ -148,7 +147,7 @@ impl ExpectAuthResponse {
         }
         payloads.extend(token.iter().filter(|_| first).map(qcd::payload));
         payloads.extend(config.as_ref().map(OwnedConfig::payload));
-        payloads.extend(child.map(OfferParts::payloads).unwrap_or_default());
+        payloads.extend(child.unwrap_or_default());
         payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads
             .extend(own.no_ppk.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
@@ -354,7 +353,8 @@ impl ExpectAuthResponse {
         if let Some(offer) = child {
             let nonces = transcript.nonces();
             let material = KeyMaterial { shared: &[], nonces, ppk: None };
-            established.finish_offer(core, ctx, offer, payloads, material);
+            let outcome = offer.finish(&mut established.parts(core, ctx), payloads, material);
+            established.conclude(core, ctx, outcome);
         }
         established.on_network_meanwhile(core, ctx);
         State::Established(established)
@@ -490,33 +490,4 @@ pub(crate) fn claim<'a, 'b>(
         });
     };
     Ok((*id, auth))
-}
-
-/// The offer's payloads, owned, so that the SA is not borrowed while it sends them.
-struct OfferParts {
-    sa: Sa,
-    ts_i: Vec<TrafficSelector>,
-    ts_r: Vec<TrafficSelector>,
-    notifies: Vec<Payload<'static>>,
-}
-
-impl OfferParts {
-    fn of(offer: &ChildOffer) -> Self {
-        Self {
-            sa: Sa { proposals: offer.proposals.clone() },
-            ts_i: offer.local_ts.clone(),
-            ts_r: offer.remote_ts.clone(),
-            // In IKE_AUTH it is the first for its traffic, and has no identifier.
-            notifies: mode::payload(offer.mode, &offer.config.processing)
-                .into_iter()
-                .chain(tfc::payload(offer.mode))
-                .chain(offer.per_cpu.then(|| resource::payload(&[])))
-                .collect(),
-        }
-    }
-
-    fn payloads(self) -> Vec<Payload<'static>> {
-        let rest = [Payload::Sa(self.sa), Payload::TsI(self.ts_i), Payload::TsR(self.ts_r)];
-        self.notifies.into_iter().chain(rest).collect()
-    }
 }

@@ -16,6 +16,7 @@ use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
 use crate::event::{Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::ChildRequest;
 use crate::exchange::child_sa::KeyMaterial;
+use crate::exchange::child_sa::ReadyChild;
 use crate::exchange::create_child::answer_notifies;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::ppk::auth::{AuthData, PpkChoice};
@@ -127,7 +128,7 @@ impl Established {
                 };
                 let nonces = transcript.nonces();
                 let material = KeyMaterial { shared: &[], nonces, ppk: None };
-                match self.keyed(core, ctx, answered.child, material) {
+                match ReadyChild::keyed(core, &self.children, ctx, answered.child, material) {
                     Ok(ready) => self.install_then_respond(core, ctx, ready, reply),
                     Err(refusal) => {
                         core.refuse(ctx, refusal);

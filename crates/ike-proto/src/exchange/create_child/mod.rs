@@ -1,20 +1,19 @@
-//! CREATE_CHILD_SA (RFC 7296 §1.3) for new and rekeyed Child SAs; for the IKE SA see
-//! [`rekey_ike`](crate::exchange::rekey_ike).
+//! CREATE_CHILD_SA (RFC 7296 §1.3) for new and rekeyed Child SAs. The initiator is
+//! [`requested_child`](crate::exchange::requested_child). For the IKE SA see [`rekey_ike`](crate::exchange::rekey_ike).
 //!
 //! ```text
 //!    HDR, SK {[N(REKEY_SA),] SA, Ni, [KEi,] TSi, TSr}  -->
 //!                               <--  HDR, SK {SA, Nr, [KEr,] TSi, TSr}
 //! ```
 
-mod initiator;
 mod responder;
 
 pub(crate) use responder::answer_notifies;
 
-use crate::endpoint::aftermath::End;
 use crate::event::{Event, Failure};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
+use crate::wants::aftermath::End;
 use crate::wire::registry::NotifyType;
 
 impl Core {

@@ -14,7 +14,7 @@ use crate::ike_sa::collision::{self, Answer, ChildActivity};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
-use crate::ike_sa::state::{CrossedChild, Established, Initiated, Reply, Responding};
+use crate::ike_sa::state::{Established, Initiated, Reply, Responding};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
 use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
@@ -138,8 +138,13 @@ impl Established {
             return Ok(());
         }
         let shared: Vec<_> = shared.iter().collect();
-        let ready =
-            self.keyed(core, ctx, answered.child, KeyMaterial { shared: &shared, nonces, ppk })?;
+        let ready = ReadyChild::keyed(
+            core,
+            &self.children,
+            ctx,
+            answered.child,
+            KeyMaterial { shared: &shared, nonces, ppk },
+        )?;
         self.note_crossed(old, Some(new), nonces);
         self.install_then_respond(core, ctx, ready, reply);
         Ok(())
@@ -148,9 +153,9 @@ impl Established {
     /// Records the peer's rekey if this end is rekeying the same child. The response to ours will decide.
     fn note_crossed(&mut self, old: Option<ChildSaId>, new: Option<ChildSaId>, nonces: Nonces<'_>) {
         if let (Some(old), Some(Initiated::Child(offer))) = (old, &mut self.ours)
-            && offer.rekeys == Some(old)
+            && offer.rekeys() == Some(old)
         {
-            offer.crossed = Some(CrossedChild { child: new, nonces: nonces.to_owned() });
+            offer.crossed_by(new, nonces.to_owned());
         }
     }
 
@@ -224,10 +229,8 @@ impl Established {
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) -> String {
-        if let Some(offer) = self.ours.as_mut().and_then(Initiated::child_mut)
-            && offer.crossed.as_ref().is_some_and(|crossed| crossed.child == Some(id))
-        {
-            offer.crossed = None;
+        if let Some(offer) = self.ours.as_mut().and_then(Initiated::child_mut) {
+            offer.uncross(id);
         }
         let Some(child) = self.children.remove_failed(id) else { return String::new() };
         core.channel.timers.clear(TimerKey::Child(id, ChildTimer::RekeyChild));

@@ -13,7 +13,7 @@ use crate::ike_sa::collision::{self, AfterRekey, RekeyResponse};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
-use crate::ike_sa::state::{ChildOffer, Established, Initiated, RekeyOffer, Retry, Task};
+use crate::ike_sa::state::{Established, Initiated, RekeyOffer, Retry, Task};
 use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
@@ -55,12 +55,20 @@ impl Established {
             return;
         };
         let offered = match &what {
-            OurOffer::Child(offer) => &offer.ppks,
+            OurOffer::Child(offer) => offer.ppks(),
             OurOffer::Ike(offer) => &offer.ppks,
         };
         if let Err(reason) = core.ppk_taken(offered, &parsed) {
             // The chain would lead to an SA that this end refuses.
-            return self.refuse_ppk(core, ctx, what, payloads, reason, true);
+            match what {
+                OurOffer::Child(offer) => {
+                    offer.refuse_ppk(&mut self.parts(core, ctx), reason, true);
+                }
+                OurOffer::Ike(offer) => {
+                    self.refuse_ppk_of_ike(core, ctx, &offer, payloads, reason, true);
+                }
+            }
+            return;
         }
         if self.loses(&what, &parsed) {
             // RFC 9370 §2.2.4.1: the loser of a simultaneous rekey starts no IKE_FOLLOWUP_KE
@@ -78,27 +86,19 @@ impl Established {
     /// True if the peer's rekey of the same SA crossed this one and wins.
     fn loses(&self, what: &OurOffer, payloads: &Payloads<'_, '_>) -> bool {
         let Ok(Some(r)) = payloads.nonce() else { return false };
-        let after = match what {
-            OurOffer::Child(offer) if offer.rekeys.is_some() => {
-                let created = RekeyResponse::Created(Nonces { i: &offer.nonce, r });
-                collision::after_rekey(created, self.meanwhile(offer, None))
-            }
-            OurOffer::Child(_) => return false,
+        match what {
+            OurOffer::Child(offer) => offer.loses(&self.children, r),
             OurOffer::Ike(offer) => {
                 let created = RekeyResponse::Created(Nonces { i: &offer.nonce, r });
-                collision::after_rekey(created, offer.meanwhile())
+                collision::after_rekey(created, offer.meanwhile()) == AfterRekey::DeleteNew
             }
-        };
-        after == AfterRekey::DeleteNew
+        }
     }
 
     fn withdraw(&mut self, core: &mut Core, ctx: &mut Context<'_>, what: OurOffer) {
         ctx.done(what.request(), Ok(()));
         match what {
-            OurOffer::Child(offer) => {
-                ctx.ids.esp.remove(&offer.spi_in);
-                self.watch_child(core, ctx, &offer);
-            }
+            OurOffer::Child(offer) => offer.withdraw(&mut self.parts(core, ctx)),
             OurOffer::Ike(offer) => self.yield_ike(core, ctx, &offer),
         }
     }
@@ -109,26 +109,13 @@ impl Established {
             Some(Some(theirs)) => self.replaced_by_theirs(core, ctx, theirs),
             // The peer may never continue. Our task ends with this SA.
             Some(None) => {
-                self.retry_later(
+                self.queue.retry_later(
                     core,
                     ctx,
                     Task::RekeyIke { request: None, retry: Retry::default() },
                 );
             }
             None => {}
-        }
-    }
-
-    /// The same for a child. The timer ends with the child that is replaced.
-    pub(crate) fn watch_child(
-        &mut self,
-        core: &mut Core,
-        ctx: &mut Context<'_>,
-        offer: &ChildOffer,
-    ) {
-        let crossed = offer.crossed.as_ref();
-        if let Some(old) = offer.rekeys.filter(|_| crossed.is_some_and(|c| c.child.is_none())) {
-            self.rearm_rekey(core, ctx, old);
         }
     }
 
@@ -187,7 +174,10 @@ impl Established {
             let late = ctx.now.mono.saturating_duration_since(followup.asked) >= MAY_FORGET;
             self.note_forgotten(error.kind, late);
             return match followup.what {
-                OurOffer::Child(offer) => self.on_child_error(core, ctx, *offer, error),
+                OurOffer::Child(offer) => {
+                    let outcome = offer.on_error(&mut self.parts(core, ctx), error);
+                    self.conclude(core, ctx, outcome);
+                }
                 OurOffer::Ike(offer) => {
                     self.on_rekey_ike_error(core, ctx, *offer, error.kind, error.data);
                 }
@@ -273,7 +263,8 @@ impl Established {
         }
         match what {
             OurOffer::Child(offer) => {
-                self.on_child_response(core, ctx, offer, payloads, additional)
+                let outcome = offer.on_response(&mut self.parts(core, ctx), payloads, additional);
+                self.conclude(core, ctx, outcome);
             }
             OurOffer::Ike(offer) => {
                 self.on_rekey_ike_response(core, ctx, *offer, payloads, additional)
@@ -298,7 +289,7 @@ impl Established {
 /// The slow key exchange that must be done before the CREATE_CHILD_SA response to `what` can be used.
 fn unfinished(ctx: &Context<'_>, what: &OurOffer, payloads: &Payloads<'_, '_>) -> Option<Exchange> {
     let (method, half) = match what {
-        OurOffer::Child(offer) => offer.ke.as_ref().map(|(method, half)| (*method, half))?,
+        OurOffer::Child(offer) => offer.ke()?,
         OurOffer::Ike(offer) => (offer.method, &offer.ke),
     };
     let theirs = payloads.ke().ok()??;
@@ -319,7 +310,7 @@ fn first_of(mut methods: Vec<KeMethodId>) -> (KeMethodId, Vec<KeMethodId>) {
 /// The additional key exchanges that the answer to `what` has chosen.
 fn additional_of(what: &OurOffer, payloads: &Payloads<'_, '_>) -> Vec<KeMethodId> {
     let proposals = match what {
-        OurOffer::Child(offer) => &offer.proposals,
+        OurOffer::Child(offer) => offer.proposals(),
         OurOffer::Ike(offer) => &offer.proposals,
     };
     match payloads.sa() {

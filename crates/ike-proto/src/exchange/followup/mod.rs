@@ -23,8 +23,9 @@ use crate::config::proposal::Selected;
 use crate::crypto::{PendingKe, Secret};
 use crate::event::RequestId;
 use crate::exchange::ppk::MixedPpk;
+use crate::exchange::requested_child::RequestedChild;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity};
-use crate::ike_sa::state::{ChildOffer, Established, IkePhase, Initiated, RekeyOffer};
+use crate::ike_sa::state::{Established, IkePhase, Initiated, RekeyOffer};
 use crate::keys::epoch::Opened;
 use crate::keys::{OwnNonces, Spis};
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -34,23 +35,23 @@ pub(crate) const PEER_GOES_ON: Duration = Duration::from_secs(10);
 
 /// What this end has requested in CREATE_CHILD_SA.
 pub(crate) enum OurOffer {
-    Child(Box<ChildOffer>),
+    Child(Box<RequestedChild>),
     Ike(Box<RekeyOffer>),
 }
 
 impl OurOffer {
     pub(crate) fn request(&self) -> Option<RequestId> {
         match self {
-            Self::Child(offer) => offer.request,
+            Self::Child(offer) => offer.command(),
             Self::Ike(offer) => offer.request,
         }
     }
 
-    pub(crate) fn child(&self) -> Option<&ChildOffer> {
+    pub(crate) fn child(&self) -> Option<&RequestedChild> {
         if let Self::Child(offer) = self { Some(offer) } else { None }
     }
 
-    pub(crate) fn child_mut(&mut self) -> Option<&mut ChildOffer> {
+    pub(crate) fn child_mut(&mut self) -> Option<&mut RequestedChild> {
         if let Self::Child(offer) = self { Some(offer) } else { None }
     }
 

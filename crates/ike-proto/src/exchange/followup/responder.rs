@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::config::EndpointConfig;
 use crate::crypto::Secret;
 use crate::exchange::child_sa::KeyMaterial;
+use crate::exchange::child_sa::ReadyChild;
 use crate::exchange::child_sa::respond_ke;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::ppk::MixedPpk;
@@ -186,7 +187,7 @@ impl Established {
                 let ready = {
                     let nonces = nonces.borrow();
                     let material = KeyMaterial { shared: &shared, nonces, ppk };
-                    self.keyed(core, ctx, *child, material)?
+                    ReadyChild::keyed(core, &self.children, ctx, *child, material)?
                 };
                 let reply = Reply {
                     auth: None,

@@ -3,11 +3,10 @@
 use super::{MixedPpk, NotOffered, OfferedPpk};
 use crate::config::{EndpointConfig, PpkRekey};
 use crate::event::Failure;
-use crate::exchange::followup::OurOffer;
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{Established, Retry, Session, Task};
+use crate::ike_sa::state::{Established, RekeyOffer, Retry, Session, Task};
 use crate::keys::mixed_in_create_child;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
@@ -18,49 +17,28 @@ const REQUIRED: Failure = Failure::Policy("the peer takes no PPK");
 pub(crate) const NO_KEY: Failure = Failure::Policy("there is no key for ppk_id");
 
 impl Established {
-    /// Handles a response that is valid except that its PPK is not ours: gives up its SA. `chained` if no SA is
-    /// made yet, because additional key exchanges were to come, or because no SA was requested.
-    pub(crate) fn refuse_ppk(
+    /// Handles a response to a rekey of the IKE SA that is valid except that its PPK is not ours: gives up its SA.
+    /// `chained` if no SA is made yet, because additional key exchanges were to come, or because no SA was requested.
+    pub(crate) fn refuse_ppk_of_ike(
         &mut self,
         core: &mut Core,
         ctx: &mut Context<'_>,
-        what: OurOffer,
+        offer: &RekeyOffer,
         payloads: &[Payload<'_>],
         reason: Failure,
         chained: bool,
     ) {
-        ctx.done(what.request(), Err(reason.clone()));
-        match what {
-            OurOffer::Child(offer) => {
-                ctx.ids.esp.remove(&offer.spi_in);
-                //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
-                //# If this is inappropriate for the initiator, it can
-                //# immediately delete this SA.
-                if !chained {
-                    self.queue.push_first(Task::DeleteSpi(offer.spi_in));
-                }
-                core.child_failed(ctx, &offer.config.name, reason);
-                if let Some(old) = offer.rekeys {
-                    self.rearm_rekey(core, ctx, old);
-                }
-            }
-            OurOffer::Ike(_) if chained => {
-                self.retry_later(
-                    core,
-                    ctx,
-                    Task::RekeyIke { request: None, retry: Retry::default() },
-                );
-            }
-            OurOffer::Ike(offer) => {
-                // The peer has moved the children to its new SA: both SAs end.
-                let made =
-                    self.complete_rekey_ike(core, ctx, &offer, &Payloads(payloads), &[], None);
-                if let Ok((new, _)) = made {
-                    core.discard_successor(ctx, new);
-                }
-                self.queue.push_first(Task::DeleteIke { reason, request: None });
-            }
+        ctx.done(offer.request, Err(reason.clone()));
+        if chained {
+            let task = Task::RekeyIke { request: None, retry: Retry::default() };
+            return self.queue.retry_later(core, ctx, task);
         }
+        // The peer has moved the children to its new SA: both SAs end.
+        let made = self.complete_rekey_ike(core, ctx, offer, &Payloads(payloads), &[], None);
+        if let Ok((new, _)) = made {
+            core.discard_successor(ctx, new);
+        }
+        self.queue.push_first(Task::DeleteIke { reason, request: None });
     }
 
     /// The PPK with which to answer a request with the nonce `ni`, and its PPK_ID as the peer wrote it.

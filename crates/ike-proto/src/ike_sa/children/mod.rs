@@ -1,15 +1,19 @@
 //! The Child SAs of an IKE SA: those in use, and what is left of former ones.
 
+mod carries;
 mod per_cpu;
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::context::Context;
-use super::crossing::Carries;
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Command, Encapsulation, PolicyId, SaId};
 use crate::event::{ChildSaId, Path, RequestId, Ticket};
+use crate::ike_sa::Core;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
+use crate::ike_sa::timer::{ChildTimer, TimerKey};
+pub(crate) use carries::Carries;
 
 /// The children of an IKE SA.
 #[derive(Default)]
@@ -195,6 +199,18 @@ impl Children {
         trim(&mut self.installing);
         trim(&mut self.lingering);
         trim(&mut self.full);
+    }
+
+    /// Sets the rekey timer of `child` again after a failed rekey.
+    pub(crate) fn rearm_rekey(&self, core: &mut Core, ctx: &mut Context<'_>, child: ChildSaId) {
+        let timers = &mut core.channel.timers;
+        let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
+        timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
+        // The hard limit has waited for this rekey.
+        let over = |old: &ChildSa| old.expires_at.is_some_and(|at| at <= ctx.now.mono);
+        if self.get(child).is_some_and(over) {
+            timers.set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.now.mono);
+        }
     }
 
     // ---- policies ----

@@ -2,10 +2,11 @@
 //! `exchange/resource.rs`).
 
 use super::Children;
+use crate::child::Join;
+use crate::child::selectors::same;
 use crate::child::{ChildSa, Phase};
 use crate::config::ChildConfig;
 use crate::dataplane::{Flow, PolicyId, Processing, TrafficSelector};
-use crate::exchange::resource::{Join, same};
 use crate::wire::registry::NotifyType;
 
 impl Children {

@@ -64,8 +64,8 @@ impl Established {
             _ => None,
         });
         let sent = self.ours.as_ref().and_then(Initiated::child);
-        let sent = sent.filter(move |offer| rekeys || offer.rekeys.is_none());
-        makes.chain(sent.map(|offer| &*offer.config))
+        let sent = sent.filter(move |offer| rekeys || offer.rekeys().is_none());
+        makes.chain(sent.map(|offer| &**offer.config()))
     }
 }
 

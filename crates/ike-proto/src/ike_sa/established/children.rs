@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use super::queue::{RETRY_AFTER, RETRY_SPREAD};
 use super::timers::arm_child;
 
 use crate::child::{ChildSa, Limit, Phase};
 use crate::dataplane::Command;
-use crate::endpoint::aftermath::{End, Wishes, after};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase, Initiated, Retry, Task};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
+use crate::wants::aftermath::{End, Wishes, after};
 
 impl Established {
     /// Handles that a child is in the data plane. Its lifetime begins.
@@ -224,7 +223,7 @@ impl Established {
         let is_it = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
         let queued = self.queue.all().any(is_it);
         let sent = self.ours.as_ref().and_then(Initiated::child);
-        if !queued && sent.is_none_or(|offer| offer.rekeys != Some(id)) {
+        if !queued && sent.is_none_or(|offer| offer.rekeys() != Some(id)) {
             let retry = Retry::default();
             self.queue.push(Task::RekeyChild { child: id, request: None, retry });
         }
@@ -235,19 +234,6 @@ impl Established {
         let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
         self.children.linger(child, until);
         core.channel.timers.set(TimerKey::Child(child.id, ChildTimer::DeleteRekeyed), until);
-    }
-
-    /// Sets the rekey timer of `child` again after a failed rekey.
-    pub(crate) fn rearm_rekey(&mut self, core: &mut Core, ctx: &mut Context<'_>, child: ChildSaId) {
-        let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
-        core.channel.timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
-        // The hard limit has waited for this rekey.
-        let mut old = self.children.iter().filter(|old| old.id == child);
-        if old.any(|old| old.expires_at.is_some_and(|at| at <= ctx.now.mono)) {
-            core.channel
-                .timers
-                .set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.now.mono);
-        }
     }
 
     /// Handles the hard limit of a child. A rekey that this end has only just begun, for example after a suspend,

@@ -15,10 +15,10 @@ use crate::child::{ChildSa, Phase};
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::auth::rounds::Authenticated;
 use crate::exchange::followup::Chain;
-use crate::ike_sa::children::Children;
+use crate::ike_sa::Children;
+use crate::ike_sa::Identity;
+use crate::ike_sa::Queue;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity};
-use crate::ike_sa::identity::Identity;
-use crate::ike_sa::queue::Queue;
 use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 
 impl Established {
@@ -163,14 +163,14 @@ impl Established {
             (_, Phase::Deleting) => ChildActivity::Deleting,
             _ if queued => ChildActivity::Deleting,
             // As for the IKE SA: the peer's rekey of the child crosses ours once.
-            (Some(Initiated::Child(offer)), _) if offer.rekeys == Some(child.id) => {
-                match offer.crossed {
-                    Some(_) => ChildActivity::Rekeyed,
-                    None => ChildActivity::Rekeying,
+            (Some(Initiated::Child(offer)), _) if offer.rekeys() == Some(child.id) => {
+                match offer.is_crossed() {
+                    true => ChildActivity::Rekeyed,
+                    false => ChildActivity::Rekeying,
                 }
             }
             (Some(ours @ Initiated::Followup(_)), _)
-                if ours.child().is_some_and(|offer| offer.rekeys == Some(child.id)) =>
+                if ours.child().is_some_and(|offer| offer.rekeys() == Some(child.id)) =>
             {
                 ChildActivity::FollowUp
             }

@@ -1,51 +1,33 @@
 //! The queue of requests: when each is sent, and what its response is for.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
 use crate::child::{ChildSa, Phase};
-use crate::config::ChildConfig;
 use crate::dataplane::{Flow, Processing};
-use crate::event::{Failure, RequestId};
+use crate::event::Failure;
 use crate::exchange::Payloads;
-use crate::exchange::child_offer::NoOffer;
-use crate::exchange::child_offer::{OfferSpec, offer};
 use crate::exchange::followup::OurOffer;
-use crate::exchange::resource::Join;
+use crate::exchange::parts::{Outcome, Parts, Started};
+use crate::exchange::requested_child::{NewChild, RequestedChild};
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::pending::{Pending, What};
-use crate::ike_sa::state::{Established, IkePhase, Initiated, Retry, Task};
+use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
-/// The wait before a request is repeated after TEMPORARY_FAILURE, and the random part that is subtracted.
-pub(super) const RETRY_AFTER: Duration = Duration::from_secs(6);
-pub(super) const RETRY_SPREAD: Duration = Duration::from_secs(4);
-
 /// Children of one configuration on one IKE SA that packets may request, if the peer wants one for each pair of
 /// addresses.
 const MAX_PAIRS: usize = 64;
-
-/// The parts of a [`Task::CreateChild`].
-struct NewChild {
-    config: Arc<ChildConfig>,
-    packet: Option<Flow>,
-    request: Option<RequestId>,
-    retry: Retry,
-    join: Option<Join>,
-}
 
 impl Established {
     /// True if `packet`, which met a trap, needs no further child of this configuration: one is being made, or
     /// there is one that accepts it or everything that the peer will accept.
     pub(crate) fn serves(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
         let sent = self.ours.as_ref().and_then(Initiated::child);
-        let asked = sent.is_some_and(|offer| offer.config.name == name);
+        let asked = sent.is_some_and(|offer| offer.config().name == name);
         let queued = self
             .queue
             .all()
@@ -141,7 +123,7 @@ impl Established {
             // as if the peer had answered. A peer that begins one exchange after the other puts this end off for
             // just as long.
             self.queue.note_held(ctx.now.mono);
-            return self.retry_later(core, ctx, task);
+            return self.queue.retry_later(core, ctx, task);
         }
         if let Task::CreateChild { config, packet, request, join: None, .. } = &task
             && alive
@@ -164,7 +146,7 @@ impl Established {
             {
                 // As above: a peer that begins one chain after the other does not put this end off for ever.
                 self.queue.note_held(ctx.now.mono);
-                return self.retry_later(core, ctx, task);
+                return self.queue.retry_later(core, ctx, task);
             }
         }
         match task {
@@ -182,11 +164,11 @@ impl Established {
                 if found.is_some_and(|other| other.pending_out.is_some()) {
                     // The peer has made the child, and may not know yet that it exists.
                     let task = Task::RekeyChild { child, request, retry };
-                    return self.retry_later(core, ctx, task);
+                    return self.queue.retry_later(core, ctx, task);
                 }
-                if !self.send_rekey_child(core, ctx, child, request, retry) {
-                    ctx.done(request, Err(Failure::NotFound));
-                }
+                let parts = &mut self.parts(core, ctx);
+                let started = RequestedChild::request_rekey(parts, child, request, retry);
+                self.on_started(core, ctx, started);
             }
             Task::RekeyIke { request, retry } if alive => {
                 if !may_rekey_ike(self.ike_activity(), self.child_exchange()) {
@@ -237,36 +219,43 @@ impl Established {
     }
 
     fn start_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: NewChild) {
-        let NewChild { config, packet, request, retry, join: asked } = new;
-        let join = asked.or_else(|| self.children.headless(&config.name, packet));
-        let other = join.map(|join| (join, self.children.sharing(join.policy).next()));
-        let joins = match other {
-            None => None,
-            Some((join, Some(other))) => Some((other, join)),
-            // All of them have ended meanwhile. The next packet requests a new first child.
-            Some((_, None)) => return ctx.done(request, Err(Failure::NotFound)),
-        };
-        let ordinal = joins.map_or(0, |(other, _)| self.unused_ordinal(other.policy));
-        let spec = OfferSpec {
-            config: &config,
-            rekeys: None,
-            joins,
-            dynamic: core.dynamic(),
-            packet,
-            ike_method: Some(core.channel.session.selected.ke),
-            ordinal,
-            request,
-            retry,
-        };
-        match offer(ctx, core.id, core.channel.path, &spec) {
-            Ok(offer) => self.send_offer(core, ctx, offer),
-            Err(NoOffer::Ask(exchange)) => {
-                let task = Task::CreateChild { config, packet, request, retry, join: asked };
-                self.prepare(core, ctx, exchange, task);
-            }
-            Err(NoOffer::Failed(failure)) => {
-                ctx.done(request, Err(failure.clone()));
-                core.child_failed(ctx, &config.name, failure);
+        let join = new.join.or_else(|| self.children.headless(&new.config.name, new.packet));
+        let ordinal = join.map_or(0, |join| self.unused_ordinal(join.policy));
+        let started = RequestedChild::request(&mut self.parts(core, ctx), new, join, ordinal);
+        self.on_started(core, ctx, started);
+    }
+
+    /// The parts for the exchange of a child.
+    pub(crate) fn parts<'a, 'c>(
+        &'a mut self,
+        core: &'a mut Core,
+        ctx: &'a mut Context<'c>,
+    ) -> Parts<'a, 'c> {
+        let Self { identity, children, queue, .. } = self;
+        Parts { core, identity, children, queue, ctx }
+    }
+
+    fn on_started(&mut self, core: &mut Core, ctx: &mut Context<'_>, started: Started) {
+        match started {
+            Started::Not => {}
+            Started::Sent(sent) => self.ours = Some(sent),
+            Started::Ask(exchange, task) => self.prepare(core, ctx, exchange, task),
+        }
+    }
+
+    /// Acts on what a response leaves to the SA.
+    pub(crate) fn conclude(&mut self, core: &mut Core, ctx: &mut Context<'_>, outcome: Outcome) {
+        match outcome {
+            Outcome::Done => {}
+            // The peer does not continue a rekey that has lost either.
+            Outcome::Won(old) => self.drop_chains(core, ctx, |chain| {
+                chain.child().is_some_and(|new| new.replaces == old)
+            }),
+            Outcome::Anew(offer, failure) => {
+                if let Some(old) = offer.rekeys() {
+                    self.drop_child(core, ctx, old, &failure);
+                }
+                self.queue.push(offer.anew(&self.children));
             }
         }
     }
@@ -336,23 +325,5 @@ impl Established {
         }
         let put_off = payloads.notify(NotifyType::TEMPORARY_FAILURE).is_some();
         self.queue.note_answered(ctx.now.mono, put_off);
-    }
-
-    /// Queues a task that can be sent at this time.
-    pub(crate) fn delay(&mut self, core: &mut Core, at: Instant, task: Task) {
-        self.queue.delay(at, task);
-        self.arm_delayed(core);
-    }
-
-    /// Sets the timer of the tasks for later.
-    pub(crate) fn arm_delayed(&self, core: &mut Core) {
-        let key = TimerKey::Ike(Timer::RetryTemporaryFailure);
-        core.channel.timers.set_or_clear(key, self.queue.next_due());
-    }
-
-    /// Repeats `task` after a while.
-    pub(crate) fn retry_later(&mut self, core: &mut Core, ctx: &mut Context<'_>, task: Task) {
-        let at = ctx.now.mono + ctx.jittered(RETRY_AFTER, RETRY_SPREAD);
-        self.delay(core, at, task);
     }
 }

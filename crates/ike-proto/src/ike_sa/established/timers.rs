@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use super::queue::{RETRY_AFTER, RETRY_SPREAD};
 use crate::child::{ChildSa, Phase};
 use crate::event::{ChildSaId, Failure};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::plane::Query;
+use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
 use crate::ike_sa::standby::STANDBY;
 use crate::ike_sa::state::{Established, IkePhase, Retry, Task};
 use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey};
@@ -61,7 +61,7 @@ impl Established {
             Timer::Dpd => self.on_dpd(core, ctx),
             Timer::RetryTemporaryFailure => {
                 self.queue.take_due(now);
-                self.arm_delayed(core);
+                self.queue.arm(core);
             }
             Timer::Ticket => self.renew_ticket(),
             Timer::Fallback => self.fall_back(core, ctx),

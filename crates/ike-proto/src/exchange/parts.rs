@@ -1,0 +1,50 @@
+//! What an exchange of an established IKE SA may use, and what it leaves to the SA.
+
+use crate::event::{ChildSaId, Failure};
+use crate::exchange::requested_child::RequestedChild;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::state::{Initiated, Task};
+use crate::ike_sa::{Children, Core, Identity, Queue};
+use crate::question::Exchange;
+
+/// The parts of an established IKE SA that the exchange of a child may use, and no others.
+pub(crate) struct Parts<'a, 'c> {
+    pub(crate) core: &'a mut Core,
+    pub(crate) identity: &'a Identity,
+    pub(crate) children: &'a mut Children,
+    pub(crate) queue: &'a mut Queue,
+    pub(crate) ctx: &'a mut Context<'c>,
+}
+
+impl Parts<'_, '_> {
+    /// Repeats `task` after a while.
+    pub(crate) fn retry_later(&mut self, task: Task) {
+        self.queue.retry_later(self.core, self.ctx, task);
+    }
+
+    /// Sets the rekey timer of `child` again after a failed rekey.
+    pub(crate) fn rearm_rekey(&mut self, child: ChildSaId) {
+        self.children.rearm_rekey(self.core, self.ctx, child);
+    }
+}
+
+/// What has become of a request that was to be sent.
+#[must_use]
+pub(crate) enum Started {
+    /// Nothing was sent. The command that waited has its answer.
+    Not,
+    /// It is in flight.
+    Sent(Initiated),
+    /// This key exchange has to be done first. The task is then started again.
+    Ask(Exchange, Task),
+}
+
+/// What follows from a response, and needs more of the SA than the [`Parts`].
+#[must_use]
+pub(crate) enum Outcome {
+    Done,
+    /// What the peer has begun to replace this child does not go on.
+    Won(Option<ChildSaId>),
+    /// The child is gone at the peer: it ends for this reason, and another takes its place.
+    Anew(Box<RequestedChild>, Failure),
+}

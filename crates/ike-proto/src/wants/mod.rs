@@ -1,0 +1,65 @@
+//! Which children are wanted up: plain data, and the decisions that need no SA.
+
+pub(crate) mod aftermath;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::config::ChildConfig;
+use crate::dataplane::{Flow, PolicyId};
+use crate::ids::RequestId;
+use crate::reason::Failure;
+use aftermath::End;
+
+/// The addresses of the two ends.
+pub(crate) type Ends = (IpAddr, IpAddr);
+
+/// A child that the IKE SA is to have, and the command that waits for it.
+#[derive(Clone)]
+pub(crate) struct Wanted {
+    pub(crate) child: Option<Arc<ChildConfig>>,
+    pub(crate) request: Option<RequestId>,
+    /// The packet for which the child is wanted.
+    pub(crate) packet: Option<Flow>,
+}
+
+impl Wanted {
+    /// A child for which no command waits.
+    pub(crate) fn of(child: Arc<ChildConfig>) -> Self {
+        Self { child: Some(child), request: None, packet: None }
+    }
+
+    /// True if this end began this one by itself, and `other` is a command for the same child.
+    pub(crate) fn is_joined_by(&self, other: &Self) -> bool {
+        let same = match (&self.child, &other.child) {
+            (Some(own), Some(other)) => own.name == other.name,
+            _ => false,
+        };
+        same && self.request.is_none() && self.packet.is_none() && other.packet.is_none()
+    }
+
+    /// True if the attempt is for this child. An attempt without a child is for the IKE SA alone.
+    pub(crate) fn is_for(&self, child: &Option<String>) -> bool {
+        match (&self.child, child) {
+            (Some(config), Some(child)) => config.name == *child,
+            // An attempt for any child brings the IKE SA as well.
+            (_, None) => true,
+            (None, Some(_)) => false,
+        }
+    }
+}
+
+/// The end of a child, or of an attempt at one.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) connection: String,
+    pub(crate) child: Option<String>,
+    pub(crate) end: End,
+    pub(crate) reason: Failure,
+    /// False if it was never up, so that actions do not apply.
+    pub(crate) was_up: bool,
+    /// The ends of its path.
+    pub(crate) ends: Ends,
+    /// Policies that were left in force to keep its traffic from leaving in clear.
+    pub(crate) held: Vec<PolicyId>,
+}
