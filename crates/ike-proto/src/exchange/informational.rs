@@ -112,7 +112,7 @@ impl Established {
             return self.on_ike_delete(core, ctx);
         }
         let this = core.channel.window.in_progress().map(|(message_id, _)| message_id);
-        let follows_auth = this.is_some() && this == self.follows_auth;
+        let follows_auth = self.answering.follows_auth(this);
         if follows_auth && let Some(kind) = parsed.fatal_in_auth() {
             core.respond(ctx, &[]);
             return core.end(Failure::Peer(kind));

@@ -2,9 +2,8 @@
 
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::requested_child::RequestedChild;
-use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Initiated, Task};
-use crate::ike_sa::{Children, Core, Identity, Queue};
+use crate::ike_sa::{Children, Context, Core, Identity, Queue};
 use crate::question::Exchange;
 
 /// The parts of an established IKE SA that the exchange of a child may use, and no others.

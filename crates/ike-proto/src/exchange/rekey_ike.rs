@@ -135,7 +135,7 @@ impl Established {
             return;
         }
         self.phase = IkePhase::Replaced(to);
-        self.drop_chains(core, ctx, |_| true);
+        self.answering.drop_chains(core, ctx, |_| true);
         let lives = [Timer::RekeyIke, Timer::ReauthIke, Timer::HardLifeIke, Timer::Authorization];
         for timer in lives.into_iter().chain([Timer::Dpd]) {
             core.channel.timers.clear(TimerKey::Ike(timer));
@@ -324,7 +324,7 @@ impl Established {
         reply.extend(token.iter().map(qcd::payload));
         if selected.additional().next().is_some() {
             let what = TheirOffer::Ike { spis, selected, started };
-            let link = self.start_chain(core, ctx, what, vec![shared], nonces, ppk);
+            let link = self.answering.start_chain(core, ctx, what, vec![shared], nonces, ppk);
             reply.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             let later = payloads.notify(NotifyType::TICKET_REQUEST).is_some();
             reply.extend(later.then(|| notify(NotifyType::TICKET_ACK, &[])));
@@ -360,7 +360,7 @@ impl Established {
         nonces: OwnNonces,
     ) {
         let (from, to) = (core.id, new.core.id);
-        self.drop_chains(core, ctx, |_| true);
+        self.answering.drop_chains(core, ctx, |_| true);
         new.core.await_sign(ctx.now.mono);
         if core.is_ending() {
             // No answer was sent, so the peer has no new SA. The children end with this one.

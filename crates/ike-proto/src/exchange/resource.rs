@@ -11,7 +11,6 @@
 
 use std::collections::HashSet;
 
-use super::followup::Chain;
 use super::{Payloads, Refusal};
 use crate::child::ChildSa;
 use crate::child::Join;
@@ -121,7 +120,7 @@ impl Established {
     /// whose additional key exchanges the peer has still to make.
     fn places(&self, policy: PolicyId) -> impl Iterator<Item = (u32, Option<u32>)> {
         let mut lines = HashSet::new();
-        let coming = self.theirs.iter().filter_map(Chain::child);
+        let coming = self.answering.children();
         self.children
             .sharing(policy)
             .chain(coming.filter(move |child| child.policy == policy))

@@ -8,7 +8,6 @@ use crate::child::{ChildSa, Phase};
 use crate::config::FailureShunt;
 use crate::dataplane::{Command, PolicyId};
 use crate::event::{ChildSaId, Event, Failure};
-use crate::exchange::followup::drop_chain;
 use crate::exchange::requested_child::RequestedChild;
 use crate::ike_sa::children::Released;
 use crate::wants::Ended;
@@ -112,7 +111,7 @@ impl Core {
     ) {
         let ike = self.id;
         let endings = self.endings(ctx, &established, reason);
-        let Established { children, ours, queue, phase, theirs, .. } = established;
+        let Established { children, ours, queue, phase, answering, .. } = established;
         let deletes = |task: &Task| matches!(task, Task::DeleteIke { .. });
         let wanted = phase == IkePhase::Closing
             || ours.as_ref().is_some_and(Initiated::ends_sa)
@@ -128,9 +127,7 @@ impl Core {
         if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {
             ctx.ids.esp.remove(&spi_in);
         }
-        for chain in theirs {
-            drop_chain(ctx, chain);
-        }
+        answering.dissolve(ctx);
         let crossed = |ours: &Initiated| ours.ike()?.crossed.as_ref()?.ike;
         if let Some(to) = ours.as_ref().and_then(crossed) {
             // The SA of the peer's own rekey continues, without children to wait for.

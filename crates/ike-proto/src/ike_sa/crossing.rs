@@ -225,7 +225,7 @@ impl Established {
         };
         let settled = self.ike_activity() == IkeActivity::Idle
             && !self.child_exchange()
-            && self.responding.is_none()
+            && !self.answering.waits()
             && !self.queue.all().any(makes)
             && self.children.iter().all(|child| child.phase == Phase::Installed);
         if !settled {
@@ -303,7 +303,7 @@ impl Established {
         let asked = self.ours.as_ref().and_then(Initiated::child);
         self.children.iter().any(is)
             || asked.is_some_and(|offer| offer.config().name == name)
-            || self.theirs.iter().filter_map(|chain| chain.child()).any(is)
+            || self.answering.children().any(is)
             || self
                 .queue
                 .all()

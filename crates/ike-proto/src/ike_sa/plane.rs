@@ -26,11 +26,8 @@ impl Established {
         ticket: Ticket,
         result: Result<Vec<Reply>, DataPlaneError>,
     ) {
-        if self.responding.as_ref().is_some_and(|waiting| waiting.ticket == ticket) {
-            if let Some(responding) = self.responding.take() {
-                self.on_responding_completed(core, ctx, *responding, result.map(|_| ()));
-            }
-            return;
+        if let Some(waiting) = self.answering.take_waiting(ticket) {
+            return self.on_responding_completed(core, ctx, waiting, result.map(|_| ()));
         }
         if let Some(installed) = self.children.take_installing(ticket) {
             let (child, request) = (installed.child, installed.request);

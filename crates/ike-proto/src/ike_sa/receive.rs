@@ -214,7 +214,7 @@ impl IkeSa {
                 if header.exchange == ExchangeType::IKE_FOLLOWUP_KE
                     && let Some((established, core)) = self.established_mut()
                 {
-                    established.prolong_chains(core, ctx);
+                    established.answering.prolong(core, ctx);
                 }
             }
         }

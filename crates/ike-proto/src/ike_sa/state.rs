@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::Context;
+use super::life::Life;
 use super::plane::Query;
 pub(crate) use super::session::{Session, SessionKeys};
 use crate::child::Join;
@@ -13,14 +14,14 @@ use crate::config::candidates::Candidates;
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, FragmentAckTypes};
 use crate::crypto::PendingKe;
-use crate::dataplane::{Flow, TrafficSelector};
+use crate::dataplane::Flow;
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::eap::{AwaitEap, EapRound};
 use crate::exchange::auth::questions::{Judging, SigningRound};
-use crate::exchange::auth::rounds::{AuthReply, Rounds};
+use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::config::AwaitLease;
-use crate::exchange::followup::{Chain, Followup};
+use crate::exchange::followup::{Answering, Followup};
 use crate::exchange::mobike::{Mobility, SentMobility};
 use crate::exchange::ppk::{OfferedPpk, PpkPlace};
 use crate::exchange::requested_child::RequestedChild;
@@ -33,7 +34,7 @@ use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::Transcript;
 use crate::keys::{Nonces, OwnNonces};
-use crate::wire::payload::{IdData, Payload, Proposal};
+use crate::wire::payload::{IdData, Proposal};
 use crate::wire::registry::KeMethodId;
 
 /// The state of an IKE SA. An initiator's IKE_SA_INIT is an [`Attempt`](crate::endpoint::attempt::Attempt),
@@ -272,24 +273,12 @@ pub(crate) struct Established {
     pub(crate) children: Children,
     /// The request in flight.
     pub(crate) ours: Option<Initiated>,
-    /// The peer's request that waits for the data plane before it is answered.
-    pub(crate) responding: Option<Box<Responding>>,
     pub(crate) queue: Queue,
     pub(crate) phase: IkePhase,
     /// Requested counters.
     pub(crate) queries: Vec<(Ticket, Query)>,
-    /// The peer's CREATE_CHILD_SA exchanges with additional key exchanges to come.
-    pub(crate) theirs: Vec<Chain>,
-    /// When the first soft limit for a rekey or a reauthentication was reached.
-    pub(crate) soft_at: Option<Instant>,
-    /// This end is reauthenticating because of a soft limit.
-    pub(crate) renewing: bool,
-    /// How often in a row the peer had forgotten a chain of key exchanges when it was to continue (RFC 9370
-    /// §2.2.4), weighted.
-    pub(crate) forgotten: u8,
-    /// Responder: message ID of the request after the last IKE_AUTH. In it the initiator may report that the
-    /// response failed (RFC 7296 §2.21.2).
-    pub(crate) follows_auth: Option<u32>,
+    pub(crate) answering: Answering,
+    pub(crate) life: Life,
 }
 
 /// The phase of an established IKE SA.
@@ -406,29 +395,6 @@ pub(crate) struct CrossedIke {
     /// `None` while the peer's additional key exchanges are still to come.
     pub(crate) ike: Option<IkeSaId>,
     pub(crate) nonces: OwnNonces,
-}
-
-/// A response that waits only for the data plane.
-pub(crate) struct Responding {
-    pub(crate) ticket: Ticket,
-    pub(crate) child: ChildSaId,
-    pub(crate) reply: Reply,
-}
-
-/// The payloads of a waiting response, owned.
-pub(crate) struct Reply {
-    /// IDr, CERT and AUTH of an IKE_AUTH response. They are sent even if the child fails.
-    pub(crate) auth: Option<AuthReply>,
-    /// SA, and with it the selectors; absent in the last IKE_FOLLOWUP_KE.
-    pub(crate) proposal: Option<Proposal>,
-    pub(crate) ke: Option<(KeMethodId, Vec<u8>)>,
-    pub(crate) nonce: Option<Vec<u8>>,
-    pub(crate) ts_i: Vec<TrafficSelector>,
-    pub(crate) ts_r: Vec<TrafficSelector>,
-    /// Notifies of the response about mode and CPUs.
-    pub(crate) notifies: Vec<Payload<'static>>,
-    /// PPK_ID of the PPK in use.
-    pub(crate) ppk: Option<Vec<u8>>,
 }
 
 impl Task {

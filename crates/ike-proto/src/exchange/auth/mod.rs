@@ -23,6 +23,7 @@ mod signature;
 use std::collections::VecDeque;
 
 use super::Payloads;
+use super::followup::Answering;
 use super::resume::fits::{self, Used};
 use super::sa_init::without_cookie;
 use crate::child::processing::Asker;
@@ -54,8 +55,7 @@ impl Core {
             authenticated.secrets = fits::print(ctx, self.channel.session.prf, used);
         }
         let mut established = Box::new(Established::new(authenticated, queue, ctx.now.mono));
-        established.follows_auth =
-            self.channel.window.in_progress().and_then(|(id, _)| id.checked_add(1));
+        established.answering = Answering::after_auth(self);
         self.set_authenticated(ctx, established.identity.owner_id());
         let asker = match self.initiator {
             true => self.asker(None),

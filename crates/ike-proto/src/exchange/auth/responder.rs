@@ -18,6 +18,7 @@ use crate::exchange::child_sa::ChildRequest;
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::child_sa::ReadyChild;
 use crate::exchange::create_child::answer_notifies;
+use crate::exchange::followup::Reply;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::ppk::auth::{AuthData, PpkChoice};
 use crate::exchange::redirect::gateway_data;
@@ -26,7 +27,7 @@ use crate::exchange::{Payloads, Refusal, required};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{
-    AwaitSignature, AwaitVerdict, Established, ExpectAuthRequest, InitTranscript, Reply, State,
+    AwaitSignature, AwaitVerdict, Established, ExpectAuthRequest, InitTranscript, State,
 };
 use crate::ike_sa::{Core, notify};
 use crate::keys::epoch::Opened;

@@ -7,6 +7,7 @@ use crate::event::{ChildSaId, Failure};
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::child_sa::{ChildRequest, ReadyChild};
 use crate::exchange::followup::TheirOffer;
+use crate::exchange::followup::{Reply, Responding};
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::{Payloads, mode, required, resource, tfc};
 use crate::ike_sa::Core;
@@ -14,7 +15,7 @@ use crate::ike_sa::collision::{self, Answer, ChildActivity};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
-use crate::ike_sa::state::{Established, Initiated, Reply, Responding};
+use crate::ike_sa::state::{Established, Initiated};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
 use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
@@ -130,7 +131,7 @@ impl Established {
         let shared: Vec<_> = answered.shared.into_iter().collect();
         if child.selected.additional().next().is_some() {
             let what = TheirOffer::Child(Box::new(answered.child));
-            let link = self.start_chain(core, ctx, what, shared, nonces, ppk);
+            let link = self.answering.start_chain(core, ctx, what, shared, nonces, ppk);
             let mut payloads = reply.payloads();
             payloads.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             core.respond(ctx, &payloads);
@@ -190,7 +191,7 @@ impl Established {
             ready.install_all(false, routed, schedule)
         };
         let ticket = ctx.data_plane(batch);
-        self.responding = Some(Box::new(Responding { ticket, child: child.id, reply }));
+        self.answering.wait(Responding { ticket, child: child.id, reply });
         self.children.add(child);
     }
 

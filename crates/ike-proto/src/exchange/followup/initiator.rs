@@ -21,11 +21,6 @@ use crate::wire::decode_payloads;
 use crate::wire::payload::{Ke, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
-/// This end gives up at this sum of consecutive chains that the peer has forgotten: three chains that were
-/// continued in time, or a dozen if losses on the path explain it.
-const MAX_FORGOTTEN: u8 = 12;
-/// The weight of a forgotten chain that was continued in time.
-const IN_TIME: u8 = 4;
 /// A peer may forget a chain after this time without a message about it: the shortest time that RFC 9370 §2.2.4
 /// mentions.
 const MAY_FORGET: Duration = Duration::from_secs(5);
@@ -210,7 +205,7 @@ impl Established {
                 self.send_followup(core, ctx, followup, link.data);
             }
             None if rest.is_empty() => {
-                self.forgotten = 0;
+                self.life.note_kept();
                 match decode_payloads(response.first, &response.octets, 0) {
                     Ok(created) => {
                         let done = self.complete_offer(core, ctx, what, &created, &shared);
@@ -237,13 +232,12 @@ impl Established {
         if error != NotifyType::STATE_NOT_FOUND {
             return;
         }
-        self.forgotten = self.forgotten.saturating_add(if late { 1 } else { IN_TIME });
         //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-multiple-ke-12#section-2.2.4
         //# If the
         //# initiator continues to receive STATE_NOT_FOUND notifications after
         //# several retries, it MUST treat this situation as a fatal error and
         //# delete IKE SA by sending a DELETE payload.
-        if self.forgotten >= MAX_FORGOTTEN {
+        if self.life.note_forgotten(late) {
             let reason = Failure::Peer(error);
             self.queue.push_first(Task::DeleteIke { reason, request: None });
         }

@@ -10,10 +10,11 @@
 //! The initiator keeps the CREATE_CHILD_SA response and acts on it after the last exchange, as if it had just
 //! arrived. The responder keeps its answer.
 
+mod answering;
 mod initiator;
 mod responder;
 
-pub(crate) use responder::drop_chain;
+pub(crate) use answering::{Answering, Reply, Responding};
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -14,8 +14,7 @@ use crate::exchange::child_sa::{KeyMaterial, ReadyChild, Terms};
 use crate::exchange::mode::{Asked, Requirements};
 use crate::exchange::parts::Parts;
 use crate::exchange::{Payloads, Refusal, required, resource, tfc};
-use crate::ike_sa::context::Context;
-use crate::ike_sa::{Children, Core};
+use crate::ike_sa::{Children, Context, Core};
 use crate::wire::payload::Spi;
 use crate::wire::registry::{KeMethodId, NotifyType};
 

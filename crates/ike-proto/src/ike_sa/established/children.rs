@@ -134,7 +134,7 @@ impl Established {
         let Some(child) = self.children.remove(id) else { return };
         core.channel.timers.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
-        self.drop_chains(core, ctx, |chain| {
+        self.answering.drop_chains(core, ctx, |chain| {
             chain.child().is_some_and(|new| new.replaces == Some(id))
         });
         if child.phase == Phase::Installed && *reason == Failure::DeletedByPeer {

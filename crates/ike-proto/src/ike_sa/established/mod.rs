@@ -14,11 +14,12 @@ use std::time::Instant;
 use crate::child::{ChildSa, Phase};
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::auth::rounds::Authenticated;
-use crate::exchange::followup::Chain;
+use crate::exchange::followup::Answering;
 use crate::ike_sa::Children;
 use crate::ike_sa::Identity;
 use crate::ike_sa::Queue;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity};
+use crate::ike_sa::life::Life;
 use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
 
 impl Established {
@@ -29,11 +30,7 @@ impl Established {
 
     /// The state of the SA that replaces this one by a rekey. It has no children yet.
     pub(crate) fn rekeyed(&self, now: Instant) -> Self {
-        Self {
-            soft_at: self.soft_at.filter(|_| self.renewing),
-            renewing: self.renewing,
-            ..Self::of(self.identity.rekeyed(now), Queue::default())
-        }
+        Self { life: self.life.rekeyed(), ..Self::of(self.identity.rekeyed(now), Queue::default()) }
     }
 
     fn of(identity: Identity, queue: Queue) -> Self {
@@ -41,15 +38,11 @@ impl Established {
             identity,
             children: Children::default(),
             ours: None,
-            responding: None,
             queue,
             phase: IkePhase::Alive,
             queries: Vec::new(),
-            theirs: Vec::new(),
-            soft_at: None,
-            renewing: false,
-            forgotten: 0,
-            follows_auth: None,
+            answering: Answering::default(),
+            life: Life::default(),
         }
     }
 
@@ -77,13 +70,13 @@ impl Established {
     /// by the peer's. Zero for none.
     pub(crate) fn coming_spis(&self) -> [u64; 2] {
         let ours = self.ours.as_ref().and_then(Initiated::ike).map(|offer| offer.spi);
-        let theirs = self.theirs.iter().find_map(Chain::ike_spi);
+        let theirs = self.answering.coming_spi();
         [ours.unwrap_or_default(), theirs.unwrap_or_default()]
     }
 
     /// True while this end is creating, rekeying or closing a child.
     pub(crate) fn child_exchange(&self) -> bool {
-        self.own_child_exchange() || self.theirs.iter().any(Chain::is_child)
+        self.own_child_exchange() || self.answering.children().next().is_some()
     }
 
     /// The same without exchanges that the peer has begun.
@@ -101,16 +94,6 @@ impl Established {
             .as_ref()
             .is_some_and(|ours| ours.child().is_some() || matches!(ours, Initiated::DeleteSpi))
             || self.queue.tasks().any(|task| matches!(task, Task::DeleteSpi(_)))
-    }
-
-    /// True if the peer is rekeying the IKE SA, and its additional key exchanges are still to come.
-    pub(super) fn is_being_rekeyed(&self) -> bool {
-        !self.theirs.iter().all(Chain::is_child)
-    }
-
-    /// True if the peer is rekeying the child `old`, and its additional key exchanges are still to come.
-    pub(super) fn child_is_being_rekeyed(&self, old: ChildSaId) -> bool {
-        self.theirs.iter().filter_map(Chain::child).any(|new| new.replaces == Some(old))
     }
 
     /// Why this end deletes `child`, if it does.
@@ -133,9 +116,7 @@ impl Established {
         if self.queries.is_empty() && self.queries.capacity() > 0 {
             self.queries = Vec::new();
         }
-        if self.theirs.is_empty() && self.theirs.capacity() > 0 {
-            self.theirs = Vec::new();
-        }
+        self.answering.trim();
     }
 
     /// As [`activity`](Self::activity), for a Delete by the peer. A Delete of ours crosses it if it was sent. If

@@ -58,14 +58,14 @@ impl Established {
                 // The request would overtake the answer that makes the SA at the peer, or that answer is lost.
                 return;
             }
-            if self.responding.as_ref().is_some_and(|waiting| waiting.reply.auth.is_some()) {
+            if self.answering.is_in_auth() {
                 // The initiator has no SA before its IKE_AUTH response.
                 return;
             }
             let pending = core.pending.as_deref();
             let preparing = pending.is_some_and(Pending::is_preparing);
             let answering = pending.is_some_and(Pending::is_answering);
-            let busy = self.responding.is_some() || self.children.is_installing() || answering;
+            let busy = self.answering.waits() || self.children.is_installing() || answering;
             let held = core.channel.mobike.as_ref().is_some_and(|mobike| mobike.held);
             let makes_child =
                 |task: &Task| matches!(task, Task::CreateChild { .. } | Task::RekeyChild { .. });
@@ -111,11 +111,11 @@ impl Established {
     fn start(&mut self, core: &mut Core, ctx: &mut Context<'_>, task: Task) {
         let alive = self.phase == IkePhase::Alive;
         let rekeyed = match &task {
-            Task::CreateChild { .. } => self.is_being_rekeyed(),
+            Task::CreateChild { .. } => self.answering.rekeys_ike(),
             Task::RekeyChild { child, .. } => {
-                self.is_being_rekeyed() || self.child_is_being_rekeyed(*child)
+                self.answering.rekeys_ike() || self.answering.rekeys_child(*child)
             }
-            Task::RekeyIke { .. } => !self.theirs.is_empty(),
+            Task::RekeyIke { .. } => !self.answering.has_no_chain(),
             _ => false,
         };
         if alive && rekeyed && self.ike_activity() == IkeActivity::Idle {
@@ -142,7 +142,7 @@ impl Established {
             }
             // A packet does not wait for the peer. If two children cross, the rule for that ends one.
             if packet.is_none()
-                && self.theirs.iter().any(|chain| chain.makes(&config.name, ctx.now.mono))
+                && self.answering.chains().any(|chain| chain.makes(&config.name, ctx.now.mono))
             {
                 // As above: a peer that begins one chain after the other does not put this end off for ever.
                 self.queue.note_held(ctx.now.mono);
@@ -248,7 +248,7 @@ impl Established {
         match outcome {
             Outcome::Done => {}
             // The peer does not continue a rekey that has lost either.
-            Outcome::Won(old) => self.drop_chains(core, ctx, |chain| {
+            Outcome::Won(old) => self.answering.drop_chains(core, ctx, |chain| {
                 chain.child().is_some_and(|new| new.replaces == old)
             }),
             Outcome::Anew(offer, failure) => {

@@ -48,12 +48,12 @@ impl Established {
         let may_reauthenticate = self.may_reauthenticate(core);
         match timer {
             Timer::RekeyIke => {
-                self.soft_at.get_or_insert(now);
+                self.life.note_soft(now);
                 self.queue.push(Task::RekeyIke { request: None, retry: Retry::default() });
             }
             Timer::ReauthIke if may_reauthenticate => {
-                self.soft_at.get_or_insert(now);
-                self.renewing = true;
+                self.life.note_soft(now);
+                self.life.note_renewing();
                 ctx.effects.push_back(Effect::Reauthenticate(core.id));
             }
             Timer::ReauthIke => core.await_reauthentication(now),
@@ -65,7 +65,7 @@ impl Established {
             }
             Timer::Ticket => self.renew_ticket(),
             Timer::Fallback => self.fall_back(core, ctx),
-            Timer::Followup => self.expire_chains(core, ctx),
+            Timer::Followup => self.answering.expire(core, ctx),
             Timer::DeleteOldIke => core.end(Failure::Replaced),
             Timer::Pace
             | Timer::Retransmit
@@ -84,10 +84,10 @@ impl Established {
     /// Handles the hard limit of the IKE SA. A renewal in progress has until the end of the `grace`.
     fn on_life_over(&mut self, core: &mut Core, ctx: &mut Context<'_>, timer: Timer) {
         let rekeys = |task: &Task| matches!(task, Task::RekeyIke { .. });
-        let renews = self.renewing
+        let renews = self.life.renews()
             || self.ours.as_ref().is_some_and(|ours| ours.ike().is_some())
             || self.queue.tasks().any(rekeys);
-        let grace = self.soft_at.map(|soft| core.grace(ctx, soft));
+        let grace = self.life.soft_at().map(|soft| core.grace(ctx, soft));
         if let Some(until) = grace.filter(|until| renews && *until > ctx.now.mono) {
             return core.channel.timers.set(TimerKey::Ike(timer), until);
         }
@@ -114,7 +114,7 @@ impl Established {
 
     /// Handles a failed reauthentication: it is repeated while there is time, after at least `wait`.
     pub(crate) fn rearm_reauth(&mut self, core: &mut Core, ctx: &mut Context<'_>, wait: Duration) {
-        let due = std::mem::take(&mut self.renewing);
+        let due = self.life.end_renewal();
         if due && self.phase == IkePhase::Alive {
             let wait = wait.max(ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD));
             core.channel.timers.set(TimerKey::Ike(Timer::ReauthIke), ctx.now.mono + wait);
