@@ -4,6 +4,7 @@
 //! chooses inbound SPIs itself, because they contain the shard. So no command allocates an SPI.
 
 pub mod overlaps;
+pub mod patience;
 pub mod precedence;
 mod routes;
 

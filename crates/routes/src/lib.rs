@@ -17,7 +17,7 @@
 //! kernel has answered. The thread also receives changes of addresses, routes and rules: the way to a peer may change,
 //! the kernel drops routes whose preferred source is gone, and other programs take away what is not theirs. After each
 //! such change, and once a minute, `picture.rs` compares what is to be there with what is there, and what is missing is
-//! put back. What other programs take away all the time is put back once in 10 s (`patience.rs`).
+//! put back. What other programs take away all the time is put back once in 10 s ([`Patience`]).
 
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
@@ -27,6 +27,8 @@ use std::io;
 use std::sync::mpsc as std_mpsc;
 use std::thread;
 
+#[cfg(doc)]
+use ipsec_types::dataplane::patience::Patience;
 use ipsec_types::dataplane::{DataPlaneError, PolicyId, TrafficSelector};
 use tokio::sync::mpsc;
 
@@ -35,9 +37,9 @@ use table::Route;
 
 pub mod address;
 mod hop;
+mod kept;
 mod mended;
 mod near;
-mod patience;
 mod picture;
 mod prefix;
 mod serve;
@@ -45,6 +47,7 @@ mod table;
 mod watch;
 
 pub use ipsec_types::dataplane::{DEFAULT_MARK, RouteOptions};
+pub use kept::KeptAddresses;
 pub use mended::put_back;
 pub use near::{Near, NearWatch};
 pub use table::Via;

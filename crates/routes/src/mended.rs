@@ -5,25 +5,29 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use ipsec_types::dataplane::patience::{Patience, Verdict};
 use tracing::warn;
 
-use super::patience::{Patience, Verdict};
 use super::picture::Place;
 
 /// How many things a line names.
 const NAMED: usize = 4;
 
-/// Rules and routes that this process has put back.
+/// What this process has put back.
 static PUT_BACK: AtomicU64 = AtomicU64::new(0);
 
-/// How many rules and routes of this process other programs have taken away, and it has put back. The rules of one
-/// address family count as one.
+/// How many rules, routes and addresses of this process other programs have taken away, and it has put back. The rules
+/// of one address family count as one.
 pub fn put_back() -> u64 {
     PUT_BACK.load(Ordering::Relaxed)
 }
 
+pub(super) fn count_put_back(things: u64) {
+    PUT_BACK.fetch_add(things, Ordering::Relaxed);
+}
+
 /// Something of this program on the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Thing {
     /// The rules of IPv4, or of IPv6.
     Rules {
@@ -86,7 +90,7 @@ impl Mended {
         let back: Vec<&Thing> =
             self.lost.iter().filter(|(_, may)| **may).map(|(thing, _)| thing).collect();
         if !back.is_empty() {
-            PUT_BACK.fetch_add(back.len() as u64, Ordering::Relaxed);
+            count_put_back(back.len() as u64);
             warn!(table, "{}: another program took this away; it is put back", names(&back));
         }
         if !self.strained.is_empty() {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
+use ipsec_types::dataplane::patience::Patience;
 use ipsec_types::dataplane::{PolicyId, TrafficSelector};
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
@@ -18,7 +19,6 @@ use tracing::{debug, warn};
 
 use super::hop::{self, Hop, source_for};
 use super::mended::{Mended, Thing};
-use super::patience::Patience;
 use super::picture::{Picture, Place, Rule, Step, Way};
 use super::prefix::Prefix;
 use super::{Leftovers, RouteOptions};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ike_test_namespace::{VETH, ip};
 use ipsec_types::dataplane::{PolicyId, TrafficSelector};
-use routes::{HostWatch, Leftovers, Near, NearWatch, RouteOptions, Routes, Via};
+use routes::address::{self, On};
+use routes::{HostWatch, KeptAddresses, Leftovers, Near, NearWatch, RouteOptions, Routes, Via};
 
 ike_test_namespace::harness! {
     VETH => [
@@ -18,6 +19,7 @@ ike_test_namespace::harness! {
         an_earlier_run_and_others,
         rules_and_routes_that_others_take_away_are_back_within_a_second,
         what_others_take_away_all_the_time_is_put_back_seldom,
+        a_virtual_ip_that_others_remove_is_set_again,
         the_addresses_of_the_host_are_watched,
     ],
 }
@@ -343,6 +345,46 @@ fn what_others_take_away_all_the_time_is_put_back_seldom() {
         }
     }
     panic!("not put back any more: {}", ip("rule"));
+}
+
+/// The addresses of an interface are flushed, as network managers do, or the interface is made anew.
+///
+/// Fault: in `mend` of `kept.rs`, set nothing again.
+fn a_virtual_ip_that_others_remove_is_set_again() {
+    host();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let kept = KeptAddresses::start().unwrap();
+    let [four, six] = ["10.9.0.1", "fd09::1"].map(|text| text.parse().unwrap());
+    let add = |address: IpAddr| {
+        let added =
+            runtime.block_on(address::add(address, On::Holder("192.0.2.1".parse().unwrap())));
+        let added = added.unwrap();
+        kept.keep(added.clone());
+        added
+    };
+    let [first, second] = [four, six].map(add);
+    let shown = || ip("addr show dev out0");
+    let both = |shown: &str| shown.contains("10.9.0.1/32") && shown.contains("fd09::1/128");
+    assert!(both(&shown()), "{}", shown());
+    let before = routes::put_back();
+    ip("addr flush dev out0");
+    let after = within_a_second(shown, both);
+    assert!(both(&after), "{after}");
+    assert!(!after.contains("192.0.2.1"), "it is somebody else's: {after}");
+    ip("addr del 10.9.0.1/32 dev out0");
+    assert!(both(&within_a_second(shown, both)), "{}", shown());
+    assert_eq!(routes::put_back() - before, 3);
+    ip("link del out0");
+    ip("link add out0 type veth peer name far1");
+    ip("link set out0 up");
+    assert!(both(&within_a_second(shown, both)), "{}", shown());
+    // What is let go stays away.
+    for installed in [first, second] {
+        let now = kept.release(installed.address).unwrap();
+        runtime.block_on(address::remove(&now)).unwrap();
+    }
+    sleep(Duration::from_millis(500));
+    assert!(!shown().contains("10.9.0.1") && !shown().contains("fd09::1"), "{}", shown());
 }
 
 /// Addresses as they come and go, and with the links that they are on.

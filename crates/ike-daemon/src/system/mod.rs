@@ -10,12 +10,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ike_proto::config::EndpointConfig;
 use ike_proto::{Assignment, ChildSaId, ChildStatus, Endpoint, Event, IkeStatus};
-use routes::address::{self, Installed, On};
+use routes::KeptAddresses;
+use routes::address::{self, AddressError, Installed, On};
 
 use crate::config::{RemoteAccess, Resolve};
 use environment::Environment;
@@ -36,6 +37,8 @@ struct Inner {
     /// Whether any child has an `updown`.
     hooked: AtomicBool,
     addresses: tokio::sync::Mutex<HashMap<IpAddr, (Installed, usize)>>,
+    /// Begun with the first address.
+    kept: OnceLock<Option<KeptAddresses>>,
     servers: Mutex<NameServers>,
     /// What the programs of children that are up were told.
     up: Mutex<HashMap<ChildSaId, Up>>,
@@ -64,6 +67,7 @@ impl System {
             host,
             hooked: AtomicBool::new(false),
             addresses: tokio::sync::Mutex::default(),
+            kept: OnceLock::new(),
             servers: Mutex::default(),
             up: Mutex::default(),
             lanes: Lanes::default(),
@@ -79,7 +83,7 @@ impl System {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "virtual IPs of an earlier run removed"),
             // Nothing else needs the right to do so, perhaps.
-            Err(error) => tracing::debug!(error, "virtual IPs of an earlier run"),
+            Err(error) => tracing::debug!(%error, "virtual IPs of an earlier run"),
         }
         if let Some(Resolve::File(path)) = &self.0.access.resolve {
             self.0.lanes.put(0, None, Job::ResolvConf(path.clone(), Vec::new()));
@@ -169,14 +173,17 @@ impl System {
                 None => On::Holder(assignment.path.local.ip().to_canonical()),
             };
             let added = tokio::time::timeout(PATIENCE, address::add(*address, on)).await;
-            match added.unwrap_or_else(|_| Err("the kernel does not answer".to_owned())) {
+            match added.unwrap_or_else(|_| Err(AddressError::Unanswered)) {
                 Ok(installed) => {
                     let interface = &installed.interface;
                     tracing::info!(virtual_ip = %address, interface, "virtual IP installed");
+                    if let Some(kept) = self.kept() {
+                        kept.keep(installed.clone());
+                    }
                     addresses.insert(*address, (installed, 1));
                 }
                 Err(error) => {
-                    tracing::error!(virtual_ip = %address, error, "virtual IP not installed");
+                    tracing::error!(virtual_ip = %address, %error, "virtual IP not installed");
                 }
             }
         }
@@ -193,7 +200,7 @@ impl System {
                 continue;
             }
             if let Some((installed, _)) = addresses.remove(address) {
-                remove(&installed).await;
+                self.remove(&installed).await;
             }
         }
     }
@@ -211,7 +218,7 @@ impl System {
     pub(crate) async fn end(&self) {
         let left: Vec<_> = self.0.addresses.lock().await.drain().collect();
         for (_, (installed, _)) in left {
-            remove(&installed).await;
+            self.remove(&installed).await;
         }
         let ups: Vec<_> = lock(&self.0.up).drain().collect();
         for (_, up) in ups {
@@ -224,14 +231,28 @@ impl System {
         }
         self.0.lanes.finish().await;
     }
+
+    /// What sets addresses again that other programs remove.
+    fn kept(&self) -> Option<&KeptAddresses> {
+        let start = || {
+            let started = KeptAddresses::start();
+            started.inspect_err(|error| tracing::warn!(%error, "virtual IPs are not watched")).ok()
+        };
+        self.0.kept.get_or_init(start).as_ref()
+    }
+
+    async fn remove(&self, installed: &Installed) {
+        let kept = self.kept().and_then(|kept| kept.release(installed.address));
+        remove(kept.as_ref().unwrap_or(installed)).await;
+    }
 }
 
 async fn remove(installed: &Installed) {
     let removed = tokio::time::timeout(PATIENCE, address::remove(installed)).await;
-    match removed.unwrap_or_else(|_| Err("the kernel does not answer".to_owned())) {
+    match removed.unwrap_or_else(|_| Err(AddressError::Unanswered)) {
         Ok(()) => tracing::info!(virtual_ip = %installed.address, "virtual IP removed"),
         Err(error) => {
-            tracing::error!(virtual_ip = %installed.address, error, "virtual IP not removed");
+            tracing::error!(virtual_ip = %installed.address, %error, "virtual IP not removed");
         }
     }
 }

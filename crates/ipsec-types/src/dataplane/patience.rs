@@ -1,6 +1,10 @@
 //! How often something is put back on the host that another program takes away.
+//!
+//! The first five times within a minute it is put back at once, after that once in ten seconds: two programs that do not
+//! want the same do not keep a processor busy.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::time::{Duration, Instant};
 
 /// What is put back more often than [`MOST`] times in this time is put back once in [`PAUSE`].
@@ -10,7 +14,7 @@ const PAUSE: Duration = Duration::from_secs(10);
 
 /// What has been put back, and when.
 #[derive(Debug)]
-pub(super) struct Patience<K>(BTreeMap<K, Past>);
+pub struct Patience<K>(HashMap<K, Past>);
 
 #[derive(Debug, Default)]
 struct Past {
@@ -22,11 +26,12 @@ struct Past {
 
 /// Whether something is put back.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub enum Verdict {
     /// At once.
     Now,
-    /// Not before this moment.
+    /// Not before a moment.
     Later {
+        /// The moment.
         due: Instant,
         /// The log has to say so: until now it was put back at once.
         news: bool,
@@ -35,13 +40,13 @@ pub(super) enum Verdict {
 
 impl<K> Default for Patience<K> {
     fn default() -> Self {
-        Self(BTreeMap::new())
+        Self(HashMap::new())
     }
 }
 
-impl<K: Ord + Copy> Patience<K> {
+impl<K: Hash + Eq> Patience<K> {
     /// Whether `what`, which is missing, is put back. If so, it counts as put back.
-    pub(super) fn ask(&mut self, what: K, now: Instant) -> Verdict {
+    pub fn ask(&mut self, what: K, now: Instant) -> Verdict {
         let past = self.0.entry(what).or_default();
         let since = |time: &Instant| now.saturating_duration_since(*time);
         let often =
@@ -63,7 +68,7 @@ impl<K: Ord + Copy> Patience<K> {
     }
 
     /// Forgets what has not been put back for long.
-    pub(super) fn forget(&mut self, now: Instant) {
+    pub fn forget(&mut self, now: Instant) {
         let recent = |time: &Instant| now.saturating_duration_since(*time) < SPAN;
         self.0.retain(|_, past| past.times.back().is_some_and(recent));
     }
