@@ -52,7 +52,7 @@ pub struct Config {
     pub clear: Option<ClearSockets>,
     /// Routes into the device; `None` leaves routing to the caller.
     pub routes: Option<RouteOptions>,
-    /// Drops packets that arrive in clear for protected addresses; `None` leaves that to the caller.
+    /// Drops packets that arrive or leave in clear though a policy protects them; `None` leaves that to the caller.
     pub guard: Option<GuardOptions>,
 }
 
@@ -241,8 +241,8 @@ fn start_guard(name: &str, index: u32, options: GuardOptions) -> Option<Guard> {
     match Guard::start(name, index, options) {
         Ok(guard) => Some(guard),
         Err(error) => {
-            warn!(%error, "no nf_tables: packets in clear for protected addresses are not dropped; \
-                set rp_filter to 1 on outer interfaces, or filter");
+            warn!(%error, "no nf_tables: packets in clear for protected addresses are not dropped, and there is no \
+                second line behind the routes; set rp_filter to 1 on outer interfaces, or filter");
             None
         }
     }

@@ -20,19 +20,19 @@ use crate::common::{CIPHERS, Counting, addr, fragments, tcp, ts, udp};
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(200);
 
-fn inside(test: impl Future<Output = ()>) {
+pub(crate) fn inside(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
 
 /// A host with an outer interface that the test is the far side of.
-struct Host {
-    plane: UserspacePlane,
-    outside: AsyncDevice,
+pub(crate) struct Host {
+    pub(crate) plane: UserspacePlane,
+    pub(crate) outside: AsyncDevice,
 }
 
 impl Host {
     /// 192.0.2.1 outside, 10.1.0.1 and fd01::1 inside.
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         ip("link set lo up");
         ip("addr add 10.1.0.1/32 dev lo");
         ip("addr add fd01::1/128 dev lo");
@@ -53,6 +53,7 @@ impl Host {
             guard: Some(GuardOptions {
                 ports: vec![500, 4500],
                 tcp: TcpPorts { local: vec![4500], remote: vec![443] },
+                mark: Some(220),
             }),
         };
         let options = TunOptions { name: "ike0".into(), ..TunOptions::default() };
@@ -60,7 +61,7 @@ impl Host {
         Self { plane, outside }
     }
 
-    fn install(&mut self, id: u64, local: &str, remote: &str, action: PolicyAction) {
+    pub(crate) fn install(&mut self, id: u64, local: &str, remote: &str, action: PolicyAction) {
         let spec = PolicySpec {
             id: PolicyId(id),
             child: "net".into(),
@@ -76,7 +77,7 @@ impl Host {
         self.plane.apply(Command::InstallPolicy(Box::new(spec))).unwrap();
     }
 
-    fn remove(&mut self, id: u64) {
+    pub(crate) fn remove(&mut self, id: u64) {
         self.plane.apply(Command::RemovePolicy(PolicyId(id))).unwrap();
     }
 
@@ -120,7 +121,7 @@ fn ip_packet(from: &str, to: &str, protocol: u8, payload: usize) -> Vec<u8> {
 }
 
 /// Sets the UDP checksum, which IPv6 wants.
-fn with_checksum(packet: Vec<u8>) -> Vec<u8> {
+pub(crate) fn with_checksum(packet: Vec<u8>) -> Vec<u8> {
     checksummed(packet, 17, 6)
 }
 
@@ -143,11 +144,11 @@ fn checksummed(mut packet: Vec<u8>, protocol: u32, at: usize) -> Vec<u8> {
     packet
 }
 
-async fn socket(at: &str) -> UdpSocket {
+pub(crate) async fn socket(at: &str) -> UdpSocket {
     UdpSocket::bind(at.parse::<SocketAddr>().unwrap()).await.unwrap()
 }
 
-async fn send(from: &UdpSocket, to: &str) -> Result<(), io::ErrorKind> {
+pub(crate) async fn send(from: &UdpSocket, to: &str) -> Result<(), io::ErrorKind> {
     from.send_to(b"hello", (addr(to), 7)).await.map(|_| ()).map_err(|error| error.kind())
 }
 

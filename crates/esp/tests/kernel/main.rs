@@ -1,12 +1,18 @@
 //! ESP in user space with the devices, routes and sockets of a real kernel, each test in a network namespace of its
 //! own.
 
+use ike_test_namespace::{Need, namespace};
+
 #[path = "../common/mod.rs"]
 mod common;
 
 mod device;
+mod leaving;
 mod plain;
 mod queues;
+
+/// A namespace with TUN devices and nft.
+const NFT: Need = Need { met: || namespace("nft", &["nft", "add", "table", "inet", "t"]) };
 
 ike_test_namespace::harness! {
     ike_test_namespace::TUN => [
@@ -16,9 +22,11 @@ ike_test_namespace::harness! {
         device::traffic_of_a_child_that_is_not_up,
         device::addresses_that_come_and_go,
         device::many_policies,
+        leaving::what_is_protected_leaves_by_the_device_or_not_at_all,
         device::a_device_that_somebody_deletes,
         plain::runs_over_raw_sockets,
         plain::a_packet_too_big_of_ipv6_keeps_the_size_of_the_path,
         queues::flows_over_two_queues,
     ],
+    NFT => [leaving::what_is_protected_does_not_leave_with_a_translated_address],
 }

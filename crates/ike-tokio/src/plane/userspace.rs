@@ -65,7 +65,9 @@ impl Plane {
         let Ports { ike, nat_t } = sockets.ports();
         let local = sockets.tcp_port().into_iter().collect();
         let tcp = TcpPorts { local, remote: sockets.tcp_remote().to_vec() };
-        let guard = Some(GuardOptions { ports: vec![ike, nat_t], tcp });
+        // Without routes of the daemon's, other devices may lead to the peer, or a tunnel may be chosen by hand.
+        let leaving = routes.map(|routes| routes.mark);
+        let guard = Some(GuardOptions { ports: vec![ike, nat_t], tcp, mark: leaving });
         let parts = Parts { plain, clear, routes, guard };
         let (plane, esp) = Self::start(sockets, crypto, device, parts)?;
         esp.refuse_overlaps(!overlap);

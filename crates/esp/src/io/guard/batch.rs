@@ -16,14 +16,31 @@ const SUBSYSTEM: u16 = 10;
 const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
 /// Octets of a netlink message header.
 const HEADER: usize = 16;
-/// Priority `raw`: before connection tracking.
-const RAW: i32 = -300;
-
 /// Where a chain is called from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hook {
-    Input = 1,
-    Forward = 2,
+    Input,
+    Forward,
+    /// Of what leaves, before its source address is translated.
+    LeavingUntranslated,
+    /// Of what leaves, with the source address that it leaves with.
+    Leaving,
+}
+
+impl Hook {
+    /// NF_INET_*, and the priority.
+    fn place(self) -> (u32, i32) {
+        /// Before connection tracking.
+        const RAW: i32 = -300;
+        /// Of the translation of source addresses.
+        const SRCNAT: i32 = 100;
+        match self {
+            Self::Input => (1, RAW),
+            Self::Forward => (2, RAW),
+            Self::LeavingUntranslated => (4, SRCNAT - 1),
+            Self::Leaving => (4, SRCNAT + 1),
+        }
+    }
 }
 
 /// A transaction that is being written.
@@ -60,15 +77,12 @@ impl Batch {
         let mut request = Request::new().set_create().op_newchain_do(&inet());
         let encoder = request.encode().push_table(table).push_name(name);
         match hook {
-            Some(hook) => drop(
-                encoder
-                    .nested_hook()
-                    .push_num(hook as u32)
-                    .push_priority(RAW)
-                    .end_nested()
-                    .push_type(c"filter")
-                    .push_policy(VerdictCode::Accept as u32),
-            ),
+            Some(hook) => {
+                let (number, priority) = hook.place();
+                let hook = encoder.nested_hook().push_num(number).push_priority(priority);
+                let chain = hook.end_nested().push_type(c"filter");
+                drop(chain.push_policy(VerdictCode::Accept as u32));
+            }
             None => drop(encoder),
         }
         self.push(&request);

@@ -29,6 +29,16 @@ impl Expressions {
         self.meta(MetaKeys::Iif).compare(CmpOps::Eq, &index.to_ne_bytes())
     }
 
+    /// The packet leaves by this interface.
+    pub(super) fn leaves_by(self, index: u32) -> Self {
+        self.meta(MetaKeys::Oif).compare(CmpOps::Eq, &index.to_ne_bytes())
+    }
+
+    /// The packet has this mark.
+    pub(super) fn marked(self, mark: u32) -> Self {
+        self.meta(MetaKeys::Mark).compare(CmpOps::Eq, &mark.to_ne_bytes())
+    }
+
     /// The packet is of this address family (NFPROTO_*).
     pub(super) fn family(self, family: u8) -> Self {
         self.meta(MetaKeys::Nfproto).compare(CmpOps::Eq, &[family])

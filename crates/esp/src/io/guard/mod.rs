@@ -1,7 +1,8 @@
-//! Drops packets that arrive in clear for addresses that a policy protects (RFC 4301 §5.2).
+//! Drops packets in clear that a policy protects: those that arrive (RFC 4301 §5.2), and those that leave.
 //!
 //! Such packets never come to the TUN device, so the kernel has to drop them. A table of the device's own in
-//! nf_tables does this.
+//! nf_tables does this. What leaves comes to the device by routes, so `leave` is a second line: it holds while a
+//! rule or a route is missing that another program has taken away.
 //!
 //! ```text
 //! table inet ike-ike0 {
@@ -13,6 +14,11 @@
 //!   chain encap   { udp dport 500 accept; udp dport 4500 accept }
 //!   chain encap-tcp { tcp dport 4500 accept; tcp sport 4500 tcp flags ack accept }
 //!   chain clear   { ip saddr <remote> ip daddr <local> … counter drop; … }    # in the SPD's order
+//!   chain before-snat { type filter hook postrouting priority srcnat - 1; jump leave }
+//!   chain after-snat  { type filter hook postrouting priority srcnat + 1; jump leave }
+//!   chain leave   { oif ike0 accept; oif lo accept; meta mark <ours> accept; <neighbor discovery> accept
+//!                   jump leave-clear }
+//!   chain leave-clear { ip saddr <local> ip daddr <remote> … counter drop; … }    # in the SPD's order
 //! }
 //! ```
 //!
@@ -37,8 +43,9 @@ mod batch;
 mod expressions;
 mod rules;
 
-/// Rules of one transaction: their handles come back into a buffer that has an end.
-const CHUNK: usize = 100;
+/// Rules of the SPD in one transaction: the handles of the kernel's rules, two for each, come back into a buffer that
+/// has an end.
+const CHUNK: usize = 50;
 
 /// The kernel answers at once, or never.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -50,6 +57,9 @@ pub struct GuardOptions {
     pub ports: Vec<u16>,
     /// TCP ports of IKE and ESP.
     pub tcp: TcpPorts,
+    /// The mark of the daemon's own packets. With it, what is protected leaves by the device or with this mark, or not
+    /// at all. `None` if other devices lead to it too.
+    pub mark: Option<u32>,
 }
 
 /// Ports of TCP connections that carry IKE and ESP.
@@ -67,9 +77,16 @@ pub struct Guard {
     sequence: u32,
     names: Names,
     /// The rules in force, in their order, with the kernel's handles.
-    rules: Vec<(ClearRule, u64)>,
+    rules: Vec<(ClearRule, Handles)>,
     /// False if the kernel may have something else than `rules`.
     in_step: bool,
+}
+
+/// The kernel's rules that one rule of the SPD has become: one for what arrives, and perhaps one for what leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Handles {
+    arriving: u64,
+    leaving: Option<u64>,
 }
 
 /// The names in the table, apart from the rules.
@@ -78,6 +95,7 @@ struct Names {
     device: u32,
     ports: Vec<u16>,
     tcp: TcpPorts,
+    mark: Option<u32>,
 }
 
 impl Guard {
@@ -90,8 +108,8 @@ impl Guard {
         socket.set_cap_ack(true)?;
         SockRef::from(&socket).set_read_timeout(Some(PATIENCE))?;
         let table = CString::new(format!("ike-{name}"))?;
-        let GuardOptions { ports, tcp } = options;
-        let names = Names { table, device: index, ports, tcp };
+        let GuardOptions { ports, tcp, mark } = options;
+        let names = Names { table, device: index, ports, tcp, mark };
         let mut guard = Self { socket, sequence: 0, names, rules: Vec::new(), in_step: true };
         if let Err(error) = guard.make_table(true) {
             // An old kernel does not know the flag; one without nf_tables refuses this as well.
@@ -121,42 +139,41 @@ impl Guard {
         if !self.in_step {
             self.flush()?;
         }
-        let same = |(rule, (old, _)): &(&ClearRule, &(ClearRule, u64))| rule == &old;
+        let same = |(rule, (old, _)): &(&ClearRule, &(ClearRule, Handles))| rule == &old;
         let before = rules.iter().zip(&self.rules).take_while(same).count();
         let rest = rules.iter().skip(before).rev().zip(self.rules.iter().skip(before).rev());
         let after = rest.take_while(same).count();
         let (new_end, old_end) = (rules.len() - after, self.rules.len() - after);
 
-        let next = self.rules.get(old_end).map(|(_, handle)| *handle);
-        let made = self.insert(rules.get(before..new_end).unwrap_or_default(), next);
+        let made = self.insert(rules.get(before..new_end).unwrap_or_default(), old_end);
         let made = made.inspect_err(|_| self.in_step = false)?;
         let gone: Vec<_> = self.rules.splice(before..old_end, made).collect();
         for chunk in gone.chunks(CHUNK) {
             let mut batch = Batch::new(self.sequence);
-            chunk.iter().for_each(|(_, handle)| rules::remove(&mut batch, &self.names, *handle));
+            chunk.iter().for_each(|(_, handles)| rules::remove(&mut batch, &self.names, *handles));
             self.commit(batch).inspect_err(|_| self.in_step = false)?;
         }
         Ok(())
     }
 
-    /// Adds `rules` before the one of the handle `next`, or at the end.
-    fn insert(
-        &mut self,
-        rules: &[ClearRule],
-        next: Option<u64>,
-    ) -> io::Result<Vec<(ClearRule, u64)>> {
+    /// Adds `rules` before those that are at `end` and behind it.
+    fn insert(&mut self, rules: &[ClearRule], end: usize) -> io::Result<Vec<(ClearRule, Handles)>> {
+        let mut behind = self.rules.iter().skip(end).map(|(_, handles)| handles);
+        let arriving = behind.clone().next().map(|handles| handles.arriving);
+        let next = rules::Next { arriving, leaving: behind.find_map(|handles| handles.leaving) };
         let mut made = Vec::with_capacity(rules.len());
         for chunk in rules.chunks(CHUNK) {
             let mut batch = Batch::new(self.sequence);
-            for rule in chunk {
-                rules::add(&mut batch, &self.names, rule, next);
-            }
+            let both: Vec<bool> =
+                chunk.iter().map(|rule| rules::add(&mut batch, &self.names, rule, next)).collect();
             // Of several before the same one, the last added comes last.
-            let handles = self.commit(batch)?;
-            if handles.len() != chunk.len() {
-                return Err(io::Error::other("the kernel has not told the handles of the rules"));
+            let mut handles = self.commit(batch)?.into_iter();
+            let untold = || io::Error::other("the kernel has not told the handles of the rules");
+            for (rule, both) in chunk.iter().zip(both) {
+                let arriving = handles.next().ok_or_else(untold)?;
+                let leaving = if both { Some(handles.next().ok_or_else(untold)?) } else { None };
+                made.push((*rule, Handles { arriving, leaving }));
             }
-            made.extend(chunk.iter().copied().zip(handles));
         }
         Ok(made)
     }

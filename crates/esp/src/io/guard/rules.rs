@@ -6,9 +6,9 @@ use std::ops::RangeInclusive;
 
 use ipsec_types::dataplane::TrafficSelector;
 
-use super::Names;
 use super::batch::{Batch, Hook};
 use super::expressions::Expressions;
+use super::{Handles, Names};
 use crate::ip::proto;
 use crate::plane::ClearRule;
 
@@ -17,6 +17,10 @@ const FORWARD: &CStr = c"forward";
 const ENCAP: &CStr = c"encap";
 const ENCAP_TCP: &CStr = c"encap-tcp";
 const CLEAR: &CStr = c"clear";
+const LEAVE: &CStr = c"leave";
+const LEAVE_CLEAR: &CStr = c"leave-clear";
+const BEFORE_SNAT: &CStr = c"before-snat";
+const AFTER_SNAT: &CStr = c"after-snat";
 
 /// Where ports and flags are in the headers of UDP and TCP.
 const SOURCE: u32 = 0;
@@ -36,26 +40,45 @@ pub(super) fn applies(rule: &ClearRule) -> bool {
     rule.local.start.is_ipv4() == rule.remote.start.is_ipv4()
 }
 
-/// Adds a rule of the SPD, before the one of this handle or at the end, if it can apply.
-pub(super) fn add(batch: &mut Batch, names: &Names, rule: &ClearRule, before: Option<u64>) {
-    if let Some(expressions) = clear(rule) {
-        batch.rule(&names.table, CLEAR, &expressions, before);
-    }
+/// The rules before which new ones come; at the end if there is none.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Next {
+    pub(super) arriving: Option<u64>,
+    pub(super) leaving: Option<u64>,
 }
 
-/// Removes the rule of this handle.
-pub(super) fn remove(batch: &mut Batch, names: &Names, handle: u64) {
-    batch.del_rule(&names.table, CLEAR, Some(handle));
+/// Adds a rule of the SPD that [`applies`]. True if it has become two: the other one is for what leaves.
+pub(super) fn add(batch: &mut Batch, names: &Names, rule: &ClearRule, before: Next) -> bool {
+    if let Some(expressions) = clear(rule, Way::Arriving) {
+        batch.rule(&names.table, CLEAR, &expressions, before.arriving);
+    }
+    let leaving = clear(rule, Way::Leaving).filter(|_| names.mark.is_some() && is_exact(rule));
+    if let Some(expressions) = &leaving {
+        batch.rule(&names.table, LEAVE_CLEAR, expressions, before.leaving);
+    }
+    leaving.is_some()
+}
+
+/// Removes the rules of these handles.
+pub(super) fn remove(batch: &mut Batch, names: &Names, handles: Handles) {
+    let Handles { arriving, leaving } = handles;
+    batch.del_rule(&names.table, CLEAR, Some(arriving));
+    if leaving.is_some() {
+        batch.del_rule(&names.table, LEAVE_CLEAR, leaving);
+    }
 }
 
 /// Removes all rules of the SPD.
 pub(super) fn flush(batch: &mut Batch, names: &Names) {
     batch.del_rule(&names.table, CLEAR, None);
+    if names.mark.is_some() {
+        batch.del_rule(&names.table, LEAVE_CLEAR, None);
+    }
 }
 
 /// Writes chains and fixed rules into a table that is empty.
 pub(super) fn write(batch: &mut Batch, names: &Names) {
-    let Names { table, device, ports, tcp } = names;
+    let Names { table, device, ports, tcp, mark } = names;
     batch.new_chain(table, ENCAP, None);
     batch.new_chain(table, CLEAR, None);
     let new = Expressions::new;
@@ -87,6 +110,27 @@ pub(super) fn write(batch: &mut Batch, names: &Names) {
         batch.rule(table, INPUT, &later_fragment(protocol).accept(), None);
     }
     batch.rule(table, INPUT, &new().jump(CLEAR), None);
+
+    if let Some(mark) = *mark {
+        batch.new_chain(table, LEAVE_CLEAR, None);
+        batch.new_chain(table, LEAVE, None);
+        let passes = [
+            new().leaves_by(*device),
+            new().leaves_by(LOOPBACK),
+            new().marked(mark),
+            neighbor_discovery(),
+        ];
+        for passes in passes {
+            batch.rule(table, LEAVE, &passes.accept(), None);
+        }
+        batch.rule(table, LEAVE, &new().jump(LEAVE_CLEAR), None);
+        // Before: a packet that another address would hide. After: one that has become a protected one.
+        let hooks = [(BEFORE_SNAT, Hook::LeavingUntranslated), (AFTER_SNAT, Hook::Leaving)];
+        for (chain, hook) in hooks {
+            batch.new_chain(table, chain, Some(hook));
+            batch.rule(table, chain, &new().jump(LEAVE), None);
+        }
+    }
 }
 
 /// TCP segments with ACK, as numbers of 16 bits from the octet of flags and the next one. All segments of a peer
@@ -122,17 +166,40 @@ fn later_fragment(protocol: u8) -> Expressions {
         .network(OFFSET, &[0, 8], &[0xff, 0xff])
 }
 
-/// One rule of the SPD for inbound packets: from the remote to the local side.
-fn clear(rule: &ClearRule) -> Option<Expressions> {
+/// Which way packets go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// From the remote to the local side.
+    Arriving,
+    /// From the local to the remote side.
+    Leaving,
+}
+
+/// One rule of the SPD for packets that go this way.
+fn clear(rule: &ClearRule, way: Way) -> Option<Expressions> {
     let ClearRule { local, remote, pass } = rule;
-    let expressions = addresses(remote, local)?;
-    let expressions = match [remote.protocol, local.protocol].into_iter().max() {
+    let (source, destination) = match way {
+        Way::Arriving => (remote, local),
+        Way::Leaving => (local, remote),
+    };
+    let expressions = addresses(source, destination)?;
+    let expressions = match [source.protocol, destination.protocol].into_iter().max() {
         Some(0) | None => expressions,
         Some(protocol) => expressions.protocol(protocol),
     };
-    let expressions = ports(expressions, remote, true);
-    let expressions = ports(expressions, local, false);
+    let expressions = ports(expressions, source, true);
+    let expressions = ports(expressions, destination, false);
     Some(if *pass { expressions.accept() } else { expressions.counter().drop() })
+}
+
+/// False if nf_tables cannot make all distinctions of `rule`. What then leaves in clear may not be what the policy
+/// protects, so nothing of it is dropped.
+fn is_exact(rule: &ClearRule) -> bool {
+    let exact = |ts: &TrafficSelector| {
+        let any = (ts.start_port, ts.end_port) == (0, u16::MAX);
+        any || (ts.start_port <= ts.end_port && ts.protocol != proto::MOBILITY)
+    };
+    rule.pass || exact(&rule.local) && exact(&rule.remote)
 }
 
 /// Packets from `source` to `destination`; `None` if they are not of one family.
