@@ -26,6 +26,7 @@ mod inbound;
 #[cfg(all(feature = "tun", target_os = "linux"))]
 pub mod io;
 pub mod ip;
+mod looping;
 mod outbound;
 pub mod packet;
 mod plane;

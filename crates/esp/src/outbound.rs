@@ -11,6 +11,7 @@ use ipsec_types::dataplane::{Direction, Encapsulation, Event, PolicyAction, Poli
 use crate::buffer::Buffer;
 use crate::flow::{Decision, FlowCache, FlowKey};
 use crate::ip::{BadIp, Fragment, IPV4_HEADER, IpPacket, parse_each, proto};
+use crate::looping;
 use crate::packet::MAX_IV;
 use crate::plane::{Clock, RUN, Shared};
 use crate::reassembly::Reassembler;
@@ -366,6 +367,9 @@ fn decide(shared: &Shared, packet: &[u8]) -> Decision {
     };
     if sa.direction != Direction::Out {
         return Decision::Drop(DropReason::NoSa);
+    }
+    if looping::comes_back(&tables.sad, &tables.spd, sa, &ip) {
+        return Decision::Drop(DropReason::OwnOuter);
     }
     if !sa.admits(&local, &remote) {
         return Decision::Drop(DropReason::Selectors);

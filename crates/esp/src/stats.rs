@@ -34,6 +34,8 @@ reasons! {
     Trapped = "trapped",
     /// The policy says protect and there is no SA to do it with.
     NoSa = "no_sa",
+    /// An outer packet of the tunnel that would carry it: it was led into the device again.
+    OwnOuter = "own_outer",
     /// A hard limit of the SA is reached.
     SaExpired = "sa_expired",
     /// The SA has used its last sequence number.

@@ -19,6 +19,7 @@ use crate::inbound::{Carrier, Inbound, Outer};
 use crate::ip::IpPacket;
 use crate::outbound::{Fate, Outbound};
 use crate::plane::{Plane, RUN};
+use crate::stats::DropReason;
 use crate::udp::{Datagram, classify};
 
 /// Octets to send before more is read from the device.
@@ -26,6 +27,9 @@ const ENOUGH: usize = 48 * 1024;
 
 /// After an error of a device or socket, so that a lasting one does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Between two lines about packets that come back to the device.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 
 /// The error of reading a device that has been deleted.
 const EBADFD: i32 = 77;
@@ -76,6 +80,7 @@ pub(super) async fn outbound(
 ) {
     let mut batch = ReadBatch::new();
     let mut queue = SendQueue::default();
+    let mut returned = Returned::default();
     loop {
         match next(&mut removals, || worker.renew(), reader.recv(&mut batch)).await {
             Ok(()) => {}
@@ -92,7 +97,8 @@ pub(super) async fn outbound(
         }
         let now = now();
         loop {
-            seal(&mut worker, now, &batch, &mut queue, &sockets, clear.as_deref());
+            let returns = &mut returned;
+            seal(&mut worker, now, &batch, &mut queue, &sockets, clear.as_deref(), returns);
             // Small packets come one by one from the device; together they make runs to send.
             if queue.data.len() >= ENOUGH || !reader.try_recv(&mut batch) {
                 break;
@@ -111,6 +117,7 @@ fn seal(
     queue: &mut SendQueue,
     sockets: &Sockets,
     clear: Option<&ClearSockets>,
+    returned: &mut Returned,
 ) {
     let SendQueue { data, runs } = queue;
     let mut packets = batch.packets();
@@ -122,8 +129,35 @@ fn seal(
         worker.handle_batch(now, &run, data, |packet, fate| match fate {
             Fate::Send(sealed) => runs.push(&sealed, sockets),
             Fate::Pass => pass(clear, packet),
+            Fate::Drop(DropReason::OwnOuter) => returned.tell(now, packet),
             Fate::Held | Fate::Drop(_) => {}
         });
+    }
+}
+
+/// Outer packets that came to the device, for the log.
+#[derive(Default)]
+struct Returned {
+    count: u64,
+    /// When the log was told last.
+    told: Option<Instant>,
+}
+
+impl Returned {
+    fn tell(&mut self, now: Instant, packet: &[u8]) {
+        self.count += 1;
+        let due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_AGAIN);
+        if let Ok(IpPacket { src, dst, .. }) = IpPacket::parse(packet)
+            && due
+        {
+            let Self { count, .. } = *self;
+            warn!(
+                %src, %dst, count,
+                "packets of a tunnel have come back to its device, and are dropped: a routing rule of another program \
+                 leads there without `not fwmark`; see `ip rule`"
+            );
+            *self = Self { count: 0, told: Some(now) };
+        }
     }
 }
 

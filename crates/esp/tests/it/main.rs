@@ -10,6 +10,7 @@ mod copies;
 mod framing;
 mod headers;
 mod lifecycle;
+mod looping;
 mod malformed;
 #[cfg(all(feature = "tun", target_os = "linux"))]
 mod memory_tun;
