@@ -10,6 +10,11 @@ use ike_tokio::{Answerer, NoPlane, Observer, Plane, PlaneHandle, Work};
 use super::Daemon;
 use crate::config::Config;
 
+/// How much of this daemon on the host others have taken away, and it has put back.
+fn put_back() -> u64 {
+    routes::put_back() + xfrm::plane::put_back()
+}
+
 /// Counts, or does nothing. Clones have the same counters.
 #[derive(Clone)]
 pub(super) struct Metering(Option<Meters>);
@@ -17,7 +22,7 @@ pub(super) struct Metering(Option<Meters>);
 impl Metering {
     pub(super) fn of(config: &Config) -> Self {
         let meters = config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections));
-        meters.iter().for_each(|meters| meters.count_put_back(routes::put_back));
+        meters.iter().for_each(|meters| meters.count_put_back(put_back));
         Self(meters)
     }
 

@@ -33,6 +33,9 @@ type Xfrm = XfrmNetlink<Socket, WithLinks<Events>>;
 /// How long policies of an earlier run wait for those of this run: without them packets would leave in clear.
 const SETTLE: Duration = Duration::from_secs(10);
 
+/// How long until the plane looks at the kernel although nothing has called for that.
+const REGULAR: Duration = Duration::from_secs(60);
+
 /// What the kernel can do; the error says what it lacks.
 pub(super) fn probe() -> io::Result<Features> {
     let mut kernel = Kernel::open().map_err(|error| match error.raw_os_error() {
@@ -64,7 +67,7 @@ pub(super) fn start(
     let sole = sole()?;
     let keep = matches!(earlier, Earlier::Keep(_));
     let mut kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
-    let events = Events::open().and_then(WithLinks::new);
+    let events = Events::open_all().and_then(WithLinks::new);
     let events = events.map_err(|error| explain("events", &error))?;
     let offloader = offloader(&mut kernel, ports, keep)?;
     let mut xfrm = XfrmNetlink::new(kernel, events, capabilities(features)?);
@@ -247,6 +250,8 @@ fn ring(
         loop {
             let due = deadlines.borrow_and_update().filter(|due| Some(*due) != rung);
             tokio::select! {
+                // What others have changed without an event is found then.
+                () = tokio::time::sleep(REGULAR) => bell.notify_one(),
                 changed = deadlines.changed() => if changed.is_err() { return },
                 ready = events.readable() => match ready {
                     Ok(mut ready) => {

@@ -22,6 +22,9 @@ pub const ACQUIRE_INTERVAL: Duration = Duration::from_secs(1);
 /// Events taken from the kernel at a time.
 const AT_A_TIME: usize = 1024;
 
+/// How long until a look at the policies that no event has called for.
+const REGULAR: Duration = Duration::from_secs(60);
+
 /// How long after a failure to put policies right it is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -117,6 +120,12 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             self.installer.restore(&mut self.kernel);
             self.look_at_all();
         }
+        let regular = self.looked.is_none_or(|at| now.saturating_duration_since(at) >= REGULAR);
+        if self.policies_gone || self.policies.is_due(now) || regular {
+            self.policies_gone = false;
+            self.looked = Some(now);
+            self.look_at_policies(now);
+        }
         while let Some(later) = self.acquires.take_due(now) {
             match later {
                 Later::Forget(acquire) => forget(&mut self.kernel, &acquire),
@@ -157,8 +166,39 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
                     self.look_at_all();
                 }
             }
-            // Policies have no limits here, and a policy that others delete is found by its traffic.
-            _ => {}
+            // Of a policy that this plane has deleted, the plane no longer has the slot.
+            KernelEvent::PolicyDeleted(id) if self.policies.holder(&id).is_some() => {
+                self.policies_gone = true;
+            }
+            KernelEvent::PoliciesFlushed => self.policies_gone = true,
+            KernelEvent::StateDeleted(id) => {
+                let sa = canonical(SaId { spi: id.spi, dst: id.dst });
+                let ours = self.sas.get(sa).is_some_and(|sa| sa.state.id.mark == id.mark);
+                // One that has moved is there again.
+                if ours && self.sas.is_lost(&mut self.kernel, sa) {
+                    self.watch.end(sa);
+                    self.events.push_back(Event::HardExpire(sa));
+                }
+            }
+            KernelEvent::StatesFlushed => self.look_at_all(),
+            // Policies have no limits here.
+            KernelEvent::PolicyDeleted(_)
+            | KernelEvent::PolicyExpire { .. }
+            | KernelEvent::Lost => {}
+        }
+    }
+
+    /// Compares policies with the kernel's, and puts back what others have removed.
+    fn look_at_policies(&mut self, now: Instant) {
+        if self.policies.is_empty() {
+            return;
+        }
+        match self.kernel.policies() {
+            Ok(there) => self.policies.repair(&mut self.kernel, &there, now),
+            Err(error) => {
+                self.policies_gone = true;
+                tracing::warn!(%error, "XFRM policies cannot be read; the next look is at the next event");
+            }
         }
     }
 
@@ -245,8 +285,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         }
         self.events.extend(soft.into_iter().map(Event::SoftExpire));
         let there = self.kernel.policies()?;
-        self.policies.repair(&mut self.kernel, &there);
         let now = self.clock.now();
+        self.policies.repair(&mut self.kernel, &there, now);
         for acquire in states.iter().filter_map(waiting) {
             let traps = self.policies.specs().filter(|spec| spec.action == PolicyAction::Trap);
             let Some(policy) = traps

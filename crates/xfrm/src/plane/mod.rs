@@ -34,6 +34,7 @@ mod clock;
 mod events;
 mod install;
 mod links;
+mod mended;
 mod overlaps;
 mod policies;
 mod priority;
@@ -62,6 +63,7 @@ pub use clock::{Clock, SystemClock};
 pub use events::{ACQUIRE_INTERVAL, Source};
 pub use install::{Install, InstallError, Software};
 pub use links::WithLinks;
+pub use mended::put_back;
 pub use reqid::REQIDS;
 pub use view::{POLICY_TAG, Remains};
 
@@ -94,6 +96,10 @@ pub struct XfrmNetlink<T, S> {
     events: VecDeque<Event>,
     /// When to repeat refused requests; at once if `None`.
     retry: Option<Instant>,
+    /// Others have deleted policies.
+    policies_gone: bool,
+    /// The last look at the policies in the kernel.
+    looked: Option<Instant>,
     /// The source may have more, and does not say so again.
     unread: bool,
 }
@@ -116,6 +122,8 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
             adopted: Adopted::default(),
             events: VecDeque::new(),
             retry: None,
+            policies_gone: false,
+            looked: None,
             unread: false,
         }
     }
@@ -158,7 +166,9 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         let retry =
             self.policies.in_doubt().then(|| self.retry.unwrap_or_else(|| self.clock.now()));
         let unread = self.unread.then(|| self.clock.now());
-        let all = [self.watch.next(), self.acquires.next(), self.adopted.next(), retry, unread];
+        let due = self.policies.due();
+        let all =
+            [self.watch.next(), self.acquires.next(), self.adopted.next(), retry, unread, due];
         all.into_iter().flatten().min()
     }
 

@@ -8,11 +8,14 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Instant;
 
+use ipsec_types::dataplane::patience::{Patience, Verdict};
 use ipsec_types::dataplane::precedence::{Order, Rank};
 use ipsec_types::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec};
 
 use super::fail;
+use super::mended::Mended;
 use super::overlaps::Overlaps;
 use super::templates::{Means, Wanted, wanted};
 use super::view;
@@ -30,6 +33,9 @@ pub(super) struct Policies {
     overlaps: Overlaps,
     /// Policies installed so far.
     count: u64,
+    /// What others delete.
+    patience: Patience<SlotId>,
+    due: Option<Instant>,
 }
 
 /// One of the engine's.
@@ -202,21 +208,61 @@ impl Policies {
         !self.doubtful.is_empty()
     }
 
-    /// Compares with the kernel's policies, and installs missing or different ones again.
-    pub(super) fn repair<T: Transport>(&mut self, kernel: &mut Kernel<T>, there: &[PolicyInfo]) {
-        let there: HashMap<&SlotId, &Policy> =
-            there.iter().map(|info| (&info.policy.id, &info.policy)).collect();
+    /// Compares with the kernel's policies. Those that others have deleted or changed are installed again; one of another
+    /// program in the place of one of ours stays.
+    pub(super) fn repair<T: Transport>(
+        &mut self,
+        kernel: &mut Kernel<T>,
+        there: &[PolicyInfo],
+        now: Instant,
+    ) {
+        let there: HashMap<&SlotId, &PolicyInfo> =
+            there.iter().map(|info| (&info.policy.id, info)).collect();
+        let mut mended = Mended::default();
         for (id, slot) in &mut self.slots {
             let Installed::This(policy) = &slot.installed else { continue };
-            let as_told = |found: &&&Policy| {
-                found.action == policy.action && found.priority == policy.priority
+            let child = slot.claims.first().map(|claim| claim.spec.child.as_str());
+            let next = match there.get(id) {
+                Some(info)
+                    if info.policy.action == policy.action
+                        && info.policy.priority == policy.priority =>
+                {
+                    continue;
+                }
+                Some(info) if !view::is_ours(info) => {
+                    mended.foreign.extend(child.map(ToOwned::to_owned));
+                    Installed::Nothing
+                }
+                _ => match self.patience.ask(*id, now) {
+                    Verdict::Later { due, news } => {
+                        mended.again(due);
+                        mended.strained.extend(child.filter(|_| news).map(ToOwned::to_owned));
+                        continue;
+                    }
+                    Verdict::Now => {
+                        mended.back.extend(child.map(ToOwned::to_owned));
+                        mended.count += 1;
+                        Installed::Unknown
+                    }
+                },
             };
-            if there.get(id).filter(as_told).is_none() {
-                slot.installed = Installed::Unknown;
-                self.doubtful.insert(*id);
-            }
+            slot.installed = next;
+            self.doubtful.insert(*id);
         }
+        self.patience.forget(now);
+        self.due = mended.due;
+        mended.tell();
         self.settle(kernel);
+    }
+
+    /// When to compare with the kernel's policies although nothing has changed.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// True if the time for that has come.
+    pub(super) fn is_due(&self, now: Instant) -> bool {
+        self.due.is_some_and(|due| due <= now)
     }
 
     /// The policy `id`.

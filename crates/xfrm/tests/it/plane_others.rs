@@ -4,9 +4,11 @@
 use std::time::Duration;
 
 use ipsec_types::dataplane::{Command, DataPlane, Event, PolicyAction};
+use xfrm::event::Event as KernelEvent;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::{FaultyTransport, NetlinkFault};
 use xfrm::policy::{Policy, PolicyDirection};
+use xfrm::state::StateId;
 use xfrm::{Packet, SimKernel, Verdict, XfrmNetlink};
 
 use crate::common::{self, Child, Hand, addr, apply, capabilities, events, out};
@@ -50,6 +52,114 @@ fn a_policy_of_another_program_is_left_alone() {
     Kernel::new(sim.clone()).delete_policy(&theirs.id).expect("deleted");
     apply(&mut plane, child.up()).expect("installed");
     assert!(matches!(sim.send(&out()), Verdict::Esp(_)));
+}
+
+/// Takes away all policies, as `ip xfrm policy flush` does.
+fn flush_policies(sim: &SimKernel) {
+    sim.policies().iter().for_each(|info| sim.lose_policy(&info.policy.id));
+    sim.raise(KernelEvent::PoliciesFlushed);
+}
+
+/// Fault: in `on_event`, ignore `PoliciesFlushed` and `PolicyDeleted`.
+#[test]
+fn policies_that_others_delete_are_put_back_at_once() {
+    let (mut plane, sim, _) = plane();
+    let child = Child::new(1, 1);
+    apply(&mut plane, child.up()).expect("installed");
+    let sorted = |sim: &SimKernel| {
+        let mut all: Vec<_> = sim.policies().into_iter().map(|info| info.policy).collect();
+        all.sort_by_key(|policy| policy.id.direction);
+        all
+    };
+    let before = sorted(&sim);
+    assert_eq!(events(&mut plane), [], "the first look");
+    flush_policies(&sim);
+    assert!(!matches!(sim.send(&out()), Verdict::Esp(_)), "in clear");
+    assert_eq!(events(&mut plane), []);
+    assert_eq!(sorted(&sim), before);
+    assert!(matches!(sim.send(&out()), Verdict::Esp(_)));
+    for policy in &before {
+        sim.lose_policy(&policy.id);
+        sim.raise(KernelEvent::PolicyDeleted(policy.id));
+        assert_eq!(events(&mut plane), []);
+        assert_eq!(sorted(&sim), before);
+    }
+    // What this plane itself removes does not come again.
+    apply(&mut plane, child.down()).expect("removed");
+    before.iter().for_each(|policy| sim.raise(KernelEvent::PolicyDeleted(policy.id)));
+    flush_policies(&sim);
+    assert_eq!(events(&mut plane), []);
+    assert!(sim.policies().is_empty() && plane.is_empty());
+}
+
+/// Fault: in `repair`, leave `is_ours` out: the other program's policy is overwritten.
+#[test]
+fn a_policy_of_another_program_in_the_place_of_a_lost_one_is_left_alone() {
+    let (mut plane, sim, hand) = plane();
+    let child = Child::new(1, 1);
+    let theirs = Policy { priority: 7, ..outbound_policy(&child) };
+    apply(&mut plane, child.up()).expect("installed");
+    sim.lose_policy(&theirs.id);
+    Kernel::new(sim.clone()).add_policy(&theirs).expect("added");
+    sim.raise(KernelEvent::PolicyDeleted(theirs.id));
+    let there = |sim: &SimKernel| {
+        let mut all = sim.policies().into_iter().map(|info| info.policy);
+        all.find(|policy| policy.id == theirs.id).expect("a policy")
+    };
+    for _ in 0..3 {
+        assert_eq!(events(&mut plane), []);
+        assert_eq!(there(&sim), theirs);
+        hand.advance(Duration::from_secs(2));
+    }
+    sim.lose_policy(&theirs.id);
+    sim.raise(KernelEvent::PolicyDeleted(theirs.id));
+    assert_eq!(events(&mut plane), []);
+    assert_ne!(there(&sim), theirs, "its turn again");
+    assert!(matches!(sim.send(&out()), Verdict::Esp(_)));
+}
+
+/// Fault: in `repair`, put back at once always.
+#[test]
+fn policies_that_others_delete_all_the_time_are_put_back_seldom() {
+    let (mut plane, sim, hand) = plane();
+    apply(&mut plane, Child::new(1, 1).up()).expect("installed");
+    let mut back = 0;
+    for _ in 0..300 {
+        flush_policies(&sim);
+        assert_eq!(events(&mut plane), []);
+        back += u32::from(!sim.policies().is_empty());
+        hand.advance(Duration::from_millis(100));
+    }
+    assert_eq!(back, 7, "five at once, and two in the rest of the 30 s");
+    // When nobody tells of it any more, the plane wants to look by itself.
+    assert!(sim.policies().is_empty() && plane.deadline().is_some());
+    hand.advance(Duration::from_secs(10));
+    assert_eq!(events(&mut plane), []);
+    assert!(!sim.policies().is_empty());
+}
+
+/// Its numbers would start again, so it is replaced by a new child. Traffic is not waited for.
+///
+/// Fault: in `on_event`, ignore `StatesFlushed` and `StateDeleted`.
+#[test]
+fn an_sa_that_others_delete_has_expired() {
+    let (mut plane, sim, _) = plane();
+    let child = Child::new(1, 1);
+    apply(&mut plane, child.up()).expect("installed");
+    let id = |spi, dst: &str| StateId { spi, dst: addr(dst), mark: Default::default() };
+    let outbound = child.outbound();
+    let state = id(outbound.spi, &outbound.dst.to_string());
+    // One that is there, as after a move.
+    sim.raise(KernelEvent::StateDeleted(state));
+    assert_eq!(events(&mut plane), []);
+    sim.lose_state(outbound.spi);
+    sim.raise(KernelEvent::StateDeleted(state));
+    assert_eq!(events(&mut plane), [Event::HardExpire(outbound)]);
+    sim.raise(KernelEvent::StatesFlushed);
+    assert_eq!(events(&mut plane), [], "once is enough");
+    sim.states().iter().for_each(|info| sim.lose_state(info.id.spi));
+    sim.raise(KernelEvent::StatesFlushed);
+    assert_eq!(events(&mut plane).len(), 1, "the inbound one");
 }
 
 #[test]
