@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::crypto::{CipherSuite, Secret};
 pub use ike_wire::payload::TrafficSelector;
-pub use routes::{DEFAULT_MARK, RouteOptions};
+pub use routes::{DEFAULT_MARK, DEFAULT_PRIORITY, DEFAULT_TABLE, RouteOptions};
 
 /// Names one ESP SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -130,16 +130,17 @@ impl Table {
             ipv6: true,
             keeps: leftovers == Leftovers::Keep,
         };
-        table.remove_other_rules().await;
-        if leftovers == Leftovers::Remove {
-            table.forget_leftovers().await;
-        }
         let v4 = table.add_rule(true).await;
         v4.map_err(|e| format!("routing rule: {e}"))?;
         if let Err(error) = table.add_rule(false).await {
             // A host without IPv6 has nothing to route.
             debug!(%error, "no routing rule for IPv6");
             table.ipv6 = false;
+        }
+        table.remove_other_rules().await;
+        table.forget_other_tables().await;
+        if leftovers == Leftovers::Remove {
+            table.forget_leftovers().await;
         }
         Ok(table)
     }
@@ -211,37 +212,61 @@ impl Table {
         }
     }
 
+    /// Removes the routes of an earlier run that had another table, as those of earlier versions had. Without their rule,
+    /// which went before, they have no effect.
+    async fn forget_other_tables(&self) {
+        let found = self.dump(0, OURS).await;
+        let found = found.inspect_err(|error| debug!(%error, "routes of other tables"));
+        for route in found.unwrap_or_default() {
+            if route.header.protocol != OURS || table_of(&route) == self.options.table {
+                continue;
+            }
+            if let Err(error) = self.handle.route().del(route).execute().await
+                && !is_gone(&error)
+            {
+                warn!(%error, "route of an earlier run in another table not removed");
+            }
+        }
+    }
+
     /// Our routes as the kernel has them.
     async fn in_kernel(&self) -> Result<Vec<RouteMessage>, rtnetlink::Error> {
         let table = self.options.table;
-        // Of every kind, and made by anybody: a strict dump leaves out the others.
+        let mut ours = self.dump(table, RouteProtocol::Unspec).await?;
+        ours.retain(|route| {
+            table_of(route) == table
+                && (route.header.protocol == OURS
+                    || route.attributes.contains(&RouteAttribute::Priority(LAST)))
+        });
+        Ok(ours)
+    }
+
+    /// Routes of `table` by `protocol`; of all tables if the table is 0, and of all protocols if that is unspecific.
+    async fn dump(
+        &self,
+        table: u32,
+        protocol: RouteProtocol,
+    ) -> Result<Vec<RouteMessage>, rtnetlink::Error> {
+        // Of every kind: a strict dump leaves out the others.
         let every = |mut request: RouteMessage| {
             request.header.kind = RouteType::Unspec;
-            request.header.protocol = RouteProtocol::Unspec;
+            request.header.protocol = protocol;
             request
         };
         let any = [
             every(RouteMessageBuilder::<Ipv4Addr>::new().table_id(table).build()),
             every(RouteMessageBuilder::<Ipv6Addr>::new().table_id(table).build()),
         ];
-        let mut ours = Vec::new();
+        let mut all = Vec::new();
         for request in any {
-            let found: Result<Vec<_>, _> =
-                self.strict.route().get(request).execute().try_collect().await;
-            let found = match found {
+            match self.strict.route().get(request).execute().try_collect::<Vec<_>>().await {
+                Ok(found) => all.extend(found),
                 // There is no such table yet, or no IPv6.
-                Err(error) if matches!(code(&error), Some(ENOENT | EOPNOTSUPP | EAFNOSUPPORT)) => {
-                    continue;
-                }
-                found => found?,
-            };
-            ours.extend(found.into_iter().filter(|route: &RouteMessage| {
-                table_of(route) == table
-                    && (route.header.protocol == OURS
-                        || route.attributes.contains(&RouteAttribute::Priority(LAST)))
-            }));
+                Err(error) if matches!(code(&error), Some(ENOENT | EOPNOTSUPP | EAFNOSUPPORT)) => {}
+                Err(error) => return Err(error),
+            }
         }
-        Ok(ours)
+        Ok(all)
     }
 
     /// `not fwmark MARK lookup TABLE`.

@@ -17,6 +17,7 @@ ike_test_namespace::harness! {
         what_is_for_the_own_side_of_a_full_tunnel_does_not_leave,
         networks_with_routes_are_watched,
         an_earlier_run_and_others,
+        what_an_earlier_version_left_is_removed,
         rules_and_routes_that_others_take_away_are_back_within_a_second,
         what_others_take_away_all_the_time_is_put_back_seldom,
         a_virtual_ip_that_others_remove_is_set_again,
@@ -52,7 +53,7 @@ fn start(leftovers: Leftovers) -> Routes {
 }
 
 fn shown() -> Vec<String> {
-    let table = ip("route show table 220") + &ip("-6 route show table 220");
+    let table = ip("route show table 7296") + &ip("-6 route show table 7296");
     table.lines().map(|line| line.trim().to_owned()).collect()
 }
 
@@ -96,13 +97,13 @@ fn routes_lead_the_way_the_peer_is_reached() {
     ip("addr add 10.1.0.2/32 dev out0");
     ip("addr del 10.1.0.1/32 dev lo");
     becomes("10.2.0.0/16", "src 10.1.0.2");
-    assert!(ip("rule").contains("not from all fwmark 0xdc lookup 220"), "{}", ip("rule"));
+    assert!(ip("rule").contains("not from all fwmark 0xdc lookup 7296"), "{}", ip("rule"));
     for id in 1..=6 {
         routes.remove(PolicyId(id)).unwrap();
     }
     assert_eq!(shown(), [""; 0]);
     drop(routes);
-    assert!(!(ip("rule") + &ip("-6 rule")).contains("220"));
+    assert!(!(ip("rule") + &ip("-6 rule")).contains("7296"));
 }
 
 fn two_peers_with_one_network() {
@@ -156,7 +157,7 @@ fn what_is_for_the_own_side_of_a_full_tunnel_does_not_leave() {
     for to in [DECRYPTED, "10.1.2.9", "10.1.77.9"] {
         assert!(is_nowhere(&way(to)), "{to}: {}", way(to));
     }
-    assert!(way("10.2.0.9").contains("via 192.0.2.254 dev out0 table 220"));
+    assert!(way("10.2.0.9").contains("via 192.0.2.254 dev out0 table 7296"));
     assert!(way("10.1.2.1").contains("dev lo"), "an address of this host is here");
     routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.1.2.0/24"), Via::Elsewhere).unwrap();
     for to in [DECRYPTED, "10.1.2.9"] {
@@ -168,7 +169,7 @@ fn what_is_for_the_own_side_of_a_full_tunnel_does_not_leave() {
     }
     // IKE and ESP go their way, and so does what is for elsewhere.
     assert!(way("10.1.77.9 mark 220").contains("via 192.0.2.254"));
-    assert!(way("10.2.0.9").contains("table 220"));
+    assert!(way("10.2.0.9").contains("table 7296"));
     routes.remove(PolicyId(2)).unwrap();
     routes.remove(PolicyId(1)).unwrap();
     assert_eq!(shown(), [""; 0]);
@@ -190,7 +191,7 @@ fn what_is_for_the_own_side_of_a_full_tunnel_does_not_leave() {
 fn networks_with_routes_are_watched() {
     host();
     let (bell, rung) = std::sync::mpsc::channel();
-    let watch = NearWatch::start(220, move || _ = bell.send(())).unwrap();
+    let watch = NearWatch::start(7296, move || _ = bell.send(())).unwrap();
     let becomes = |wanted: &[(&str, bool)]| {
         let mut found = Vec::new();
         for _ in 0..20 {
@@ -209,7 +210,7 @@ fn networks_with_routes_are_watched() {
     watch.want(true);
     becomes(&[("192.0.2.0/24", true), ("2001:db8::/64", true), ("fd01::1/128", true)]);
     ip("route add 10.9.0.0/16 via 192.0.2.9");
-    ip("route add 10.7.0.0/16 via 192.0.2.9 table 220");
+    ip("route add 10.7.0.0/16 via 192.0.2.9 table 7296");
     becomes(&[
         ("10.9.0.0/16", false),
         ("192.0.2.0/24", true),
@@ -222,7 +223,7 @@ fn networks_with_routes_are_watched() {
 
 fn an_earlier_run_and_others() {
     host();
-    ip("route add 10.9.0.0/16 via 192.0.2.9 table 220");
+    ip("route add 10.9.0.0/16 via 192.0.2.9 table 7296");
     let far = peer("192.0.2.1", "198.51.100.9");
     let routes = start(Leftovers::Keep);
     routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
@@ -231,7 +232,7 @@ fn an_earlier_run_and_others() {
     becomes("10.2.0.0/16", "via 192.0.2.254");
     becomes("10.3.0.0/16", "via 192.0.2.254");
     let rules = ip("rule");
-    assert!(rules.contains("lookup 220"), "{rules}");
+    assert!(rules.contains("lookup 7296"), "{rules}");
 
     let routes = start(Leftovers::Keep);
     assert_eq!(ip("rule"), rules, "neither twice nor gone");
@@ -245,14 +246,40 @@ fn an_earlier_run_and_others() {
     drop(start(Leftovers::Remove));
     assert_eq!(shown().len(), 1, "somebody else's stays: {:?}", shown());
     becomes("10.9.0.0/16", "via 192.0.2.9");
-    assert!(!ip("rule").contains("220"));
+    assert!(!ip("rule").contains("7296"));
     // Another table now: the rule of before goes.
     let routes = start(Leftovers::Keep);
     drop(routes);
     let options = RouteOptions { table: 300, priority: 300, mark: 9 };
     drop(Routes::start(options, Leftovers::Keep).unwrap());
     let rules = ip("rule");
-    assert!(!rules.contains("lookup 220") && rules.contains("lookup 300"), "{rules}");
+    assert!(!rules.contains("lookup 7296") && rules.contains("lookup 300"), "{rules}");
+}
+
+/// It had charon's table, and charon's routes may be there as well.
+///
+/// Fault: in `Table::open`, leave `forget_other_tables` or `remove_other_rules` out.
+fn what_an_earlier_version_left_is_removed() {
+    host();
+    let earlier = RouteOptions { table: 220, priority: 220, ..RouteOptions::default() };
+    let routes = Routes::start(earlier, Leftovers::Keep).unwrap();
+    let far = peer("192.0.2.1", "198.51.100.9");
+    routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("0.0.0.0/0"), far).unwrap();
+    routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), Via::Unreachable).unwrap();
+    drop(routes);
+    ip("route add 10.9.0.0/16 via 192.0.2.9 table 220");
+    ip("rule add lookup 220 pref 220");
+    let left = || ip("route show table 220").lines().count();
+    assert_eq!(left(), 4);
+    let routes = start(Leftovers::Remove);
+    assert_eq!(left(), 1, "charon's: {}", ip("route show table 220"));
+    let rules = ip("rule");
+    assert!(
+        rules.contains("fwmark 0xdc lookup 7296") && !rules.contains("fwmark 0xdc lookup 220"),
+        "{rules}"
+    );
+    assert!(rules.contains("from all lookup 220") && !rules.contains("to 10.1.0.0/16"), "{rules}");
+    drop(routes);
 }
 
 /// What `look` tells, once it is as wanted, or after a second.
@@ -273,8 +300,8 @@ fn within_a_second(look: impl Fn() -> String, wanted: impl Fn(&str) -> bool) -> 
 /// Fault: in `news`, leave `Ipv4Rule` and `Ipv6Rule` out; or routes of `table`, as before.
 fn rules_and_routes_that_others_take_away_are_back_within_a_second() {
     host();
-    ip("route add 10.9.0.0/16 via 192.0.2.9 table 220");
-    ip("rule add lookup 220 pref 220 proto 3");
+    ip("route add 10.9.0.0/16 via 192.0.2.9 table 7296");
+    ip("rule add lookup 7296 pref 219 proto 3");
     let routes = start(Leftovers::Remove);
     let far = peer("192.0.2.1", "198.51.100.9");
     let six = peer("2001:db8::1", "2001:db8:9::9");
@@ -284,7 +311,7 @@ fn rules_and_routes_that_others_take_away_are_back_within_a_second() {
     let all = || ip("rule") + &ip("-6 rule") + &shown().join("\n");
     let before = all();
     for wanted in [
-        "not from all fwmark 0xdc lookup 220",
+        "not from all fwmark 0xdc lookup 7296",
         "to 10.1.0.0/16",
         "to fd01::/64",
         "unreachable 10.2.0.0/16",
@@ -292,14 +319,14 @@ fn rules_and_routes_that_others_take_away_are_back_within_a_second() {
         assert!(before.contains(wanted), "{before}");
     }
     let ways: [&[&str]; 8] = [
-        &["rule del not fwmark 220 lookup 220 pref 220"],
-        &["-6 rule del pref 220"],
+        &["rule del not fwmark 220 lookup 7296 pref 219"],
+        &["-6 rule del pref 219"],
         &["rule del to 10.1.0.0/16 lookup main"],
-        &["rule del to 10.1.0.0/16 unreachable", "rule del not fwmark 220 lookup 220"],
-        &["route flush table 220 proto 122", "-6 route flush table 220"],
-        &["route del unreachable 10.2.0.0/16 table 220"],
-        &["route replace default dev lo table 220"],
-        &["-6 route replace ::/0 dev lo table 220 metric 1024"],
+        &["rule del to 10.1.0.0/16 unreachable", "rule del not fwmark 220 lookup 7296"],
+        &["route flush table 7296 proto 122", "-6 route flush table 7296"],
+        &["route del unreachable 10.2.0.0/16 table 7296"],
+        &["route replace default dev lo table 7296"],
+        &["-6 route replace ::/0 dev lo table 7296 metric 1024"],
     ];
     for way in ways {
         way.iter().for_each(|command| _ = ip(command));
@@ -313,7 +340,7 @@ fn rules_and_routes_that_others_take_away_are_back_within_a_second() {
     assert_eq!(shown().len(), 1, "{:?}", shown());
     let rules = ip("rule") + &ip("-6 rule");
     assert!(
-        rules.contains("from all lookup 220 proto boot") && !rules.contains("proto 122"),
+        rules.contains("from all lookup 7296 proto boot") && !rules.contains("proto 122"),
         "{rules}"
     );
 }
@@ -326,11 +353,11 @@ fn what_others_take_away_all_the_time_is_put_back_seldom() {
     let routes = start(Leftovers::Remove);
     let there = || ip("rule");
     let taken = |turn: u32| {
-        let rules = within_a_second(there, |rules| rules.contains("lookup 220"));
-        if rules.contains("lookup 220") {
-            ip("rule del not fwmark 220 lookup 220 pref 220");
+        let rules = within_a_second(there, |rules| rules.contains("lookup 7296"));
+        if rules.contains("lookup 7296") {
+            ip("rule del not fwmark 220 lookup 7296 pref 219");
         }
-        (turn, rules.contains("lookup 220"))
+        (turn, rules.contains("lookup 7296"))
     };
     for turn in 0..6 {
         assert_eq!(taken(turn), (turn, true));
@@ -392,7 +419,7 @@ fn the_addresses_of_the_host_are_watched() {
     host();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut watch = HostWatch::open(220).unwrap();
+        let mut watch = HostWatch::open(7296).unwrap();
         let parse = |list: &[&str]| -> Vec<IpAddr> {
             list.iter().map(|text| text.parse().unwrap()).collect()
         };

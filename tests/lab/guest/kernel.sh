@@ -41,16 +41,19 @@ kernel_clean() {
 }
 nothing_left() { [ -z "$(left_behind "$1")" ]; }
 left_behind() {
-    local ns
+    local ns table
     ns=$(netns "$1")
     ip -n "$ns" xfrm state
     kernel_policies "$1"
     if dead "$1"; then
         ip -n "$ns" xfrm policy
-        ip -n "$ns" route show table 220 2>/dev/null
-        ip -n "$ns" -6 route show table 220 2>/dev/null
-        ip -n "$ns" rule | grep 220
-        ip -n "$ns" -6 rule | grep 220
+        # Our table, and strongSwan's.
+        for table in 7296 220; do
+            ip -n "$ns" route show table $table 2>/dev/null
+            ip -n "$ns" -6 route show table $table 2>/dev/null
+            ip -n "$ns" rule | grep "lookup $table"
+            ip -n "$ns" -6 rule | grep "lookup $table"
+        done
     fi
     true
 }

@@ -36,7 +36,7 @@ sleep 2
 clear=$(wire "$INNER")
 kill_hard them
 gone us
-note "gone: $(ip -n left route show table 220 | tr '\n' ';')"
+note "gone: $(ip -n left route show table 7296 | tr '\n' ';')"
 refused || fail "not refused when the peer is dead"
 forget them
 start them

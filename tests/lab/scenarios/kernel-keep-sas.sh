@@ -42,7 +42,7 @@ esac
 wait_for 10 dead us || fail "us does not end"
 [ "$(kernel_states us)" = 2 ] || fail "$(kernel_states us) states are left, not 2"
 [ "$(policies)" -ge 3 ] || fail "the policies are gone"
-in_ns us ip rule | grep -q 'lookup 220' || fail "the rule is gone"
+in_ns us ip rule | grep -q 'lookup 7296' || fail "the rule is gone"
 sleep 1
 rm -f "$STATE"/us.{pid,killed,ctl}
 case $CASE in
@@ -96,6 +96,6 @@ if [ "$CASE" != gone ]; then
     wait_for 10 dead us || fail "us does not end"
     [ "$(keyed)" = 0 ] || fail "states are left"
     [ "$(policies)" = 0 ] || fail "policies are left: $(in_ns us ip xfrm policy)"
-    ! in_ns us ip rule | grep -q 220 || fail "a rule is left"
-    [ -z "$(in_ns us ip route show table 220 2>/dev/null)" ] || fail "routes are left"
+    ! in_ns us ip rule | grep -q 7296 || fail "a rule is left"
+    [ -z "$(in_ns us ip route show table 7296 2>/dev/null)" ] || fail "routes are left"
 fi

@@ -21,7 +21,7 @@ ours() {
     if [ "$DATA_PLANE" = kernel ]; then
         ip -n left xfrm policy list | grep -c '^src'
     else
-        { ip -n left rule; ip -n left route show table 220; } | grep -c 220
+        { ip -n left rule; ip -n left route show table 7296; } | grep -c 7296
     fi
 }
 whole=$(ours)
@@ -47,9 +47,9 @@ if [ "$DATA_PLANE" = kernel ]; then
     wait_for 3 ping_quietly us || fail "no new child within 3 s"
     [ "$(wire "$INNER")" = "$clear" ] || fail "packets in clear without states"
 else
-    taken_away rule del pref 220
+    taken_away rule del pref 219
     expect_log us 'the routing rules of IPv4: another program took this away'
-    taken_away route flush table 220
+    taken_away route flush table 7296
 fi
 installed
 down us ike

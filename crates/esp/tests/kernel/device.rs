@@ -344,10 +344,10 @@ pub(crate) fn traffic_of_a_child_that_is_not_up() {
 async fn traffic_of_a_child_that_is_not_up_inside() {
     // What a daemon that crashed has left goes, what others have put there stays.
     ip("link set lo up");
-    ip("route add unreachable 10.8.0.0/16 metric 2147483426 table 220");
-    ip("route add unreachable 10.9.0.0/16 metric 9 table 220");
+    ip("route add unreachable 10.8.0.0/16 metric 2147483426 table 7296");
+    ip("route add unreachable 10.9.0.0/16 metric 9 table 7296");
     let mut host = Host::new();
-    let left = ip("route show table 220");
+    let left = ip("route show table 7296");
     assert!(!left.contains("10.8.0.0/16") && left.contains("10.9.0.0/16"), "{left}");
 
     let (four, six) = (socket("10.1.0.1:4000").await, socket("[fd01::1]:4000").await);
@@ -379,7 +379,7 @@ async fn traffic_of_a_child_that_is_not_up_inside() {
 
     host.plane.shutdown().await;
     assert_eq!(send(&six, "fd02::1").await, Ok(()), "an orderly end leaves nothing");
-    assert!(!ip("rule").contains("220") && !ip("-6 rule").contains("220"));
+    assert!(!ip("rule").contains("7296") && !ip("-6 rule").contains("7296"));
 }
 
 pub(crate) fn addresses_that_come_and_go() {
@@ -393,7 +393,7 @@ async fn addresses_that_come_and_go_inside() {
     let until = async |wanted: &str, hint: bool| {
         let mut routes = String::new();
         for _ in 0..100 {
-            routes = ip("route show table 220");
+            routes = ip("route show table 7296");
             if routes.contains("10.2.0.0/16") && routes.contains(wanted) == hint {
                 return;
             }

@@ -3,7 +3,13 @@
 /// The mark of IKE and ESP packets, unless configured otherwise.
 pub const DEFAULT_MARK: u32 = 220;
 
-/// Where routes go; the defaults are strongSwan's.
+/// The table and the priority of its rule, unless configured otherwise. charon's are 220: it flushes that table, and removes
+/// rules that lead there, whoever has made them.
+pub const DEFAULT_TABLE: u32 = 7296;
+/// See [`DEFAULT_TABLE`].
+pub const DEFAULT_PRIORITY: u32 = 219;
+
+/// Where routes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RouteOptions {
     /// `routing_table`.
@@ -16,6 +22,6 @@ pub struct RouteOptions {
 
 impl Default for RouteOptions {
     fn default() -> Self {
-        Self { table: 220, priority: 220, mark: DEFAULT_MARK }
+        Self { table: DEFAULT_TABLE, priority: DEFAULT_PRIORITY, mark: DEFAULT_MARK }
     }
 }
