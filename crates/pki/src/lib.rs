@@ -55,10 +55,10 @@ pub use path::ExtendedKeyUsagePolicy;
 pub use policy::CertificatePolicy;
 pub use record::RecordedKind;
 pub use revocation::{
-    Authority, Crl, FetchKind, FetchRequest, MAX_BODY, MAX_LIST, OwnStatus, RevocationPolicy,
-    RevocationStore, StatusFetch, StatusFetches,
+    Authority, Crl, FetchKind, FetchRequest, ListsDue, MAX_BODY, MAX_LIST, OwnStatus,
+    RevocationPolicy, RevocationStore, StatusFetch, StatusFetches,
 };
-pub use standing::{RevokedCertificate, Standings};
+pub use standing::{RevokedCertificate, Standing, Standings};
 pub use trust::TrustStore;
 pub use verify::{
     MAX_CERTS, MAX_CERTS_LEN, MAX_INTERMEDIATES, PeerPolicy, RawKey, Revocation, TrustedPeer,

@@ -9,9 +9,10 @@
 //! The second line repeats for each certificate but the anchor. All but the serial number are the first octets of
 //! SHA-256 hashes.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use der::Encode;
@@ -142,7 +143,8 @@ fn first<const N: usize>(hash: &[u8; 32]) -> [u8; N] {
     std::array::from_fn(|at| hash.get(at).copied().unwrap_or_default())
 }
 
-/// A certificate that was accepted, with its issuers up to the anchor: an example of all of its kind. Lists count for these as they count for the example.
+/// A certificate that was accepted, with its issuers up to the anchor: an example of all of its kind. Lists count for
+/// these as they count for the example.
 #[derive(Debug, Clone)]
 pub(crate) struct Example {
     pub certificate: Arc<Certificate>,
@@ -153,6 +155,11 @@ pub(crate) struct Example {
 }
 
 impl Example {
+    /// The certificate and its issuer.
+    pub fn link(&self) -> Option<(&Arc<Certificate>, &Arc<Certificate>)> {
+        Some((&self.certificate, self.issuers.first()?))
+    }
+
     /// The issuer and the anchor, which may be the same.
     pub fn ends(&self) -> Option<(&Arc<Certificate>, &Arc<Certificate>)> {
         Some((self.issuers.first()?, self.issuers.last()?))
@@ -167,6 +174,24 @@ pub(crate) struct Examples(Arc<Mutex<Known>>);
 struct Known {
     all: HashMap<RecordedKind, Example>,
     oldest_first: VecDeque<RecordedKind>,
+    /// Those that make no room, and how often they are held.
+    held: HashMap<RecordedKind, usize>,
+    awaited: u64,
+}
+
+impl Known {
+    /// Lets the oldest go that are not held.
+    fn make_room(&mut self) {
+        while self.oldest_first.len() > MOST_EXAMPLES + self.held.len()
+            && let Some(oldest) = self.oldest_first.pop_front()
+        {
+            if self.held.contains_key(&oldest) {
+                self.oldest_first.push_back(oldest);
+            } else {
+                self.all.remove(&oldest);
+            }
+        }
+    }
 }
 
 impl Examples {
@@ -176,7 +201,7 @@ impl Examples {
             let issuers = path.get(at + 1..).unwrap_or_default();
             let (Some(issuer), Some(anchor)) = (issuers.first(), issuers.last()) else { return };
             let key = Record::of(certificate, issuer, anchor).kind;
-            let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut known = self.known();
             let same = |old: &Example| {
                 old.issuers.iter().map(|ca| ca.der()).eq(issuers.iter().map(|ca| ca.der()))
             };
@@ -187,18 +212,45 @@ impl Examples {
             let example = Example { certificate, issuers: issuers.to_vec(), exact: true };
             if known.all.insert(key, example).is_none() {
                 known.oldest_first.push_back(key);
+                known.awaited += u64::from(known.held.contains_key(&key));
             }
-            if known.oldest_first.len() > MOST_EXAMPLES
-                && let Some(oldest) = known.oldest_first.pop_front()
-            {
-                known.all.remove(&oldest);
+            known.make_room();
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps examples of these kinds until they are released as often.
+    pub fn hold(&self, kinds: &[RecordedKind]) {
+        let mut known = self.known();
+        for kind in kinds {
+            *known.held.entry(*kind).or_default() += 1;
+        }
+    }
+
+    pub fn release(&self, kinds: &[RecordedKind]) {
+        let mut known = self.known();
+        for kind in kinds {
+            if let Entry::Occupied(mut count) = known.held.entry(*kind) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
             }
         }
+        known.make_room();
+    }
+
+    /// How often there was a first example of a kind that is held.
+    pub fn awaited(&self) -> u64 {
+        self.known().awaited
     }
 
     /// An example of a certificate, at best with the same distribution points.
     pub fn of(&self, kind: RecordedKind) -> Option<Example> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known();
         if let Some(example) = known.all.get(&kind) {
             return Some(example.clone());
         }
@@ -213,12 +265,12 @@ impl Examples {
 
 impl fmt::Debug for Examples {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known();
         f.debug_tuple("Examples").field(&known.all.len()).finish()
     }
 }
 
-/// Most examples; the oldest makes room. Each has the certificate of one peer.
+/// Most examples that are not held; the oldest makes room. Each has the certificate of one peer.
 const MOST_EXAMPLES: usize = 1024;
 
 #[cfg(test)]

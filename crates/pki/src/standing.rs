@@ -5,15 +5,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use ike_proto::{Answer, Distrust, PeerCertificate, ResumeClaim};
 
 use crate::answerer::Answerer;
 use crate::certificate::Certificate;
-use crate::path::{ExtendedKeyUsagePolicy, PathQuery, Signer, same_ca};
+use crate::path::{ExtendedKeyUsagePolicy, Signer, same_ca};
 use crate::record::{Example, Record, RecordedKind, write_path};
-use crate::revocation::FetchRequest;
+use crate::revocation::{Counting, FetchRequest, ListsDue, Revoker};
 use crate::verify::{PeerPolicy, TrustedPeer, list_signers};
 
 /// A certificate of a path that is revoked.
@@ -32,6 +32,18 @@ impl fmt::Display for RevokedCertificate {
         let Self { serial, issuer, by } = self;
         write!(f, "certificate with serial number {serial} of {issuer:?} is revoked by {by}")
     }
+}
+
+/// What is known of a path.
+#[derive(Debug, Clone)]
+pub enum Standing {
+    /// No certificate of it is known to be revoked.
+    Good,
+    /// This one is.
+    Revoked(RevokedCertificate),
+    /// Nothing but lists past their nextUpdate revoke a certificate. A newer one may tell that a hold has ended: as for
+    /// a login, this is to be fetched first.
+    Outdated(FetchRequest),
 }
 
 impl TrustedPeer {
@@ -64,7 +76,7 @@ impl Answerer {
                 // Where it is not known which lists count for such a certificate, any list by its CA's name does. The
                 // peer is then judged in full, by the certificates that it sends.
                 let revoked = match known {
-                    Ok(Some(revoked)) => Some(revoked),
+                    Ok(Some((revoked, _))) => Some(revoked),
                     Ok(None) if exact => None,
                     Ok(None) | Err(Unknown) => self.any_list(record),
                 };
@@ -87,6 +99,31 @@ impl Answerer {
         self.ends_live.insert(connection.to_owned(), ends);
     }
 
+    /// Takes over from `other` what is set for connections that are here no longer and that are `up`.
+    pub fn inherit_ends_live(&mut self, other: &Self, up: impl Fn(&str) -> bool) {
+        for (connection, ends) in &other.ends_live {
+            if !self.ends_live.contains_key(connection) && up(connection) {
+                self.ends_live.insert(connection.clone(), *ends);
+            }
+        }
+    }
+
+    /// Certificates of these kinds are in the paths of live SAs: what is known of them is kept, until it is
+    /// [released](Self::release_examples) as often.
+    pub fn hold_examples(&self, kinds: &[RecordedKind]) {
+        self.examples.hold(kinds);
+    }
+
+    /// The end of [`hold_examples`](Self::hold_examples).
+    pub fn release_examples(&self, kinds: &[RecordedKind]) {
+        self.examples.release(kinds);
+    }
+
+    /// How often a certificate was accepted that is the first known of a kind that is held.
+    pub fn awaited_examples(&self) -> u64 {
+        self.examples.awaited()
+    }
+
     /// What was [set](Self::set_ends_live).
     pub fn ends_live(&self, connection: &str) -> bool {
         self.ends_live.get(connection).copied().unwrap_or_default()
@@ -102,39 +139,52 @@ impl Answerer {
         self.trust().revocation.is_revoked_by_response(fetch)
     }
 
-    /// When the fetched lists about certificates of this kind of peers of `connection` are due to be fetched again:
-    /// their last nextUpdate, and the share of their validity that a caller may wait. `None` if no fetched list is
-    /// about them.
+    /// How often a revocation list was taken that was not at hand.
+    pub fn lists_taken(&self) -> u64 {
+        self.trust().revocation.lists_taken()
+    }
+
+    /// When the lists about certificates of this kind of peers of `connection` are due to be fetched again: at the last
+    /// time by the policies of the connection. `None` if no URL of a list is known.
     pub fn list_due(
         &self,
         connection: &str,
         kind: RecordedKind,
         now: SystemTime,
-    ) -> Option<(SystemTime, Duration)> {
+    ) -> Option<ListsDue> {
         let example = self.examples.of(kind).filter(|example| example.exact)?;
         let (issuer, _) = example.ends()?;
-        let store = &self.trust().revocation;
-        let due = |policy: &&PeerPolicy| {
+        let (store, none) = (&self.trust().revocation, PeerPolicy::default());
+        let due = |policy: &PeerPolicy| {
             let signers = self.signers(&example, policy, now)?;
             store.list_due(&example.certificate, issuer, &signers, now)
         };
-        self.policies(connection).iter().filter_map(due).max()
+        self.policies_or(connection, &none).into_iter().filter_map(due).max()
     }
 
-    /// The fetch of such a list, from a URL that has not failed lately.
+    /// The fetch of such a list, from a URL that has not failed lately and that is `free`; at best from one of those
+    /// that are `due`.
     pub fn list_again(
         &self,
         connection: &str,
         kind: RecordedKind,
+        (due, free): (&ListsDue, &dyn Fn(&str) -> bool),
         now: SystemTime,
     ) -> Option<FetchRequest> {
         let example = self.examples.of(kind).filter(|example| example.exact)?;
-        let (issuer, _) = example.ends()?;
-        let store = &self.trust().revocation;
-        self.policies(connection).iter().find_map(|policy| {
+        let (store, none) = (&self.trust().revocation, PeerPolicy::default());
+        self.policies_or(connection, &none).into_iter().find_map(|policy| {
             let signers = self.signers(&example, policy, now)?;
-            store.list_again((&example.certificate, issuer), &signers, now)
+            store.list_again(example.link()?, &signers, (&due.urls, free), now)
         })
+    }
+
+    /// The policies of a connection; `none` for one that was removed.
+    fn policies_or<'a>(&'a self, connection: &str, none: &'a PeerPolicy) -> Vec<&'a PeerPolicy> {
+        match self.policies(connection) {
+            policies if policies.is_empty() => vec![none],
+            policies => policies,
+        }
     }
 
     /// Those whose lists count for the certificates of which `example` is one; `None` where `policy` takes no path of
@@ -154,15 +204,8 @@ impl Answerer {
             return None;
         }
         let intermediates: Vec<_> = links.into_iter().chain(example.issuers.clone()).collect();
-        let query = PathQuery {
-            anchors: &anchors,
-            intermediates: &intermediates,
-            cacerts: &policy.cacerts,
-            wanted: policy.wanted(),
-            verified: trust.verified(),
-            extended_key_usage: ExtendedKeyUsagePolicy::default(),
-            now,
-        };
+        let usage = ExtendedKeyUsagePolicy::default();
+        let query = policy.query((&anchors, &intermediates), trust, usage, now);
         let links = (&*example.certificate, &**issuer);
         let mut signers =
             list_signers(&query, (&policy.chain, policy.revocation), links, anchor, trust);
@@ -194,8 +237,8 @@ pub struct Standings<'a> {
 /// What certificates of one kind are judged by.
 #[derive(Debug)]
 enum Judge {
-    /// By lists of these signers: one set for each policy of the connection.
-    Example(Example, Vec<Vec<Signer>>),
+    /// By the lists that count for it: one set for each policy of the connection.
+    Example(Example, Vec<Vec<Counting>>),
     /// By lists of this CA alone.
     Ca(Arc<Certificate>),
 }
@@ -205,31 +248,67 @@ impl Standings<'_> {
     /// be revoked. Only lists count by which a login of the peer would be refused.
     pub fn revoked(&mut self, connection: &str, path: &[u8]) -> Option<RevokedCertificate> {
         let path = Record::read_all(path)?;
-        path.iter().find_map(|record| self.judge(connection, record).ok().flatten())
+        path.iter().find_map(|record| Some(self.judge(connection, record).ok()??.0))
     }
 
+    /// The standing of `path`, the [path](PeerCertificate::path) of a peer of `connection`, by the rule of a login.
+    /// A newer list is asked for only at a URL that has not failed lately and that is `free`.
+    pub fn standing(
+        &mut self,
+        connection: &str,
+        path: &[u8],
+        free: &dyn Fn(&str) -> bool,
+    ) -> Standing {
+        let mut outdated = None;
+        for record in Record::read_all(path).unwrap_or_default() {
+            let Ok(Some((revoked, is_outdated))) = self.judge(connection, &record) else {
+                continue;
+            };
+            let newer = || self.newer(connection, record.kind, free);
+            match is_outdated.then(newer).flatten() {
+                Some(fetch) => outdated = outdated.or(Some(fetch)),
+                None => return Standing::Revoked(revoked),
+            }
+        }
+        outdated.map_or(Standing::Good, Standing::Outdated)
+    }
+
+    /// The fetch of a newer list about certificates of this kind.
+    fn newer(
+        &self,
+        connection: &str,
+        kind: RecordedKind,
+        free: &dyn Fn(&str) -> bool,
+    ) -> Option<FetchRequest> {
+        let due = self.answerer.list_due(connection, kind, self.now)?;
+        self.answerer.list_again(connection, kind, (&due, free), self.now)
+    }
+
+    /// True beside a revoked certificate: each list that revokes it is outdated.
     fn judge(
         &mut self,
         connection: &str,
         record: &Record,
-    ) -> Result<Option<RevokedCertificate>, Unknown> {
+    ) -> Result<Option<(RevokedCertificate, bool)>, Unknown> {
         let Self { answerer, now, known } = self;
         let (store, now, serial) = (&answerer.trust().revocation, *now, record.serial);
         let judge = known
             .entry((connection.to_owned(), record.kind))
             .or_insert_with(|| answerer.judge_of(connection, record.kind, now));
         let (by, issuer) = match judge.as_ref().ok_or(Unknown)? {
-            Judge::Example(example, signers) => {
-                let (issuer, _) = example.ends().ok_or(Unknown)?;
-                let by = signers.iter().find_map(|signers| {
-                    store.revoked_as(&example.certificate, issuer, serial, signers, now)
-                });
-                (by, issuer)
+            Judge::Example(example, sets) => {
+                let (certificate, issuer) = example.link().ok_or(Unknown)?;
+                let link = (&**certificate, &**issuer);
+                let revokers = sets
+                    .iter()
+                    .filter_map(|counting| store.revoked_as(link, serial, counting, now));
+                (revokers.min_by_key(|revoker| revoker.outdated), issuer)
             }
             Judge::Ca(ca) => (store.revoked_under(ca, serial, now), ca),
         };
+        let Some(Revoker { by, outdated }) = by else { return Ok(None) };
         let (serial, issuer) = (serial.to_string(), issuer.subject_text());
-        Ok(by.map(|by| RevokedCertificate { serial, issuer, by }))
+        Ok(Some((RevokedCertificate { serial, issuer, by }, outdated)))
     }
 }
 
@@ -237,14 +316,16 @@ impl Answerer {
     /// `None` if neither an example nor the issuer is known.
     fn judge_of(&self, connection: &str, kind: RecordedKind, now: SystemTime) -> Option<Judge> {
         let none = PeerPolicy::default();
-        let policies: Vec<&PeerPolicy> = match self.policies(connection) {
-            policies if policies.is_empty() => vec![&none],
-            policies => policies,
-        };
+        let policies = self.policies_or(connection, &none);
         if let Some(example) = self.examples.of(kind) {
-            let signers = policies.iter().filter_map(|policy| self.signers(&example, policy, now));
-            let signers = signers.collect();
-            return Some(Judge::Example(example, signers));
+            let store = &self.trust().revocation;
+            let (certificate, issuer) = example.link()?;
+            let sets = policies.iter().filter_map(|policy| {
+                let signers = self.signers(&example, policy, now)?;
+                Some(store.counting((certificate, issuer), &signers, now))
+            });
+            let sets = sets.collect();
+            return Some(Judge::Example(example, sets));
         }
         let (anchors, links) = (self.trust().cas(), self.trust().intermediates());
         let named = policies.iter().flat_map(|policy| &policy.cacerts);

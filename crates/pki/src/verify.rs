@@ -65,6 +65,26 @@ impl PeerPolicy {
         (anchors, trust.intermediates().iter().chain(links).map(Arc::clone).collect())
     }
 
+    /// The query for paths that this policy takes, over what [`roots_and_links`](Self::roots_and_links) gives and the
+    /// certificates of the peer.
+    pub(crate) fn query<'a>(
+        &'a self,
+        (anchors, intermediates): (&'a [Arc<Certificate>], &'a [Arc<Certificate>]),
+        trust: &'a TrustStore,
+        extended_key_usage: ExtendedKeyUsagePolicy,
+        now: SystemTime,
+    ) -> PathQuery<'a> {
+        PathQuery {
+            anchors,
+            intermediates,
+            cacerts: &self.cacerts,
+            wanted: self.wanted(),
+            verified: trust.verified(),
+            extended_key_usage,
+            now,
+        }
+    }
+
     pub(crate) fn wanted(&self) -> Wanted<'_> {
         Wanted { ca: self.ca_id.as_ref(), policies: &self.cert_policies }
     }
@@ -253,15 +273,7 @@ fn certificate(
     }
     let (anchors, links) = policy.roots_and_links(trust);
     let intermediates: Vec<_> = others.iter().map(Arc::clone).chain(links).collect();
-    let query = PathQuery {
-        anchors: &anchors,
-        intermediates: &intermediates,
-        cacerts: &policy.cacerts,
-        wanted: policy.wanted(),
-        verified: trust.verified(),
-        extended_key_usage: usage,
-        now,
-    };
+    let query = policy.query((&anchors, &intermediates), trust, usage, now);
     let found = query.find(end_entity, |path| {
         for certificate in &path.certificates {
             trust.verified().keep(certificate);
@@ -422,13 +434,9 @@ fn raw_key(
     let (anchors, links) = policy.roots_and_links(trust);
     let intermediates: Vec<_> = shown.iter().skip(1).map(Arc::clone).chain(links).collect();
     let query = PathQuery {
-        anchors: &anchors,
-        intermediates: &intermediates,
         cacerts: &[],
         wanted: Wanted::default(),
-        verified: trust.verified(),
-        extended_key_usage: terms.usage,
-        now,
+        ..policy.query((&anchors, &intermediates), trust, terms.usage, now)
     };
     let mut own = shown.iter().take(1).chain(&policy.key_certificates).chain(&policy.certs);
     let Some(certificate) = own.find(|own| own.spki() == known.spki) else { return Ok(peer) };

@@ -1,23 +1,24 @@
 //! IKE SAs that are up, by the certificates of their peers: an SA one of whose certificates is found to be revoked
 //! ends, or there is a warning (`revocation_live`). Lists about these certificates are fetched again when they are due.
 //!
-//! The engine's SA has no part in this. The index holds the same [`PeerCertificate`] as the SA, and hears of SAs by
-//! events. The rule is that of a login ([`Standings`](::pki::Standings)).
+//! The engine's SA has no part in this. The index holds the same [`PeerCertificate`](ike_proto::PeerCertificate) as the
+//! SA, and hears of SAs by events. The rule is that of a login ([`Standings`](::pki::Standings)).
 
 use std::collections::HashMap;
-use std::collections::hash_map::{Entry, RandomState};
+use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use ::pki::{FetchKind, FetchRequest, RecordedKind, RevokedCertificate};
-use ike_proto::{Command, Endpoint, Event, IkeSaId, IkeStatus, PeerCertificate};
+use ::pki::{Answerer, FetchKind, FetchRequest, ListsDue, RecordedKind, Standing};
+use ike_proto::{Command, Endpoint, Event, IkeSaId, IkeStatus};
 use ike_tokio::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
+use self::index::{Asked, Brake, Group, Judged, Known, State, Verdict};
 use super::{Credentials, wanted};
 
 /// The index, and what is to be done about it.
@@ -28,167 +29,56 @@ pub(super) struct Live {
     ended: AtomicU64,
     /// Spreads fetches.
     spread: RandomState,
+    /// The URLs of lists that were asked for live SAs, and how long each is left alone.
+    asked: Mutex<HashMap<String, Pause>>,
+    /// So many fetches for live SAs at a time: logins must not wait for them.
+    turns: Turns,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    sas: HashMap<IkeSaId, Sa>,
-    /// How many SAs each connection has here. The names are those of the SAs.
-    connections: HashMap<Arc<str>, usize>,
-    /// How many SAs depend on lists about certificates of this kind.
-    kinds: HashMap<(Arc<str>, RecordedKind), usize>,
-    /// SAs that came up, or were rekeyed, and are to be judged.
-    fresh: Vec<IkeSaId>,
-    /// All are to be judged: there are other lists or responses.
-    all: bool,
-    /// It is to be looked when lists are due: there are other lists, or SAs that depend on others.
-    renew: bool,
-    /// SAs whose peer was accepted unchecked.
-    unchecked: usize,
-}
-
-/// An IKE SA whose peer has shown a certificate.
 #[derive(Debug)]
-struct Sa {
-    connection: Arc<str>,
-    certificates: Box<[Arc<PeerCertificate>]>,
-    state: State,
-}
+struct Turns(Semaphore);
 
-/// An SA that is to be judged, with its connection.
-type Asked = (IkeSaId, Arc<str>, Box<[Arc<PeerCertificate>]>);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    Good,
-    /// There was a warning that a certificate is revoked.
-    Warned,
-    Ending,
-}
-
-/// An SA with a revoked certificate.
-#[derive(Debug, Clone)]
-struct Verdict {
-    ike: IkeSaId,
-    connection: Arc<str>,
-    subject: Box<str>,
-    revoked: RevokedCertificate,
-}
-
-/// Verdicts of one connection by one list or response.
-#[derive(Debug)]
-struct Group {
-    verdicts: Vec<Verdict>,
-    /// How many SAs the connection has.
-    of: usize,
-}
-
-impl Group {
-    /// True if so many may be a mistake of the CA.
-    fn is_suspicious(&self) -> bool {
-        self.verdicts.len() > FEW && self.verdicts.len() * 2 > self.of
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Semaphore::new(RENEWALS))
     }
 }
 
-impl Known {
-    fn add(&mut self, ike: IkeSaId, connection: &str, certificates: Box<[Arc<PeerCertificate>]>) {
-        let known = self.connections.get_key_value(connection);
-        let connection = known.map_or_else(|| Arc::from(connection), |(name, _)| Arc::clone(name));
-        *self.connections.entry(Arc::clone(&connection)).or_default() += 1;
-        for kind in kinds(&certificates) {
-            let count = self.kinds.entry((Arc::clone(&connection), kind)).or_default();
-            *count += 1;
-            self.renew |= *count == 1;
-        }
-        self.unchecked += usize::from(is_unchecked(&certificates));
-        self.fresh.push(ike);
-        let sa = Sa { connection, certificates, state: State::Good };
-        if let Some(old) = self.sas.insert(ike, sa) {
-            self.forget(&old);
-        }
-    }
+/// A URL is left alone for a time that grows while it does not help.
+#[derive(Debug, Clone, Copy)]
+struct Pause {
+    from: Instant,
+    length: Duration,
+}
 
-    fn moved(&mut self, old: IkeSaId, new: IkeSaId) {
-        // An SA whose peer has shown no certificate is not here.
-        if let Some(mut sa) = self.sas.remove(&old) {
-            // A verdict about the old SA, or its end, may come too late for the new one.
-            if sa.state == State::Ending {
-                sa.state = State::Good;
+/// Judges `sas` at this moment. A newer list is asked for only at a URL that is `free`.
+fn judged(answerer: &Answerer, sas: Vec<Asked>, free: &dyn Fn(&str) -> bool) -> Judged {
+    let mut standings = answerer.standings(SystemTime::now());
+    let mut judged = Judged::default();
+    for (ike, connection, certificates) in sas {
+        let mut fetch = None;
+        let revoked = certificates.iter().find_map(|one| {
+            match standings.standing(&connection, &one.path, free) {
+                Standing::Good => None,
+                Standing::Revoked(revoked) => Some((revoked, one.subject.clone())),
+                Standing::Outdated(newer) => {
+                    fetch = Some(newer);
+                    None
+                }
             }
-            self.fresh.push(new);
-            if let Some(other) = self.sas.insert(new, sa) {
-                self.forget(&other);
-            }
-        }
-    }
-
-    fn remove(&mut self, ike: IkeSaId) {
-        if let Some(sa) = self.sas.remove(&ike) {
-            self.forget(&sa);
-        }
-    }
-
-    fn forget(&mut self, sa: &Sa) {
-        less(&mut self.connections, Arc::clone(&sa.connection));
-        for kind in kinds(&sa.certificates) {
-            less(&mut self.kinds, (Arc::clone(&sa.connection), kind));
-        }
-        self.unchecked -= usize::from(is_unchecked(&sa.certificates));
-    }
-
-    /// Those to be judged now. Those that end already are not among them.
-    fn take(&mut self) -> Vec<Asked> {
-        let fresh = std::mem::take(&mut self.fresh);
-        let ids: Vec<IkeSaId> = match std::mem::take(&mut self.all) {
-            true => self.sas.keys().copied().collect(),
-            false => fresh,
-        };
-        let found = ids.into_iter().filter_map(|ike| {
-            let sa = self.sas.get(&ike).filter(|sa| sa.state != State::Ending)?;
-            Some((ike, Arc::clone(&sa.connection), sa.certificates.clone()))
         });
-        found.collect()
-    }
-
-    /// Sets the state of an SA; false if it has that state, or is gone.
-    fn set(&mut self, ike: IkeSaId, state: State) -> bool {
-        match self.sas.get_mut(&ike) {
-            Some(sa) if sa.state != state => {
-                sa.state = state;
-                true
+        match (revoked, fetch) {
+            (Some((revoked, subject)), _) => {
+                judged.revoked.push(Verdict { ike, connection, subject, revoked });
             }
-            _ => false,
+            (None, Some(fetch)) => {
+                let entry = judged.outdated.entry(wanted(&fetch));
+                entry.or_insert_with(|| (fetch, Vec::new())).1.push(ike);
+            }
+            (None, None) => judged.good.push(ike),
         }
     }
-
-    fn grouped(&self, verdicts: Vec<Verdict>) -> Vec<Group> {
-        let mut groups: HashMap<(Arc<str>, String), Group> = HashMap::new();
-        for verdict in verdicts {
-            let key = (Arc::clone(&verdict.connection), verdict.revoked.by.clone());
-            let of = self.connections.get(&verdict.connection).copied().unwrap_or_default();
-            let group = groups.entry(key).or_insert_with(|| Group { verdicts: Vec::new(), of });
-            group.verdicts.push(verdict);
-        }
-        groups.into_values().collect()
-    }
-}
-
-fn kinds(certificates: &[Arc<PeerCertificate>]) -> Vec<RecordedKind> {
-    certificates.iter().flat_map(|one| RecordedKind::of_path(&one.path)).collect()
-}
-
-fn is_unchecked(certificates: &[Arc<PeerCertificate>]) -> bool {
-    certificates.iter().any(|one| one.unchecked)
-}
-
-/// Counts one less of `key`.
-fn less<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) {
-    if let Entry::Occupied(mut count) = counts.entry(key) {
-        *count.get_mut() -= 1;
-        if *count.get() == 0 {
-            count.remove();
-        }
-    }
+    judged
 }
 
 impl Live {
@@ -205,10 +95,45 @@ impl Live {
         self.changed.notify_one();
     }
 
-    /// When a list that is due at `next` is fetched again.
-    fn at(&self, kind: RecordedKind, (next, spread): (SystemTime, Duration)) -> SystemTime {
-        let share = self.spread.hash_one((kind, next)) % SHARES;
-        next + spread.min(LONGEST_SPREAD).mul_f64(share as f64 / SHARES as f64)
+    /// What was fetched is gone: each URL may be asked at once.
+    pub(super) fn flushed(&self) {
+        self.asked().clear();
+        self.known().renew = true;
+        self.changed.notify_one();
+    }
+
+    /// True if an SA of this connection is up.
+    pub(super) fn has(&self, connection: &str) -> bool {
+        self.known().connections.contains_key(connection)
+    }
+
+    /// When a list that is `due` is fetched again.
+    fn at(&self, kind: RecordedKind, due: &ListsDue) -> SystemTime {
+        let share = self.spread.hash_one((kind, due.at)) % SHARES;
+        due.at + due.spread.min(LONGEST_SPREAD).mul_f64(share as f64 / SHARES as f64)
+    }
+
+    fn next_of(&self, line: &(Arc<str>, String)) -> Option<Verdict> {
+        self.known().next_of(line)
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<String, Pause>> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if `url` was not asked for live SAs lately.
+    fn is_free(&self, url: &str, now: Instant) -> bool {
+        self.asked().get(url).is_none_or(|pause| now >= pause.from + pause.length)
+    }
+
+    /// `url` was asked. It has `helped` if the list from there is not due again at once. One that has failed is left
+    /// alone for some minutes anyway.
+    fn pause(&self, url: &str, helped: bool, now: Instant) {
+        let mut asked = self.asked();
+        asked.retain(|_, pause| now < pause.from + 2 * LONGEST_PAUSE);
+        let before = asked.get(url).filter(|_| !helped).map(|pause| 2 * pause.length);
+        let length = before.unwrap_or(AGAIN).clamp(AGAIN, LONGEST_PAUSE);
+        asked.insert(url.to_owned(), Pause { from: now, length });
     }
 }
 
@@ -234,10 +159,12 @@ impl Credentials {
                 }
             }
             Event::IkeRekeyed { old, new } => {
-                live.known().moved(*old, *new);
+                live.known().moved(*old, *new).tell(&self.present());
                 live.changed.notify_one();
             }
-            Event::IkeDown { ike, established: true, .. } => live.known().remove(*ike),
+            Event::IkeDown { ike, established: true, .. } => {
+                live.known().remove(*ike).tell(&self.present());
+            }
             _ => {}
         }
     }
@@ -246,7 +173,9 @@ impl Credentials {
         let rounds = status.remote_auth.into_iter();
         let certificates: Box<[_]> = rounds.filter_map(|used| used.certificate).collect();
         if !certificates.is_empty() {
-            self.0.live.known().add(ike, &status.connection, certificates);
+            let mut known = self.0.live.known();
+            known.add(ike, &status.connection, certificates).tell(&self.present());
+            drop(known);
             self.0.live.changed.notify_one();
         }
     }
@@ -256,8 +185,16 @@ impl Credentials {
     /// stops the task when it stops the drivers.
     pub async fn watch_live(self, handle: Handle) {
         let mut next = Instant::now() + LOOK_AT_LEAST;
+        let mut awaited = self.present().awaited_examples();
         loop {
             let _ = tokio::time::timeout_at(next, self.0.live.changed.notified()).await;
+            let more = self.present().awaited_examples();
+            if more != awaited {
+                // An SA that a ticket has resumed can be judged only now.
+                awaited = more;
+                let mut known = self.0.live.known();
+                (known.all, known.renew) = (true, true);
+            }
             let verdicts = self.judge_live().await;
             let groups = self.0.live.known().grouped(verdicts);
             for group in groups {
@@ -274,64 +211,106 @@ impl Credentials {
 
     /// Judges the SAs that are to be judged.
     async fn judge_live(&self) -> Vec<Verdict> {
-        let sas = self.0.live.known().take();
-        if sas.is_empty() || self.present().knows_no_revocation() {
-            return Vec::new();
+        let ids = self.0.live.known().take();
+        let mut verdicts = Vec::new();
+        if self.present().knows_no_revocation() {
+            self.0.live.known().calm(&ids);
+            return verdicts;
         }
-        let judged = self.work(move |answerer| {
-            let mut standings = answerer.standings(SystemTime::now());
-            let verdicts = sas.into_iter().filter_map(|(ike, connection, certificates)| {
-                let (revoked, subject) = certificates.iter().find_map(|one| {
-                    Some((standings.revoked(&connection, &one.path)?, one.subject.clone()))
-                })?;
-                Some(Verdict { ike, connection, subject, revoked })
-            });
-            verdicts.collect::<Vec<_>>()
-        });
-        judged.await.unwrap_or_default()
+        // Others want the processors meanwhile.
+        for some in ids.chunks(CHUNK) {
+            let sas = self.0.live.known().asked(some);
+            let this = self.clone();
+            let free = move |url: &str| this.0.live.is_free(url, Instant::now());
+            let judged = self.work(move |answerer| judged(answerer, sas, &free)).await;
+            let Judged { revoked, good, outdated } = judged.unwrap_or_default();
+            verdicts.extend(revoked);
+            self.0.live.known().calm(&good);
+            for (fetch, ids) in outdated.into_values() {
+                tokio::spawn(self.clone().fetch_newer(fetch, ids));
+            }
+        }
+        verdicts
+    }
+
+    /// Fetches a list before SAs end by an older one. They are judged again after that, whatever came of it.
+    async fn fetch_newer(self, fetch: FetchRequest, ids: Vec<IkeSaId>) {
+        let turn = self.turn(wanted(&fetch));
+        let _turn = turn.lock().await;
+        if self.0.live.is_free(&fetch.url, Instant::now()) {
+            let url = fetch.url.clone();
+            self.fetch_for_live(fetch).await;
+            self.0.live.pause(&url, false, Instant::now());
+        }
+        self.0.live.known().fresh.extend(ids);
+        self.0.live.changed.notify_one();
+    }
+
+    /// Makes a fetch, in its turn; false if its URL counts as failed.
+    async fn fetch_for_live(&self, fetch: FetchRequest) -> bool {
+        let connections = match fetch.kind {
+            FetchKind::Crl => &self.0.lists,
+            FetchKind::Ocsp { .. } => &self.0.connections,
+        };
+        // They are never closed.
+        if let Ok(_turn) = self.0.live.turns.0.acquire().await
+            && let Ok(_connection) = connections.acquire().await
+        {
+            let this = self.clone();
+            // If it panics, the list is asked for again later.
+            return spawn_blocking(move || this.fetch_now(&fetch)).await.unwrap_or_default();
+        }
+        false
     }
 
     /// Does with the SAs of `group` what `revocation_live` says. An error: the drivers have ended.
     async fn act(&self, handle: &Handle, mut group: Group) -> Result<(), ike_tokio::Stopped> {
-        let Some(first) = group.verdicts.first() else { return Ok(()) };
-        if !self.present().ends_live(&first.connection) {
-            for verdict in group.verdicts {
-                self.warn(handle, &verdict).await?;
-            }
-            return Ok(());
-        }
+        let Some(first) = group.verdicts.first().cloned() else { return Ok(()) };
+        let ends = self.present().ends_live(&first.connection);
         let suspicious = group.is_suspicious();
+        let state = if ends { State::Ending } else { State::Warned };
         let known = || self.0.live.known();
-        group.verdicts.retain(|verdict| known().set(verdict.ike, State::Ending));
-        if !suspicious {
+        group.verdicts.retain(|verdict| known().set(verdict.ike, state));
+        let (connection, by) = (&first.connection, &first.revoked.by);
+        let (many, of) = (group.verdicts.len(), group.of);
+        if !ends {
+            if suspicious && many > 0 {
+                tracing::error!(
+                    %connection, revoked = many, of,
+                    "{by} revokes the certificates of more than half of the peers: their IKE SAs go on, as \
+                     `revocation_live = no` says; the lines below name them"
+                );
+            }
             for verdict in &group.verdicts {
-                self.end(handle, verdict).await?;
+                self.warn(handle, verdict).await?;
             }
             return Ok(());
         }
-        if let Some(Verdict { connection, revoked, .. }) = group.verdicts.first() {
+        let brake = known().brake(&mut group, suspicious);
+        if let Brake::New(key) = brake {
             tracing::error!(
-                %connection, ends = group.verdicts.len(), of = group.of,
-                "{} revokes the certificates of more than half of the peers: their IKE SAs end, {A_SECOND} a second; \
-                 if the list is wrong, remove it, or set `revocation_live = no`, and reload",
-                revoked.by
+                %connection, ends = many, of,
+                "{by} revokes the certificates of more than half of the peers: their IKE SAs end, {A_SECOND} a second; \
+                 if the list is wrong, set `revocation_live = no` and reload; or remove its file and reload; or, where \
+                 it was fetched, put another on its server and flush (`swanctl --flush-certs --type x509_crl`)"
             );
+            let (this, handle) = (self.clone(), handle.clone());
+            tokio::spawn(async move { this.end_slowly(&handle, &key).await });
         }
-        let (this, handle) = (self.clone(), handle.clone());
-        tokio::spawn(async move { this.end_slowly(&handle, group.verdicts).await });
+        for verdict in &group.verdicts {
+            self.end(handle, verdict).await?;
+        }
         Ok(())
     }
 
     /// An SA goes on, and there is one warning of it.
     async fn warn(&self, handle: &Handle, verdict: &Verdict) -> Result<(), ike_tokio::Stopped> {
         let Verdict { ike, connection, subject, revoked } = verdict;
-        if self.0.live.known().set(*ike, State::Warned) {
-            let remote = who(handle, *ike).await?;
-            tracing::warn!(
-                ike = ike.0, %connection, %remote, %subject,
-                "IKE SA goes on, although a {revoked}: end it by `swanctl --terminate --ike-id {}`", ike.0
-            );
-        }
+        let remote = who(handle, *ike).await?;
+        tracing::warn!(
+            ike = ike.0, %connection, %remote, %subject,
+            "IKE SA goes on, although a {revoked}: end it by `swanctl --terminate --ike-id {}`", ike.0
+        );
         Ok(())
     }
 
@@ -349,11 +328,11 @@ impl Credentials {
         Ok(())
     }
 
-    /// Ends SAs at a limited rate. Before the end of each it looks whether the list still says so.
-    async fn end_slowly(&self, handle: &Handle, verdicts: Vec<Verdict>) {
+    /// Ends the SAs in a line at a limited rate. Before the end of each it looks whether the list still says so.
+    async fn end_slowly(&self, handle: &Handle, line: &(Arc<str>, String)) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / A_SECOND);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        for verdict in verdicts {
+        while let Some(verdict) = self.0.live.next_of(line) {
             ticks.tick().await;
             if self.still_ends(&verdict).await {
                 if self.end(handle, &verdict).await.is_err() {
@@ -394,13 +373,14 @@ impl Credentials {
         let (fetches, next) = self
             .work(move |answerer| {
                 let (mut fetches, mut next) = (Vec::new(), None::<SystemTime>);
+                let free = |url: &str| this.0.live.is_free(url, Instant::now());
                 for (connection, kind) in kinds {
                     let Some(due) = answerer.list_due(&connection, kind, now) else { continue };
-                    let mut at = this.0.live.at(kind, due);
+                    let mut at = this.0.live.at(kind, &due);
                     if at <= now {
-                        // A URL that has failed is asked again after some minutes.
+                        // A URL that has failed, or has not helped, is asked again after some minutes.
                         at = now + AGAIN;
-                        let fetch = answerer.list_again(&connection, kind, now);
+                        let fetch = answerer.list_again(&connection, kind, (&due, &free), now);
                         fetches.extend(fetch.map(|fetch| (connection, kind, fetch)));
                     }
                     next = Some(next.map_or(at, |next| next.min(at)));
@@ -420,25 +400,25 @@ impl Credentials {
     async fn renew(self, connection: Arc<str>, kind: RecordedKind, fetch: FetchRequest) {
         let turn = self.turn(wanted(&fetch));
         let _turn = turn.lock().await;
-        let now = SystemTime::now();
-        let due = |due: (SystemTime, Duration)| due.0 <= now;
-        let present = self.present();
-        let again = present.list_again(&connection, kind, now);
-        // The URL may have failed for another kind of certificates.
-        if again.is_none_or(|again| wanted(&again) != wanted(&fetch))
-            || !present.list_due(&connection, kind, now).is_some_and(due)
-        {
-            return;
-        }
-        let connections = match fetch.kind {
-            FetchKind::Crl => &self.0.lists,
-            FetchKind::Ocsp { .. } => &self.0.connections,
+        let due = || {
+            let now = SystemTime::now();
+            let due = self.present().list_due(&connection, kind, now);
+            due.filter(|due| due.at <= now)
         };
-        // They are never closed.
-        if let Ok(_connection) = connections.acquire().await {
-            let this = self.clone();
-            // If it panics, the list is asked for again later.
-            let _ = spawn_blocking(move || this.fetch_now(&fetch)).await;
+        let before = due();
+        // The URL may have failed, or have been asked, for another kind of certificates.
+        let free = |url: &str| self.0.live.is_free(url, Instant::now());
+        let now = SystemTime::now();
+        let again = before
+            .as_ref()
+            .and_then(|due| self.present().list_again(&connection, kind, (due, &free), now));
+        if again.is_some_and(|again| wanted(&again) == wanted(&fetch)) {
+            let url = fetch.url.clone();
+            let has_failed = !self.fetch_for_live(fetch).await;
+            // If there was no list at all, others may have taken its place, and would again.
+            let was_none = before.is_some_and(|due| due.is_at_once());
+            let has_helped = due().is_none() && !was_none;
+            self.0.live.pause(&url, has_failed || has_helped, Instant::now());
         }
     }
 }
@@ -450,13 +430,17 @@ async fn who(handle: &Handle, ike: IkeSaId) -> Result<String, ike_tokio::Stopped
     Ok(id.map_or_else(|| "unknown".to_owned(), |id| id.to_string()))
 }
 
-/// So many SAs of a connection may end by one list, whatever part of them they are.
-const FEW: usize = 10;
 /// Most SAs that end in a second if one list ends more.
 const A_SECOND: u32 = 20;
 /// How often to look at what is due, at the least and at the most: the clock may be set.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(3600);
 const LOOK_AT_MOST: Duration = Duration::from_millis(100);
+/// Most SAs that are judged at a time.
+const CHUNK: usize = 256;
+/// Fetches for live SAs at a time.
+const RENEWALS: usize = 4;
+/// The longest time for which a URL that does not help is left alone.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// When to look again for a list that is due.
 const AGAIN: Duration = Duration::from_secs(30);
 /// The longest time after nextUpdate within which a list is fetched again.
@@ -464,5 +448,6 @@ const LONGEST_SPREAD: Duration = Duration::from_secs(600);
 /// Steps of the spread.
 const SHARES: u64 = 1 << 16;
 
+mod index;
 #[cfg(test)]
 mod tests;

@@ -100,6 +100,8 @@ impl Credentials {
         answerer.trust_mut().inherit(self.present().trust());
         answerer.inherit_status(&self.present());
         answerer.inherit_examples(&self.present());
+        // SAs of connections that were removed stay up.
+        answerer.inherit_ends_live(&self.present(), |connection| self.0.live.has(connection));
         self.put(answerer);
         self.0.status_changed.notify_one();
         self.0.live.judge_all();
@@ -125,6 +127,7 @@ impl Credentials {
         }
         self.put(answerer);
         self.0.status_changed.notify_one();
+        self.0.live.flushed();
     }
 
     /// The answerer in force, with the revocation information fetched so far.

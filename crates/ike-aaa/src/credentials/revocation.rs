@@ -172,9 +172,11 @@ impl Credentials {
         Arc::clone(fetching.entry(wanted).or_default())
     }
 
-    /// Blocks.
-    pub(super) fn fetch_now(&self, fetch: &FetchRequest) {
+    /// Blocks. False if the URL counts as failed.
+    pub(super) fn fetch_now(&self, fetch: &FetchRequest) -> bool {
         let (url, subject) = (&fetch.url, fetch.subject_text());
+        let was_revoked = self.present().is_revoked_by_response(fetch);
+        let lists = self.present().lists_taken();
         let (fetched, taken) = match fetch.kind {
             FetchKind::Crl => {
                 let take = |list| self.deliver(|by, now| by.deliver_list(fetch, list, now));
@@ -192,12 +194,13 @@ impl Credentials {
         };
         // A list is about many, and a response about one.
         let more = match fetch.kind {
-            FetchKind::Crl => fetched.is_ok(),
-            FetchKind::Ocsp { .. } => self.present().is_revoked_by_response(fetch),
+            FetchKind::Crl => self.present().lists_taken() != lists,
+            FetchKind::Ocsp { .. } => !was_revoked && self.present().is_revoked_by_response(fetch),
         };
         if more {
             self.0.live.judge_all();
         }
+        let is_of_use = taken.is_ok();
         match (fetched, taken) {
             (Err(why), _) => {
                 tracing::info!(%url, %subject, %why, "revocation information not fetched");
@@ -205,6 +208,7 @@ impl Credentials {
             (Ok(()), Ok(())) => tracing::info!(%url, %subject, "revocation information fetched"),
             (Ok(()), Err(why)) => self.warn_of_unusable(fetch, why),
         }
+        is_of_use
     }
 
     /// A list or a response that tells of nobody that it is good.

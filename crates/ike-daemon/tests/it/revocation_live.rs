@@ -134,6 +134,26 @@ async fn a_list_ends_the_sa_of_a_revoked_peer_until_the_list_is_lifted() {
     pair.left.operator().up(&net()).await.unwrap();
 }
 
+/// An SA of a connection that is in the files no longer ends as well: what was set for it holds on.
+///
+/// Fault: in `Credentials::replace`, do not take over what is set for connections that are up.
+#[tokio::test]
+async fn a_list_ends_an_sa_whose_connection_was_removed() {
+    let sides = Sides::new("live-removed", KIND, "");
+    let pair = up(&sides).await;
+    let before = list(&pair.right).await;
+    let removed = || {
+        let text = sides.text("right", pair.left.ports().nat_t, "");
+        let text = text.replace("[connections.site", "[connections.other");
+        read(&sides, "right", &text)
+    };
+    pair.right.reload(removed()).await.expect("a reload");
+    stays(&pair.right, &before).await;
+    publish(&sides, "ca", "ca.crl", "--cert left/x509/own.pem");
+    pair.right.reload(removed()).await.expect("a reload");
+    until(&pair.right, "nothing", <[_]>::is_empty).await;
+}
+
 /// Of the options' defaults one ends, and the other warns once.
 ///
 /// Fault: in `Credentials::warn`, do not ask whether there was a warning.

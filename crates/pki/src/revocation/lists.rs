@@ -25,6 +25,43 @@ pub(super) struct Lists {
     loaded: Vec<Arc<Crl>>,
     /// Fetched; the signature was verified on arrival.
     fetched: VecDeque<Fetched>,
+    /// How often a list was taken that was not at hand.
+    taken: u64,
+}
+
+/// A list that counts for the certificates of one kind, and the one who signed it.
+pub(crate) type Counting = (Arc<Crl>, Signer);
+
+/// What revokes a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Revoker {
+    /// The list or the response, safe in a log line.
+    pub by: String,
+    /// True if each list that revokes it is past its nextUpdate, and no response does.
+    pub outdated: bool,
+}
+
+/// When the lists about certificates of one kind are to be fetched again.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Due {
+    /// The first nextUpdate of those at hand; the epoch if there is none.
+    pub at: SystemTime,
+    /// How long after that a caller may wait: a share of the time from thisUpdate to nextUpdate.
+    pub spread: Duration,
+    /// Where the list that is due was fetched from.
+    pub(crate) urls: Vec<String>,
+}
+
+impl Due {
+    /// From no known URL.
+    pub fn new(at: SystemTime, spread: Duration) -> Self {
+        Self { at, spread, urls: Vec::new() }
+    }
+
+    /// True if no list is at hand.
+    pub fn is_at_once(&self) -> bool {
+        self.at == SystemTime::UNIX_EPOCH
+    }
 }
 
 /// A list that was fetched.
@@ -33,6 +70,7 @@ struct Fetched {
     crl: Arc<Crl>,
     /// Where it, or the list in whose place it is, was fetched from.
     urls: Vec<String>,
+    at: SystemTime,
 }
 
 /// A certificate whose status is asked for.
@@ -89,6 +127,12 @@ impl Lists {
     /// Takes over what `other` has fetched.
     pub fn inherit(&mut self, other: &Self) {
         self.fetched.clone_from(&other.fetched);
+        self.taken = other.taken;
+    }
+
+    /// How often a list was taken that was not at hand.
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// All lists, from files and fetched.
@@ -122,9 +166,18 @@ impl Lists {
         revoking.peek().is_some() && revoking.all(|one| one.crl.is_outdated(asked.now))
     }
 
-    /// The first nextUpdate of fetched lists whose scope has the certificate, and that no newer one supersedes; and a
-    /// share of the time from its thisUpdate.
-    pub fn due(&self, asked: Asked<'_>) -> Option<(SystemTime, Duration)> {
+    /// When fetched lists whose scope has the certificate, and that no newer one supersedes, are due again. Without
+    /// one, lists from files count if they call it good; otherwise a list is due at once. `None` if there is no URL.
+    pub fn due(&self, asked: Asked<'_>) -> Option<Due> {
+        if asked.urls.is_empty() {
+            return None;
+        }
+        let fetched = self.fetched_due(asked);
+        let loaded = || self.loaded_due(asked);
+        fetched.or_else(loaded).or(Some(Due::new(SystemTime::UNIX_EPOCH, Duration::ZERO)))
+    }
+
+    fn fetched_due(&self, asked: Asked<'_>) -> Option<Due> {
         let about = self.fetched.iter().filter(|one| {
             let here = one.urls.iter().any(|url| asked.urls.contains(url));
             here && signer(&one.crl, &one.urls, asked).is_some()
@@ -132,11 +185,23 @@ impl Lists {
                 && !self.fetched.iter().any(|newer| newer.crl.supersedes(&one.crl, asked.now))
         });
         let due = |one: &Fetched| {
-            let next = one.crl.next_update()?;
-            let valid = next.duration_since(one.crl.this_update()).unwrap_or_default();
-            Some((next, valid / SPREAD))
+            // The CA does not say when there is another one.
+            let at = one.crl.next_update().unwrap_or(one.at + WITHOUT_NEXT_UPDATE);
+            Due { at, spread: spread(&one.crl, at), urls: one.urls.clone() }
         };
-        about.filter_map(due).min()
+        about.map(due).min()
+    }
+
+    fn loaded_due(&self, asked: Asked<'_>) -> Option<Due> {
+        if self.status(asked) != Status::Good {
+            return None;
+        }
+        let loaded = self.loaded.iter().filter(|crl| signer(crl, &[], asked).is_some());
+        let due = |crl: &Arc<Crl>| {
+            let at = crl.next_update()?;
+            Some(Due::new(at, spread(crl, at)))
+        };
+        loaded.filter_map(due).max()
     }
 
     /// The lists of the name of the certificate's issuer that revoke it, whoever signed them, and that no newer one of
@@ -156,11 +221,32 @@ impl Lists {
         })
     }
 
-    /// Says which list revokes the certificate with this serial number that is in all other ways as the one asked for.
-    pub fn revoked_by(&self, asked: Asked<'_>, serial: SerialKey) -> Option<String> {
-        let counted = self.counted(asked);
-        let mut revoking = revoking(&counted, (asked.certificate.issuer(), serial), asked.now);
-        revoking.next().map(|one| one.crl.describe())
+    /// Says which of the `counting` lists revokes the certificate of `issuer`, a DER Name, with this serial number.
+    pub fn revoked_by(
+        counting: &[Counting],
+        named: (&[u8], SerialKey),
+        now: SystemTime,
+    ) -> Option<Revoker> {
+        let counted = counting
+            .iter()
+            .map(|(crl, signer)| Counted::new(crl, signer.certificate.spki(), signer));
+        let counted: Vec<Counted<'_>> = counted.collect();
+        let mut revoking = revoking(&counted, named, now).peekable();
+        let by = revoking.peek()?.crl.describe();
+        Some(Revoker { by, outdated: revoking.all(|one| one.crl.is_outdated(now)) })
+    }
+
+    /// The lists that say something about certificates that are as the one asked for but for the serial number.
+    pub fn counting(&self, asked: Asked<'_>) -> Vec<Counting> {
+        let counting = self
+            .with_urls()
+            .filter_map(|(crl, urls)| Some((Arc::clone(crl), signer(crl, urls, asked)?.clone())));
+        counting.collect()
+    }
+
+    fn with_urls(&self) -> impl Iterator<Item = (&Arc<Crl>, &[String])> {
+        let loaded = self.loaded.iter().map(|crl| (crl, &[][..]));
+        loaded.chain(self.fetched.iter().map(|one| (&one.crl, one.urls.as_slice())))
     }
 
     /// The same by lists that the key of `ca` signed, for a certificate of which nothing else is known.
@@ -179,9 +265,7 @@ impl Lists {
 
     /// The lists that say something about the certificate: those by the same CA.
     fn counted<'a>(&'a self, asked: Asked<'a>) -> Vec<Counted<'a>> {
-        let loaded = self.loaded.iter().map(|crl| (crl, &[][..]));
-        let fetched = self.fetched.iter().map(|one| (&one.crl, one.urls.as_slice()));
-        let counted = loaded.chain(fetched).filter_map(|(crl, urls)| {
+        let counted = self.with_urls().filter_map(|(crl, urls)| {
             let signer = signer(crl, urls, asked)?;
             let by = signer.certificate.spki();
             Some(Counted::new(crl, by, signer))
@@ -251,6 +335,8 @@ impl Lists {
 
     /// Keeps a verified list, in place of those that it supersedes.
     fn keep(&mut self, crl: Crl, url: &str, by: &[u8], now: SystemTime) {
+        let at_hand = self.all().any(|held| held.is_same_as(&crl));
+        self.taken += u64::from(!at_hand);
         let mut urls = vec![url.to_owned()];
         self.fetched.retain(|old| {
             let more = || crl.supersedes(&old.crl, now) || crl.covers(&old.crl, now);
@@ -268,7 +354,7 @@ impl Lists {
         {
             octets -= oldest.crl.octets();
         }
-        push_bounded(&mut self.fetched, Fetched { crl: Arc::new(crl), urls }, MAX_LISTS);
+        push_bounded(&mut self.fetched, Fetched { crl: Arc::new(crl), urls, at: now }, MAX_LISTS);
     }
 }
 
@@ -305,6 +391,12 @@ fn signer<'a>(crl: &Crl, urls: &[String], asked: Asked<'a>) -> Option<&'a Signer
     signers.find(|signer| !signer.only_named)
 }
 
+fn spread(crl: &Crl, next: SystemTime) -> Duration {
+    next.duration_since(crl.this_update()).unwrap_or_default() / SPREAD
+}
+
+/// When a list without nextUpdate is fetched again.
+const WITHOUT_NEXT_UPDATE: Duration = Duration::from_secs(3600);
 /// The part of a list's validity over which fetches of the next one are spread.
 const SPREAD: u32 = 20;
 /// Most fetched lists.

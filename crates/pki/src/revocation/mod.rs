@@ -26,7 +26,9 @@ pub(crate) use crl::SerialKey;
 pub use crl::{Crl, MAX_LIST};
 pub use fetch::{FetchKind, FetchRequest};
 pub(crate) use in_band::InBand;
+pub use lists::Due as ListsDue;
 use lists::{Asked, Lists};
+pub(crate) use lists::{Counting, Revoker};
 use ocsp::OcspAnswer;
 pub(crate) use ocsp::{ENUMERATED, ID_PKIX_OCSP_BASIC, cert_id};
 pub(crate) use own::Due;
@@ -454,20 +456,42 @@ impl RevocationStore {
         Ok(())
     }
 
-    /// Says by which list or response a certificate with this serial number is revoked, if it is. In all other ways it
-    /// is like `example`, of which `issuer` is the issuer and `signers` may sign lists.
-    pub(crate) fn revoked_as(
+    /// The lists that count for certificates like `example`, of which `issuer` is the issuer and `signers` may sign
+    /// lists.
+    pub(crate) fn counting(
         &self,
-        example: &Certificate,
-        issuer: &Certificate,
-        serial: SerialKey,
+        (example, issuer): (&Certificate, &Certificate),
         signers: &[Signer],
         now: SystemTime,
-    ) -> Option<String> {
+    ) -> Vec<Counting> {
         let urls = self.list_urls(example, issuer);
-        let asked = Asked { certificate: example, signers, urls: &urls, now };
-        let list = self.lists.revoked_by(asked, serial);
-        list.or_else(|| self.answered_revoked(issuer, serial, now))
+        self.lists.counting(Asked { certificate: example, signers, urls: &urls, now })
+    }
+
+    /// Says by which of the `counting` lists, or by which response, a certificate with this serial number is revoked.
+    /// In all other ways it is like `example`, of which `issuer` is the issuer.
+    pub(crate) fn revoked_as(
+        &self,
+        (example, issuer): (&Certificate, &Certificate),
+        serial: SerialKey,
+        counting: &[Counting],
+        now: SystemTime,
+    ) -> Option<Revoker> {
+        let list = Lists::revoked_by(counting, (example.issuer(), serial), now);
+        match list {
+            Some(current @ Revoker { outdated: false, .. }) => Some(current),
+            list => self.revoker(issuer, serial, now).or(list),
+        }
+    }
+
+    fn revoker(&self, issuer: &Certificate, serial: SerialKey, now: SystemTime) -> Option<Revoker> {
+        let by = self.answered_revoked(issuer, serial, now)?;
+        Some(Revoker { by, outdated: false })
+    }
+
+    /// How often a list was taken that was not at hand.
+    pub(crate) fn lists_taken(&self) -> u64 {
+        self.lists.taken()
     }
 
     /// The same for a certificate of which nothing else is known, by lists and responses of its issuer `ca` alone.
@@ -476,9 +500,10 @@ impl RevocationStore {
         ca: &Certificate,
         serial: SerialKey,
         now: SystemTime,
-    ) -> Option<String> {
+    ) -> Option<Revoker> {
         let list = self.lists.revoked_by_key(ca, serial, now);
-        list.or_else(|| self.answered_revoked(ca, serial, now))
+        let list = list.map(|by| Revoker { by, outdated: false });
+        list.or_else(|| self.revoker(ca, serial, now))
     }
 
     /// Of each responder's answers the newest counts.
@@ -488,13 +513,14 @@ impl RevocationStore {
         serial: SerialKey,
         now: SystemTime,
     ) -> Option<String> {
-        let about = |answer: &&OcspAnswer| answer.is_about_serial(serial, issuer);
+        let about =
+            |answer: &&OcspAnswer| answer.is_revoked() && answer.is_about_serial(serial, issuer);
         let mut newest = self.answers.iter().filter(about).filter(|answer| {
             let newer =
                 |other: &OcspAnswer| other.is_about_same(answer) && other.outranks(answer, now);
             !self.answers.iter().any(newer)
         });
-        let revoking = newest.find(|answer| answer.is_revoked())?;
+        let revoking = newest.next()?;
         Some(format!("an OCSP response of {}", Date(revoking.this_update())))
     }
 
@@ -505,20 +531,26 @@ impl RevocationStore {
         issuer: &Certificate,
         signers: &[Signer],
         now: SystemTime,
-    ) -> Option<(SystemTime, Duration)> {
+    ) -> Option<ListsDue> {
         let urls = self.list_urls(example, issuer);
         self.lists.due(Asked { certificate: example, signers, urls: &urls, now })
     }
 
-    /// The fetch of a list about `example`, from a URL that has not failed lately.
+    /// The fetch of a list about `example`, from a URL that has not failed lately and that is `free`. Those in `first`
+    /// are taken before the others.
     pub(crate) fn list_again(
         &self,
         (example, issuer): (&Arc<Certificate>, &Arc<Certificate>),
         signers: &[Signer],
+        (first, free): (&[String], &dyn Fn(&str) -> bool),
         now: SystemTime,
     ) -> Option<FetchRequest> {
         let urls = self.list_urls(example, issuer);
-        self.next_list((example, issuer), signers, urls, now)
+        let mut untried: Vec<&String> =
+            urls.iter().filter(|url| free(url) && !self.failed_lately(url, example, now)).collect();
+        untried.sort_by_key(|url| !first.contains(url));
+        let url = String::clone(untried.first()?);
+        Some(FetchRequest::crl(url, (example, issuer), signers, urls))
     }
 
     /// True if a fetched response revokes the certificate that `fetch` is about.

@@ -1,10 +1,15 @@
 //! Whether the path of a live SA still stands: the lists that count are those of the peer's own path.
 
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use ike_proto::{Answer, OwnedCert, PeerCredentials, Question};
-use pki::{Answerer, Certificate, PeerPolicy, verify_peer};
+use pki::{
+    Answerer, Certificate, FetchKind, PeerPolicy, RecordedKind, Standing, TrustStore, verify_peer,
+};
 
 use crate::common::{id, now, x509};
-use crate::lists::{List, Owner, SERIAL, key, template, trusting};
+use crate::lists::{DAY, List, Owner, SERIAL, URL, key, template, trusting};
 
 /// Judges a peer that shows these certificates, and keeps what the answerer keeps of it.
 fn judged(answerer: &Answerer, shown: &[&Certificate]) -> bool {
@@ -46,7 +51,7 @@ fn a_second_path_to_another_anchor_does_not_decide_whose_lists_count() {
         &pki::issue::Template {
             names: vec![id("peer.example.org")],
             serial: vec![SERIAL + 1],
-            crl: vec![crate::lists::URL.to_owned()],
+            crl: vec![URL.to_owned()],
             ..template("peer")
         },
         key().public_key(),
@@ -67,4 +72,122 @@ fn a_second_path_to_another_anchor_does_not_decide_whose_lists_count() {
     without.set_policy("site", "remote", PeerPolicy::default());
     without.inherit_examples(&answerer);
     assert_eq!(revoked(&without), None);
+}
+
+/// An answerer that has accepted the peer, and the peer's path.
+fn accepting(mut trust: TrustStore, ca: &Owner, lists: &[Vec<u8>]) -> (Answerer, Arc<[u8]>) {
+    let (peer, policy) = (ca.peer(), PeerPolicy::default());
+    let shown = [x509(peer.der())];
+    let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now()).unwrap();
+    let path = accepted.shown().expect("a certificate").path.clone();
+    let mut answerer = Answerer::new(trust.clone());
+    answerer.set_policy("site", "remote", policy.clone());
+    assert!(judged(&answerer, &[&peer]));
+    for list in lists {
+        trust.revocation.add_crl(list).unwrap();
+    }
+    let mut listed = Answerer::new(trust);
+    listed.set_policy("site", "remote", policy);
+    listed.inherit_examples(&answerer);
+    (listed, path.as_ref().into())
+}
+
+/// A login asks for a newer list first, since the certificate may have been on hold. Once there is none, the old one
+/// decides.
+///
+/// Fault: in `Standings::standing`, take an outdated list for a current one.
+#[test]
+fn an_outdated_list_ends_no_sa_before_a_newer_one_is_asked_for() {
+    let ca = Owner::root("CA");
+    let old = List { next_update: Some(now() - DAY / 2), number: Some(2), ..List::default() };
+    let (mut answerer, path) = accepting(trusting(&[&ca]), &ca, &[old.by(&ca)]);
+    let standing = |answerer: &Answerer, free: bool| {
+        answerer.standings(now()).standing("site", &path, &|url| free && url == URL)
+    };
+    let Standing::Outdated(fetch) = standing(&answerer, true) else { panic!("a fetch first") };
+    assert_eq!((fetch.url.as_str(), &fetch.kind), (URL, &FetchKind::Crl));
+    // The URL was asked just now, or has failed: there is no newer list to be had.
+    assert!(matches!(standing(&answerer, false), Standing::Revoked(_)));
+    let mut failed = answerer.clone();
+    assert!(failed.deliver(&fetch, None, now()).is_err());
+    assert!(matches!(standing(&failed, true), Standing::Revoked(_)));
+    // The newer one says so too, or it does not.
+    let mut again = answerer.clone();
+    again.deliver(&fetch, Some(&List::default().by(&ca)), now()).unwrap();
+    assert!(matches!(standing(&again, true), Standing::Revoked(_)));
+    answerer.deliver(&fetch, Some(&List::empty().by(&ca)), now()).unwrap();
+    assert!(matches!(standing(&answerer, true), Standing::Good));
+}
+
+/// Fault: in `Lists::due`, do not take a list for due where none is at hand.
+#[test]
+fn a_list_is_due_at_once_where_none_is_at_hand() {
+    let ca = Owner::root("CA");
+    let (mut answerer, path) = accepting(trusting(&[&ca]), &ca, &[]);
+    let kind = RecordedKind::of_path(&path)[0];
+    let due = |answerer: &Answerer, connection: &str| answerer.list_due(connection, kind, now());
+    let first = due(&answerer, "site").expect("a list is due");
+    assert!(first.is_at_once());
+    assert!(due(&answerer, "removed").is_some(), "SAs of a connection that was removed stay up");
+    let free = |answerer: &Answerer, free: bool| {
+        answerer.list_again("site", kind, (&first, &|_| free), now())
+    };
+    assert!(free(&answerer, false).is_none());
+    let fetch = free(&answerer, true).expect("a fetch");
+    // Its nextUpdate decides then, and what was taken before is nothing new.
+    let list = List::empty();
+    answerer.deliver(&fetch, Some(&list.by(&ca)), now()).unwrap();
+    assert_eq!(due(&answerer, "site").map(|due| due.at), list.next_update);
+    let taken = answerer.lists_taken();
+    let der = answerer.trust().revocation.crls().next().unwrap().der().unwrap().to_vec();
+    answerer.deliver(&fetch, Some(&der), now()).unwrap();
+    assert_eq!(answerer.lists_taken(), taken);
+    let newer = List { number: Some(4), ..List::empty() };
+    answerer.deliver(&fetch, Some(&newer.by(&ca)), now()).unwrap();
+    assert_eq!(answerer.lists_taken(), taken + 1);
+    // It is gone: a list is due again.
+    answerer.trust_mut().revocation.flush(true, false);
+    assert!(due(&answerer, "site").is_some_and(|due| due.is_at_once()));
+    // One that does not say when there is another counts for an hour.
+    let endless = List { next_update: None, ..List::default() };
+    answerer.deliver(&fetch, Some(&endless.by(&ca)), now()).unwrap();
+    assert_eq!(due(&answerer, "site").unwrap().at, now() + DAY / 24);
+    // One from a file will do as long as it is current.
+    let filed_kind = |next: SystemTime| {
+        let list = List { next_update: Some(next), ..List::empty() };
+        let (filed, path) = accepting(trusting(&[&ca]), &ca, &[list.by(&ca)]);
+        filed.list_due("site", RecordedKind::of_path(&path)[0], now()).expect("it is due")
+    };
+    assert_eq!(filed_kind(now() + DAY).at, now() + DAY);
+    assert!(filed_kind(now() - DAY / 4).is_at_once());
+}
+
+/// However many other peers come, what the judgement of a live SA needs stays.
+///
+/// Fault: in `Known::make_room`, let what is held go.
+#[test]
+fn examples_that_live_sas_depend_on_are_kept() {
+    const MOST: usize = 1024;
+    let ca = Owner::root("CA");
+    let (answerer, path) = accepting(trusting(&[&ca]), &ca, &[]);
+    let kinds = RecordedKind::of_path(&path);
+    let is_known = || answerer.list_due("site", kinds[0], now()).is_some();
+    let others = || {
+        for n in 0..=MOST {
+            let peer = ca.peer_with(vec![format!("http://ca.example.org/{n}.crl")]);
+            assert!(judged(&answerer, &[&peer]));
+        }
+    };
+    answerer.hold_examples(&kinds);
+    others();
+    assert!(is_known());
+    answerer.release_examples(&kinds);
+    others();
+    assert!(!is_known(), "no SA depends on it any more");
+    // If there is one again, it is told that the example has come.
+    answerer.hold_examples(&kinds);
+    let before = answerer.awaited_examples();
+    assert!(judged(&answerer, &[&ca.peer()]));
+    assert_eq!(answerer.awaited_examples(), before + 1);
+    assert!(is_known());
 }

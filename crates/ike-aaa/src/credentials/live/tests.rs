@@ -1,4 +1,15 @@
+use ::pki::RevokedCertificate;
+use ike_proto::PeerCertificate;
+
+use super::index::*;
 use super::*;
+
+impl Live {
+    /// True if all SAs are to be judged.
+    pub(in crate::credentials) fn takes_all(&self) -> bool {
+        std::mem::take(&mut self.known().all)
+    }
+}
 
 fn certificate(path: &[u8], unchecked: bool) -> Arc<PeerCertificate> {
     Arc::new(PeerCertificate { subject: "CN=peer".into(), path: path.into(), unchecked })
@@ -27,8 +38,7 @@ fn the_index_has_what_is_up_and_nothing_else() {
     assert!(!known.set(IkeSaId(1), State::Ending));
     known.moved(IkeSaId(1), IkeSaId(11));
     known.moved(IkeSaId(2), IkeSaId(12));
-    let fresh: Vec<_> = known.take().into_iter().map(|(ike, ..)| ike).collect();
-    assert_eq!(fresh, [IkeSaId(11), IkeSaId(12)]);
+    assert_eq!(known.take(), [IkeSaId(11), IkeSaId(12)]);
     known.all = true;
     assert_eq!(known.take().len(), 4);
     for ike in [11, 12, 3, 4, 4, 99] {
@@ -38,20 +48,24 @@ fn the_index_has_what_is_up_and_nothing_else() {
     assert_eq!(known.unchecked, 0);
 }
 
+fn revoked(by: usize) -> RevokedCertificate {
+    let (serial, issuer) = ("07".to_owned(), "CN=ca".to_owned());
+    RevokedCertificate { serial, issuer, by: format!("list {by}") }
+}
+
+fn verdict(n: usize, by: usize) -> Verdict {
+    let (ike, connection) = (IkeSaId(n as u64), Arc::from("a"));
+    Verdict { ike, connection, subject: "".into(), revoked: revoked(by) }
+}
+
+fn due(spread: Duration) -> ListsDue {
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+    ListsDue::new(at, spread)
+}
+
 /// Fault: in `Group::is_suspicious`, take half for more than half.
 #[test]
 fn more_than_ten_and_more_than_half_of_a_connection_are_suspicious() {
-    let revoked = |n: usize| RevokedCertificate {
-        serial: "07".to_owned(),
-        issuer: "CN=ca".to_owned(),
-        by: format!("list {n}"),
-    };
-    let verdict = |n: usize, by: usize| Verdict {
-        ike: IkeSaId(n as u64),
-        connection: Arc::from("a"),
-        subject: "".into(),
-        revoked: revoked(by),
-    };
     for (ends, of, suspicious) in
         [(10, 10, false), (11, 11, true), (11, 21, true), (11, 22, false), (500, 1000, false)]
     {
@@ -82,13 +96,75 @@ fn an_sa_takes_few_octets_of_the_index() {
 /// Fault: in `Live::at`, leave the spread out.
 #[test]
 fn fetches_are_spread_after_the_next_update() {
-    let due = (SystemTime::UNIX_EPOCH, Duration::from_secs(300));
+    let due = due(Duration::from_secs(300));
     let kind = RecordedKind::of_path(&path(1))[0];
-    let times: Vec<_> = (0..20).map(|_| Live::default().at(kind, due)).collect();
-    assert!(times.iter().all(|at| (due.0..due.0 + due.1).contains(at)));
+    let times: Vec<_> = (0..20).map(|_| Live::default().at(kind, &due)).collect();
+    assert!(times.iter().all(|at| (due.at..due.at + due.spread).contains(at)));
     assert!(times.iter().any(|at| *at != times[0]), "hosts differ");
     let live = Live::default();
-    assert_eq!(live.at(kind, due), live.at(kind, due), "one host does not");
-    let long = (due.0, Duration::from_secs(1 << 30));
-    assert!(live.at(kind, long) <= due.0 + LONGEST_SPREAD);
+    assert_eq!(live.at(kind, &due), live.at(kind, &due), "one host does not");
+    let long = self::due(Duration::from_secs(1 << 30));
+    assert!(live.at(kind, &long) <= long.at + LONGEST_SPREAD);
+}
+
+/// An SA that is rekeyed while it waits for its end, or that comes up meanwhile, waits in the line of its list. The
+/// lines of other lists are others.
+///
+/// Fault: in `Known::brake`, ask for no line.
+#[test]
+fn a_rekey_does_not_pass_the_line() {
+    let mut known = Known::default();
+    let group = |verdicts| Group { verdicts, of: 12 };
+    let mut first = group((0..12).map(|n| verdict(n, 1)).collect());
+    let line = match known.brake(&mut first, true) {
+        Brake::New(line) => line,
+        other => panic!("{other:?}"),
+    };
+    assert!(first.verdicts.is_empty());
+    let mut alone = group(vec![verdict(20, 1)]);
+    assert_eq!(known.brake(&mut alone, false), Brake::Line);
+    assert!(alone.verdicts.is_empty());
+    let mut other = group(vec![verdict(21, 2)]);
+    assert_eq!(known.brake(&mut other, false), Brake::None);
+    assert_eq!(other.verdicts.len(), 1);
+    let ends: Vec<_> = std::iter::from_fn(|| known.next_of(&line)).map(|one| one.ike.0).collect();
+    assert_eq!(ends, (0..12).chain([20]).collect::<Vec<_>>());
+    let mut after = group(vec![verdict(22, 1)]);
+    assert_eq!(known.brake(&mut after, false), Brake::None, "the line has ended");
+}
+
+/// Fault: in `Known::calm`, do nothing.
+#[test]
+fn there_is_another_warning_if_a_list_that_was_lifted_comes_again() {
+    let mut known = Known::default();
+    known.add(IkeSaId(1), "a", [certificate(&path(1), false)].into());
+    assert!(known.set(IkeSaId(1), State::Warned));
+    assert!(!known.set(IkeSaId(1), State::Warned));
+    known.calm(&[IkeSaId(1), IkeSaId(2)]);
+    assert!(known.set(IkeSaId(1), State::Warned));
+    known.set(IkeSaId(1), State::Ending);
+    known.calm(&[IkeSaId(1)]);
+    assert!(!known.set(IkeSaId(1), State::Ending), "it ends all the same");
+}
+
+/// Fault: in `Live::pause`, take `AGAIN` whatever was before.
+#[test]
+fn a_url_that_does_not_help_is_left_alone_for_longer_and_longer() {
+    let (live, url) = (Live::default(), "http://ca/ca.crl");
+    let (mut now, mut lengths) = (Instant::now(), Vec::new());
+    for _ in 0..9 {
+        live.pause(url, false, now);
+        let from = now;
+        while !live.is_free(url, now) {
+            now += AGAIN;
+        }
+        lengths.push((now - from).as_secs());
+    }
+    assert_eq!(lengths, [30, 60, 120, 240, 480, 960, 1920, 3600, 3600]);
+    assert!(live.is_free("http://ca/other.crl", now));
+    live.pause(url, true, now);
+    assert!(live.is_free(url, now + AGAIN));
+    live.pause(url, false, now);
+    live.flushed();
+    assert!(live.is_free(url, now), "a flush asks again");
 }

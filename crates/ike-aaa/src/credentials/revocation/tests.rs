@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use ::pki::issue::{self, Issuer, RevokedEntry, Template};
-use ::pki::{Credential, PeerPolicy};
+use ::pki::{Credential, PeerPolicy, RecordedKind};
 use ike_proto::crypto::{SignatureScheme, SigningKey};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::CertEncoding;
@@ -312,4 +312,23 @@ async fn converse(gateway: &Credentials, client: &Credentials) -> Option<String>
         }
     }
     panic!("the conversation has no end")
+}
+
+/// A list that is at hand already says nothing new about the SAs that are up.
+///
+/// Fault: in `Credentials::fetch_now`, have all SAs judged after each list.
+#[tokio::test]
+async fn a_list_that_is_at_hand_has_no_sa_judged() {
+    let world = World::new(|key| list(key, 1, (1, 7), &[]), None);
+    let credentials = world.credentials(&[], Duration::from_secs(5));
+    let Answer::Key(key) = world.answer(&credentials).await else { panic!("it is accepted") };
+    assert!(credentials.0.live.takes_all());
+    let kind = RecordedKind::of_path(&key.certificate.expect("a certificate").path)[0];
+    let (present, now) = (credentials.present(), SystemTime::now());
+    let due = present.list_due("c", kind, now).expect("a list");
+    let fetch = present.list_again("c", kind, (&due, &|_| true), now).expect("a fetch");
+    let again = credentials.clone();
+    assert!(spawn_blocking(move || again.fetch_now(&fetch)).await.unwrap());
+    assert_eq!(world.asked(), 2);
+    assert!(!credentials.0.live.takes_all());
 }
