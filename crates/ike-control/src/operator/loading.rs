@@ -5,11 +5,11 @@
 //! Then each load is checked by itself, and a task puts all loads in force together, before any other request of a
 //! client.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ike_config::{Blobs, Difference, Ends, Hosts, Kind};
+use ike_config::{Blobs, Difference, Kind};
 use ike_proto::config::{Action, ChildConfig, ConnectionConfig};
 use ike_proto::{Command, IkeState};
 use ike_tokio::Target;
@@ -29,15 +29,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// At least so many times as long as it takes, for otherwise nothing else would be done where there is much.
 const SHARE: u32 = 4;
 
-/// The lock under which configurations change, and what is known of names.
+/// The lock under which configurations change.
 #[derive(Debug, Default)]
 pub(super) struct Loading(Mutex<State>);
 
 /// Under the lock.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// The addresses of connections with names, and of which names.
-    ends: BTreeMap<String, (Hosts, Ends)>,
     /// How long it took to put all in force, the last time.
     cost: Duration,
     /// Something is not in force yet.
@@ -67,21 +65,6 @@ impl Loading {
 }
 
 impl State {
-    /// Remembers what names stand for.
-    pub(super) fn resolved(&mut self, ends: BTreeMap<String, (Hosts, Ends)>) {
-        self.ends.extend(ends);
-    }
-
-    /// The ends of all connections; of names, what is known.
-    pub(super) fn ends(&mut self, hosts: &BTreeMap<String, Hosts>) -> BTreeMap<String, Ends> {
-        self.ends.retain(|name, (of, _)| hosts.get(name).is_some_and(|now| now == of));
-        let known = |name: &String, hosts: &Hosts| match self.ends.get(name) {
-            Some((_, ends)) => ends.clone(),
-            None => hosts.known(),
-        };
-        hosts.iter().map(|(name, hosts)| (name.clone(), known(name, hosts))).collect()
-    }
-
     /// Goes back to what was there, after a load of `name` has failed.
     fn forget_follow(&mut self, name: &str) {
         self.then.retain(|follow| follow.connection != name);
@@ -199,18 +182,11 @@ impl Operator {
         let begun = Instant::now();
         state.waiting = false;
         let candidate = self.met(self.loader()?.merged()?)?;
-        let unknown = |(name, hosts): (&String, &Hosts)| {
-            hosts.has_names() && state.ends.get(name).is_none_or(|(of, _)| of != hosts)
-        };
-        let unknown = candidate.configuration.hosts.iter().any(unknown);
-        self.put(candidate, state).await?;
+        self.put(candidate).await?;
         state.cost = begun.elapsed();
         let operator = self.clone();
         let then = std::mem::take(&mut state.then);
         tokio::spawn(async move {
-            if unknown && let Err(error) = operator.refresh().await {
-                tracing::warn!(%error, "names of connections");
-            }
             for follow in then {
                 operator.follow_up(follow).await;
             }

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ike_config::Hosts;
 use ike_proto::config::{Action, AddressSpec};
 use ike_proto::dataplane::{Capabilities, Flow};
 use ike_proto::{Answer, Command, IkeState, Ticket};
@@ -16,18 +15,17 @@ use tokio::sync::{mpsc, watch};
 use crate::error::OperatorError;
 use crate::program::{Configuration, Program};
 use choose::{Chosen, choose, names_of, not_up, to_initiate};
+use names::Names;
 
 mod choose;
 mod credentials;
 mod loading;
+mod names;
 mod reloading;
 mod resolve;
 
-/// How long name servers may take.
-const RESOLVING: Duration = Duration::from_secs(15);
-
-/// How often host names are resolved again.
-const REFRESH: Duration = Duration::from_secs(300);
+/// What comes within this time after news of a name is told to the engine together.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Carries out the commands of operators and signals, and what traffic and ended children ask for. Clones share one
 /// engine.
@@ -39,6 +37,9 @@ pub struct Operator {
     plane: Capabilities,
     program: Arc<dyn Program>,
     loading: Arc<loading::Loading>,
+    names: Names,
+    /// Connections and children whose traffic waits for an address.
+    acquiring: Arc<Mutex<BTreeSet<(String, String)>>>,
 }
 
 impl Operator {
@@ -54,7 +55,8 @@ impl Operator {
         program: Arc<dyn Program>,
     ) -> Self {
         let config = Arc::new(watch::Sender::new(Arc::new(configuration)));
-        Self { handle, config, ports, plane, program, loading: Arc::default() }
+        let (loading, names, acquiring) = (Arc::default(), Names::of_system(), Arc::default());
+        Self { handle, config, ports, plane, program, loading, names, acquiring }
     }
 
     /// The drivers.
@@ -260,27 +262,63 @@ impl Operator {
         }
     }
 
-    /// Resolves host names now and every five minutes, because they may change their addresses. Returns when the
-    /// drivers have ended.
+    /// Looks host names up, now and each minute, because they may change their addresses; sooner after a failure. Each
+    /// name is put in force when its addresses are there. Returns when a name has changed and the drivers have ended.
     pub async fn keep_resolved(&self) {
+        let mut configuration = self.config.subscribe();
         loop {
-            let names = self.config().hosts.values().any(Hosts::has_names);
-            if names && self.refresh().await.is_err() {
-                return;
+            let config = Arc::clone(&configuration.borrow_and_update());
+            let next = self.names.renew(config.hosts.values());
+            tokio::select! {
+                () = tokio::time::sleep(next) => {}
+                // The sender is this operator's own.
+                _ = configuration.changed() => {}
+                changed = self.names.changed() => {
+                    tokio::time::sleep(PAUSE).await;
+                    if changed && self.tell_names().await.is_err() {
+                        return;
+                    }
+                }
             }
-            tokio::time::sleep(REFRESH).await;
         }
     }
 
-    /// Brings up the child of an acquire, in a task of its own.
+    /// Brings up the child of an acquire, in a task of its own. Further acquires of a child wait with the first one for
+    /// an address of the peer.
     fn acquire(&self, connection: String, child: String, packet: Flow) {
+        let hosts = self.config().hosts.get(&connection).cloned();
+        let key = (connection, child);
+        let backs_off = hosts.is_some_and(|hosts| self.names.is_backing_off(&hosts));
+        if backs_off || !self.acquiring(|acquiring| acquiring.insert(key.clone())) {
+            tracing::debug!(
+                connection = key.0,
+                child = key.1,
+                "acquire: no address of the peer yet"
+            );
+            return;
+        }
         let operator = self.clone();
         tokio::spawn(async move {
-            let made = operator.initiate(connection.clone(), Some(child), Some(packet)).await;
+            let ends = operator.ends(&key.0).await;
+            operator.acquiring(|acquiring| acquiring.remove(&key));
+            let (connection, child) = key;
+            let made = match ends {
+                Ok(ends) => {
+                    operator
+                        .initiate_between(ends, connection.clone(), Some(child), Some(packet))
+                        .await
+                }
+                Err(error) => Err(error),
+            };
             if let Err(error) = made {
                 tracing::warn!(%connection, %error, "acquire");
             }
         });
+    }
+
+    /// Reads or changes which acquires wait for an address.
+    fn acquiring<T>(&self, change: impl FnOnce(&mut BTreeSet<(String, String)>) -> T) -> T {
+        change(&mut self.acquiring.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes a child again that has ended, in a task of its own.
@@ -345,7 +383,17 @@ impl Operator {
         child: Option<String>,
         packet: Option<Flow>,
     ) -> Result<(), OperatorError> {
-        let (local, remote) = self.ends(&connection).await?;
+        let ends = self.ends(&connection).await?;
+        self.initiate_between(ends, connection, child, packet).await
+    }
+
+    async fn initiate_between(
+        &self,
+        (local, remote): (IpAddr, IpAddr),
+        connection: String,
+        child: Option<String>,
+        packet: Option<Flow>,
+    ) -> Result<(), OperatorError> {
         let name = (connection.clone(), child.clone());
         let command = Command::Initiate { connection, child, local, remote, packet };
         match self.command(command).await {
@@ -372,17 +420,10 @@ impl Operator {
         tokio::spawn(async move {
             let found = match operator.config().hosts.get(&connection) {
                 None => Err(OperatorError::Unknown(connection)),
-                Some(hosts) => {
-                    let resolving = resolve::resolve(hosts);
-                    match tokio::time::timeout(RESOLVING, resolving).await {
-                        Ok(ends) => resolve::choose_again(
-                            &ends,
-                            last.map(|(_, remote)| remote),
-                            &|remote| operator.handle.source(remote),
-                        ),
-                        Err(_) => Err(OperatorError::NameServers(RESOLVING)),
-                    }
-                }
+                Some(hosts) => operator.names.look_up(hosts).await.and_then(|ends| {
+                    let last = last.map(|(_, remote)| remote);
+                    resolve::choose_again(&ends, last, &|remote| operator.handle.source(remote))
+                }),
             };
             let answer = match found {
                 Ok((local, remote)) => Answer::Ends { local, remote },
@@ -449,7 +490,7 @@ impl Operator {
         let config = self.config();
         let hosts = config.hosts.get(connection);
         let hosts = hosts.ok_or_else(|| OperatorError::Unknown(connection.to_owned()))?;
-        resolve::choose(&resolve::resolve(hosts).await, &|remote| self.handle.source(remote))
+        resolve::choose(&self.names.look_up(hosts).await?, &|remote| self.handle.source(remote))
     }
 
     async fn choose(&self, target: &Target) -> Result<Chosen, OperatorError> {

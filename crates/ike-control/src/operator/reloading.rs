@@ -1,13 +1,13 @@
 //! Puts configurations in force: of the file again, and with host names resolved again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use ike_proto::Command;
 use ike_proto::config::EndpointConfig;
 
-use super::{Operator, loading, resolve};
+use super::Operator;
 use crate::error::OperatorError;
 use crate::program::Candidate;
 
@@ -49,34 +49,43 @@ impl Operator {
         &self,
         make: impl FnOnce() -> Result<Candidate, OperatorError> + Send,
     ) -> Result<(), OperatorError> {
-        let mut loading = self.loading.lock().await;
+        let loading = self.loading.lock().await;
         let candidate = self.met(make()?)?;
-        let outcome = self.put(candidate, &mut loading).await;
+        let outcome = self.put(candidate).await;
         drop(loading);
         outcome?;
-        // Names that were known before stay so until they are looked up; new ones are, now.
-        self.refresh().await?;
+        // Names that were known before stay so. `keep_resolved` looks new ones up: nothing waits for them here.
         self.start_actions().await;
         Ok(())
     }
 
-    /// Resolves all host names again and tells the engine.
+    /// Looks all host names up again, all at once, and tells the engine.
     ///
     /// # Errors
     /// [`OperatorError::Stopped`] after the end of the drivers.
     pub async fn refresh(&self) -> Result<(), OperatorError> {
         let config = self.config();
-        let mut ends = BTreeMap::new();
-        for (name, hosts) in config.hosts.iter().filter(|(_, hosts)| hosts.has_names()) {
-            ends.insert(name.clone(), (hosts.clone(), resolve::resolve(hosts).await));
+        let mut look_ups = Vec::new();
+        for hosts in config.hosts.values().filter(|hosts| hosts.has_names()) {
+            let (names, hosts) = (self.names.clone(), hosts.clone());
+            look_ups.push(tokio::spawn(async move { names.look_up(&hosts).await }));
         }
-        if ends.is_empty() {
+        if look_ups.is_empty() {
             return Ok(());
         }
+        for look_up in look_ups {
+            if let Ok(Err(error)) = look_up.await {
+                tracing::debug!(%error, "names of a connection");
+            }
+        }
+        self.tell_names().await
+    }
+
+    /// Tells the engine what is known of names by now.
+    pub(super) async fn tell_names(&self) -> Result<(), OperatorError> {
         // The configuration may be another one by now.
-        let mut loading = self.loading.lock().await;
-        loading.resolved(ends);
-        self.tell_with(&mut loading).await
+        let _one = self.loading.lock().await;
+        self.tell().await
     }
 
     /// `candidate`, if the data plane can honour all of it.
@@ -88,22 +97,18 @@ impl Operator {
     }
 
     /// The program is told first, for the engine asks its credentials.
-    pub(super) async fn put(
-        &self,
-        candidate: Candidate,
-        loading: &mut loading::State,
-    ) -> Result<(), OperatorError> {
+    pub(super) async fn put(&self, candidate: Candidate) -> Result<(), OperatorError> {
         let Candidate { configuration, adopt } = candidate;
         adopt();
         self.config.send_replace(Arc::new(configuration));
-        self.tell_with(loading).await
+        self.tell().await
     }
 
     /// Gives the engine the configuration, with the addresses of names as far as they are known.
-    async fn tell_with(&self, loading: &mut loading::State) -> Result<(), OperatorError> {
+    async fn tell(&self) -> Result<(), OperatorError> {
         let config = self.config();
-        let ends = loading.ends(&config.hosts);
-        let endpoint = Box::new(config.resolved(self.ports, &ends));
+        let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), self.names.known(hosts)));
+        let endpoint = Box::new(config.resolved(self.ports, &ends.collect()));
         self.command(Command::Reload(endpoint)).await
     }
 }

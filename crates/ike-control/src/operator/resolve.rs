@@ -3,30 +3,10 @@
 use std::io;
 use std::net::IpAddr;
 
-use ike_config::{Ends, HostSpec, Hosts};
+use ike_config::Ends;
 use ike_proto::config::AddressSpec;
 
 use crate::error::OperatorError;
-
-/// Resolves the names in `hosts`. A name that has no address falls away; if nothing is left, the list
-/// is empty and matches nobody.
-pub(super) async fn resolve(hosts: &Hosts) -> Ends {
-    Ends { local: resolve_list(&hosts.local).await, remote: resolve_list(&hosts.remote).await }
-}
-
-async fn resolve_list(hosts: &[HostSpec]) -> Vec<AddressSpec> {
-    let mut specs = Vec::new();
-    for host in hosts {
-        match host {
-            HostSpec::Address(spec) => specs.push(*spec),
-            HostSpec::Name(name) => match tokio::net::lookup_host((name.as_str(), 0)).await {
-                Ok(found) => specs.extend(found.map(|address| AddressSpec::single(address.ip()))),
-                Err(error) => tracing::warn!(%name, %error, "host name not resolved"),
-            },
-        }
-    }
-    specs
-}
 
 /// The local and the remote address to initiate between: the first host of `remote`, and the first
 /// of `local` that is of its family, or else what `source` says of the routes to the peer.
@@ -79,6 +59,8 @@ fn choose_local(
 
 #[cfg(test)]
 mod tests {
+    use ike_config::HostSpec;
+
     use super::*;
 
     fn specs(texts: &[&str]) -> Vec<AddressSpec> {
@@ -129,15 +111,5 @@ mod tests {
         assert!(choose_again(&ends(&["%any"]), None, &looped).is_err());
         // A name that does not resolve is no licence to go elsewhere.
         assert!(choose_again(&ends(&[]), Some(last), &looped).is_err());
-    }
-
-    #[tokio::test]
-    async fn names_resolve_or_fall_away() {
-        let name = |name: &str| HostSpec::Name(name.to_owned());
-        let hosts =
-            Hosts { local: vec![name("localhost")], remote: vec![name("no-such-host.invalid")] };
-        let ends = resolve(&hosts).await;
-        assert!(ends.local.iter().any(|spec| spec.host().is_some_and(|host| host.is_loopback())));
-        assert_eq!(ends.remote, []);
     }
 }

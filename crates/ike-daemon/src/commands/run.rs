@@ -214,7 +214,7 @@ async fn serve(
     let lost = loop {
         tokio::select! {
             Some(()) = hang_up.recv() => {
-                // A task, for names may take long to resolve.
+                // A task, for a large configuration takes long to read.
                 tokio::spawn(reload(daemon.operator().clone(), args.config.clone()));
             }
             () = either(&mut terminate, &mut interrupt) => break None,

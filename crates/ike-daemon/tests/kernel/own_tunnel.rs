@@ -153,3 +153,40 @@ pub(crate) fn the_source_towards_a_peer_is_asked_for_round_the_own_tunnel() {
     assert_eq!(locals, ["192.0.2.1", "192.0.2.1"], "{up:?} {list}");
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
+
+/// The name server of the client gets questions and answers none.
+///
+/// Fault: in `Operator::reload`, await `refresh` before the start actions.
+pub(crate) fn a_silent_name_server_holds_no_reload_and_no_other_connection() {
+    let host = road_warrior();
+    let folder = folder("silent");
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    host.run("ip neigh add 192.0.2.77 lladdr 02:00:00:00:00:77 dev in0");
+    let resolver = folder.join("resolv.conf");
+    std::fs::write(&resolver, "nameserver 192.0.2.77\n").unwrap();
+    let script = folder.join("run");
+    let mount =
+        format!("mount --bind {} /etc/resolv.conf\nexec {exe} \"$@\"\n", resolver.display());
+    std::fs::write(&script, mount).unwrap();
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    let mut named = CLIENT.to_owned();
+    for n in 0..20 {
+        let connection = format!(
+            "[connections.n{n}]\nremote_addrs = 'gw{n}.example'\n\
+             [connections.n{n}.local]\nauth = 'psk'\nid = 'n'\n\
+             [connections.n{n}.remote]\nauth = 'psk'\nid = 'gw'\n\
+             [connections.n{n}.children.n{n}]\nremote_ts = '10.95.{n}.0/24'\nstart_action = 'trap'\n"
+        );
+        named.push_str(&connection);
+    }
+    let command = host.inside(&format!("unshare --mount sh {}", script.display()));
+    let client = start(&folder, "client", &named, &command, "none");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    let begun = Instant::now();
+    let reloaded = client.ask(&["reload"]);
+    assert_eq!(reloaded.status.code(), Some(0), "{reloaded:?}");
+    assert_eq!(client.ask(&["down", "home"]).status.code(), Some(0));
+    assert_eq!(client.ask(&["up", "net"]).status.code(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
