@@ -27,6 +27,11 @@ mod resolve;
 /// What comes within this time after news of a name is told to the engine together.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How soon a `start_action` is tried again that has found no route, address or name,
+const SOONEST: Duration = Duration::from_secs(1);
+/// and how late, after twice as long each time.
+const LATEST: Duration = Duration::from_secs(10);
+
 /// Carries out the commands of operators and signals, and what traffic and ended children ask for. Clones share one
 /// engine.
 #[derive(Clone)]
@@ -40,6 +45,8 @@ pub struct Operator {
     names: Names,
     /// Connections and children whose traffic waits for an address.
     acquiring: Arc<Mutex<BTreeSet<(String, String)>>>,
+    /// Those whose `start_action` waits for a way to the peer.
+    waiting: Arc<Mutex<BTreeSet<(String, String)>>>,
 }
 
 impl Operator {
@@ -56,7 +63,8 @@ impl Operator {
     ) -> Self {
         let config = Arc::new(watch::Sender::new(Arc::new(configuration)));
         let (loading, names, acquiring) = (Arc::default(), Names::of_system(), Arc::default());
-        Self { handle, config, ports, plane, program, loading, names, acquiring }
+        let waiting = Arc::default();
+        Self { handle, config, ports, plane, program, loading, names, acquiring, waiting }
     }
 
     /// The drivers.
@@ -145,6 +153,13 @@ impl Operator {
                 continue;
             }
             let (connection, child) = (connection.name.clone(), child.cloned());
+            any |= self.waiting(|waiting| {
+                let before = waiting.len();
+                waiting.retain(|(of, name)| {
+                    *of != connection || child.as_ref().is_some_and(|child| child != name)
+                });
+                waiting.len() < before
+            });
             any |= self.command(Command::Unwant { connection, child }).await.is_ok();
         }
         any
@@ -337,7 +352,8 @@ impl Operator {
         });
     }
 
-    /// The engine tries again by itself once it has addresses; until then it is done here.
+    /// The engine tries again by itself once it has addresses. Until then it is done here: no route, address or name at
+    /// the start is not a try.
     async fn start(&self, connection: String, child: String, action: Action) {
         if action == Action::Start && self.is_for_ever(&connection) {
             let command = Command::Want { connection: connection.clone(), child: child.clone() };
@@ -346,35 +362,57 @@ impl Operator {
             }
             return;
         }
+        let key = (connection, child);
+        let mut wait = SOONEST;
+        let mut told = None;
         loop {
-            let error = match self.ends(&connection).await {
-                Ok((local, remote)) => {
-                    let command = match action {
-                        Action::Trap => {
-                            let (connection, child) = (connection.clone(), child.clone());
-                            Command::InstallTrap { connection, child, local, remote }
-                        }
-                        _ => {
-                            let (connection, child) = (connection.clone(), child.clone());
-                            Command::Ensure { connection, child, local, remote }
-                        }
-                    };
-                    if let Err(error) = self.command(command).await {
-                        tracing::warn!(%connection, %child, %error, "start_action");
-                    }
-                    return;
-                }
+            let error = match self.ends(&key.0).await {
+                Ok(ends) => return self.start_between(ends, key, action).await,
                 Err(error) => error,
             };
-            tracing::warn!(%connection, %child, %error, "start_action");
-            let config = self.config();
-            let wait = config.endpoint.retry_initiate_interval;
-            let known = config.endpoint.connections.iter().any(|c| c.name == connection);
-            if wait == Duration::ZERO || !known {
+            let (connection, child) = &key;
+            if told.as_ref() != Some(&error) {
+                tracing::warn!(%connection, %child, %error, "start_action waits for a way to the peer");
+                told = Some(error);
+            }
+            if !self.waiting(|waiting| waiting.insert(key.clone())) {
+                // Another task waits for it.
                 return;
             }
-            tokio::time::sleep(wait).await;
+            let interval = self.config().endpoint.retry_initiate_interval;
+            let at_most = if interval.is_zero() { LATEST } else { interval.min(LATEST) };
+            tokio::time::sleep(wait.min(at_most)).await;
+            wait = wait.saturating_mul(2);
+            let config = self.config();
+            let mut all = config.endpoint.connections.iter();
+            let now = all.find(|other| other.name == *connection);
+            let now = now.and_then(|connection| connection.child(child));
+            let wanted = now.is_some_and(|child| child.start_action == action);
+            if !self.waiting(|waiting| waiting.remove(&key)) || !wanted {
+                return;
+            }
         }
+    }
+
+    async fn start_between(
+        &self,
+        (local, remote): (IpAddr, IpAddr),
+        (connection, child): (String, String),
+        action: Action,
+    ) {
+        let names = (connection.clone(), child.clone());
+        let command = match action {
+            Action::Trap => Command::InstallTrap { connection, child, local, remote },
+            _ => Command::Ensure { connection, child, local, remote },
+        };
+        if let Err(error) = self.command(command).await {
+            tracing::warn!(connection = names.0, child = names.1, %error, "start_action");
+        }
+    }
+
+    /// Reads or changes which children wait for a way to the peer before they are started.
+    fn waiting<T>(&self, change: impl FnOnce(&mut BTreeSet<(String, String)>) -> T) -> T {
+        change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     async fn initiate(

@@ -154,6 +154,26 @@ pub(crate) fn the_source_towards_a_peer_is_asked_for_round_the_own_tunnel() {
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
 
+/// A boot: the daemon is there before the interface has its address.
+///
+/// Fault: in `Operator::start`, return where there is no way to the peer and `retry_initiate_interval` is 0.
+pub(crate) fn a_start_without_a_route_is_not_a_try() {
+    let host = road_warrior();
+    let folder = folder("late");
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    host.run("ip addr flush dev in0");
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    let once = CLIENT.replace("keyingtries = 0", "keyingtries = 1");
+    let once = once.replace("[charon]", "[charon]\nretry_initiate_interval = 0");
+    let client = start(&folder, "client", &once, &host.inside(exe), "none");
+    std::thread::sleep(Duration::from_secs(2));
+    until(&client, |list| list.trim() == "[]");
+    host.run("ip addr add 192.0.2.1/24 dev in0");
+    host.run("ip route add default via 192.0.2.2");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
+
 /// The name server of the client gets questions and answers none.
 ///
 /// Fault: in `Operator::reload`, await `refresh` before the start actions.
