@@ -118,8 +118,7 @@ fn figure(host: Option<&Host>, name: &str) -> u64 {
 /// One packet is lost, and what follows goes in fragments. An error that ICMP reports of one peer's packet is no reason
 /// to lose another one's.
 ///
-/// Fault: in `PlainEsp::open`, leave IPV6_RECVERR out. The path's size is never known. Or let
-/// `PlainEsp::drain_errors` answer false at once: packets are lost for what was reported of others.
+/// Fault: in `PlainEsp::open`, leave IPV6_RECVERR out. The path's size is never known.
 pub(crate) fn a_packet_too_big_of_ipv6_keeps_the_size_of_the_path() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
