@@ -365,7 +365,7 @@ impl Credentials {
     /// Has lists fetched that are due and that live SAs depend on. Returns how long to wait until the next is due.
     async fn renew_lists(&self) -> Duration {
         let kinds: Vec<_> = self.0.live.known().kinds.keys().cloned().collect();
-        if kinds.is_empty() || self.present().knows_no_revocation() {
+        if kinds.is_empty() {
             return LOOK_AT_LEAST;
         }
         let this = self.clone();

@@ -23,7 +23,7 @@ pub const ACQUIRE_INTERVAL: Duration = Duration::from_secs(1);
 const AT_A_TIME: usize = 1024;
 
 /// How long until a look at the policies that no event has called for.
-const REGULAR: Duration = Duration::from_secs(60);
+pub(super) const REGULAR: Duration = Duration::from_secs(60);
 
 /// How long after a failure to put policies right it is tried again.
 const RETRY: Duration = Duration::from_secs(1);

@@ -166,7 +166,9 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         let retry =
             self.policies.in_doubt().then(|| self.retry.unwrap_or_else(|| self.clock.now()));
         let unread = self.unread.then(|| self.clock.now());
-        let due = self.policies.due();
+        let regular =
+            self.looked.filter(|_| !self.policies.is_empty()).map(|at| at + events::REGULAR);
+        let due = [self.policies.due(), regular].into_iter().flatten().min();
         let all =
             [self.watch.next(), self.acquires.next(), self.adopted.next(), retry, unread, due];
         all.into_iter().flatten().min()
