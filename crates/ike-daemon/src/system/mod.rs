@@ -173,7 +173,7 @@ impl System {
                 None => On::Holder(assignment.path.local.ip().to_canonical()),
             };
             let added = tokio::time::timeout(PATIENCE, address::add(*address, on)).await;
-            match added.unwrap_or_else(|_| Err(AddressError::Unanswered)) {
+            match added.unwrap_or(Err(AddressError::Unanswered)) {
                 Ok(installed) => {
                     let interface = &installed.interface;
                     tracing::info!(virtual_ip = %address, interface, "virtual IP installed");
@@ -249,7 +249,7 @@ impl System {
 
 async fn remove(installed: &Installed) {
     let removed = tokio::time::timeout(PATIENCE, address::remove(installed)).await;
-    match removed.unwrap_or_else(|_| Err(AddressError::Unanswered)) {
+    match removed.unwrap_or(Err(AddressError::Unanswered)) {
         Ok(()) => tracing::info!(virtual_ip = %installed.address, "virtual IP removed"),
         Err(error) => {
             tracing::error!(virtual_ip = %installed.address, %error, "virtual IP not removed");

@@ -69,6 +69,9 @@ pub(crate) enum Status {
     Unknown,
 }
 
+/// Whether a URL may be asked now.
+pub(crate) type MayAsk<'a> = &'a dyn Fn(&str) -> bool;
+
 /// A path without a revoked certificate.
 #[derive(Debug)]
 pub(crate) struct Checked {
@@ -542,7 +545,7 @@ impl RevocationStore {
         &self,
         (example, issuer): (&Arc<Certificate>, &Arc<Certificate>),
         signers: &[Signer],
-        (first, free): (&[String], &dyn Fn(&str) -> bool),
+        (first, free): (&[String], MayAsk<'_>),
         now: SystemTime,
     ) -> Option<FetchRequest> {
         let urls = self.list_urls(example, issuer);
