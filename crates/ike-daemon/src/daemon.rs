@@ -55,11 +55,6 @@ pub struct Parts {
     pub tap: Option<mpsc::UnboundedSender<Message>>,
 }
 
-/// How long peers have at most to confirm the deletes at the end,
-const FAREWELL: Duration = Duration::from_secs(1);
-/// and at least, for a busy peer on a fast path.
-const SOON: Duration = Duration::from_millis(100);
-
 /// A running daemon. Dropping it stops it without a word to the peers; [`Daemon::shutdown`] deletes the
 /// SAs first.
 pub struct Daemon {
@@ -237,16 +232,6 @@ impl Daemon {
     /// stops. True if all were confirmed.
     pub async fn shutdown(self, limit: Duration) -> bool {
         self.shutdown_unless(tokio::time::sleep(limit)).await
-    }
-
-    /// How long the end may wait until the peers have confirmed it: two round trips of the slowest one, at most 1 s. A
-    /// peer that died a moment ago never confirms, and meanwhile no other tunnel comes back.
-    pub async fn farewell(&self) -> Duration {
-        let views = tokio::time::timeout(FAREWELL, self.operator.list()).await;
-        let Ok(Ok(views)) = views else { return FAREWELL };
-        // A handshake took two round trips and some work.
-        let slowest = views.iter().filter_map(|view| view.status.setup_time).max();
-        slowest.unwrap_or(FAREWELL).clamp(SOON, FAREWELL)
     }
 
     /// As [`Self::shutdown`], but waits for the peers only until `hurry` is ready. The data plane is emptied

@@ -24,7 +24,7 @@ use crate::signer::{KeySource, Local, Signer};
 use crate::{log, plane, qcd};
 use ike_aaa::DaeSocket;
 
-/// How long the data plane has to answer at an end that leaves its SAs.
+/// How long peers have to confirm the deletes at the end.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// How long the data plane has to take its routes back.
@@ -229,13 +229,9 @@ async fn serve(
         ),
         None => tracing::info!(keep_sas = args.keep_sas, "shutting down"),
     }
-    let limit = match args.keep_sas || lost.is_some() {
-        true => FAREWELL,
-        false => daemon.farewell().await,
-    };
     let hurry = async {
         tokio::select! {
-            () = tokio::time::sleep(limit) => {}
+            () = tokio::time::sleep(FAREWELL) => {}
             () = either(&mut terminate, &mut interrupt) => tracing::warn!("stopped in a hurry"),
         }
     };

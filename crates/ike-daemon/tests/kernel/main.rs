@@ -11,7 +11,6 @@ ike_test_namespace::harness! {
     own_tunnel::VETH_AND_TUN => [
         own_tunnel::a_start_without_a_route_is_not_a_try,
         own_tunnel::a_silent_name_server_holds_no_reload_and_no_other_connection,
-        own_tunnel::a_dead_peer_holds_the_end_for_a_second_at_most,
         own_tunnel::the_source_towards_a_peer_is_asked_for_round_the_own_tunnel,
     ],
 }

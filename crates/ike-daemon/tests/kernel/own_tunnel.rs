@@ -154,24 +154,6 @@ pub(crate) fn the_source_towards_a_peer_is_asked_for_round_the_own_tunnel() {
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
 
-/// A peer that died a moment ago does not confirm that its IKE SA is deleted. The next run waits for the end of this
-/// one, and so do all other tunnels.
-///
-/// Fault: in `Daemon::farewell`, answer five seconds.
-pub(crate) fn a_dead_peer_holds_the_end_for_a_second_at_most() {
-    let host = road_warrior();
-    let folder = folder("farewell");
-    let exe = env!("CARGO_BIN_EXE_ike-daemon");
-    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
-    let patient = CLIENT.replace("500ms", "60s");
-    let client = start(&folder, "client", &patient, &host.inside(exe), "none");
-    until(&client, |list| list.contains("\"INSTALLED\""));
-    drop(gateway);
-    let begun = Instant::now();
-    assert_eq!(client.end(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
-}
-
 /// A boot: the daemon is there before the interface has its address.
 ///
 /// Fault: in `Operator::start`, return where there is no way to the peer and `retry_initiate_interval` is 0.
