@@ -17,6 +17,9 @@ use tokio::net::UdpSocket;
 use super::encap::{RecvBatch, allow_fragments, enlarge_buffers};
 use crate::ip::proto;
 
+/// Errors that are taken from the queue at a time.
+const ERRORS: usize = 64;
+
 /// Packets that one system call sends.
 const MAX_SENT: usize = 64;
 
@@ -106,14 +109,13 @@ impl PlainEsp {
     }
 
     /// Empties the queue of errors, which takes room in the receive buffer. The kernel has kept the path's MTU
-    /// already. True if there was any error.
+    /// already. True if there was any error. Those beyond [`ERRORS`] stay for the next time, so that a stranger who makes
+    /// many holds nothing up.
     fn drain_errors(&self) -> bool {
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
         // The message is the packet that the error is of; a short buffer cuts it.
         let next = || !self.ipv4 && recv(self.socket.as_raw_fd(), &mut [0], flags).is_ok();
-        let any = next();
-        while any && next() {}
-        any
+        (0..ERRORS).take_while(|_| next()).count() > 0
     }
 }
 

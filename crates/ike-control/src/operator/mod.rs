@@ -354,7 +354,7 @@ impl Operator {
 
     /// The engine tries again by itself once it has addresses. Until then it is done here: no route, address or name at
     /// the start is not a try.
-    async fn start(&self, connection: String, child: String, action: Action) {
+    async fn start(&self, connection: String, child: String, mut action: Action) {
         if action == Action::Start && self.is_for_ever(&connection) {
             let command = Command::Want { connection: connection.clone(), child: child.clone() };
             if let Err(error) = self.command(command).await {
@@ -387,10 +387,12 @@ impl Operator {
             let mut all = config.endpoint.connections.iter();
             let now = all.find(|other| other.name == *connection);
             let now = now.and_then(|connection| connection.child(child));
-            let wanted = now.is_some_and(|child| child.start_action == action);
-            if !self.waiting(|waiting| waiting.remove(&key)) || !wanted {
+            let next = now.map_or(Action::None, |child| child.start_action);
+            if !self.waiting(|waiting| waiting.remove(&key)) || next == Action::None {
                 return;
             }
+            // A reload may have changed it: the task of that reload has left it to this one.
+            action = next;
         }
     }
 
