@@ -126,7 +126,7 @@ async fn mend(shared: &Shared, patience: &mut Patience<IpAddr>) -> Duration {
         }
     };
     let wanted: Vec<Installed> = shared.lock().values().cloned().collect();
-    let mut pause = REGULAR;
+    let (mut pause, mut gone) = (REGULAR, Vec::new());
     for missing in lacking(&wanted, &present) {
         let Installed { address, interface, .. } = &missing;
         match patience.ask(*address, now) {
@@ -141,8 +141,10 @@ async fn mend(shared: &Shared, patience: &mut Patience<IpAddr>) -> Duration {
                     warn!(virtual_ip = %address, interface, "another program has removed it; it is set again");
                     count_put_back(1);
                     let mut wanted = shared.lock();
-                    if let Some(known) = wanted.get_mut(address) {
-                        *known = installed;
+                    match wanted.get_mut(address) {
+                        Some(known) => *known = installed,
+                        // It was released meanwhile, and its removal has found nothing.
+                        None => gone.push(installed),
                     }
                 }
                 // The interface may come back, which is news.
@@ -150,6 +152,11 @@ async fn mend(shared: &Shared, patience: &mut Patience<IpAddr>) -> Duration {
                     warn!(virtual_ip = %address, interface, %error, "another program has removed it; it cannot be set again")
                 }
             },
+        }
+    }
+    for installed in gone {
+        if let Err(error) = address::remove(&installed).await {
+            warn!(virtual_ip = %installed.address, %error, "an address that is not wanted any more is left");
         }
     }
     patience.forget(now);

@@ -242,7 +242,8 @@ impl System {
     }
 
     async fn remove(&self, installed: &Installed) {
-        let kept = self.kept().and_then(|kept| kept.release(installed.address));
+        let watch = self.0.kept.get().and_then(Option::as_ref);
+        let kept = watch.and_then(|watch| watch.release(installed.address));
         remove(kept.as_ref().unwrap_or(installed)).await;
     }
 }

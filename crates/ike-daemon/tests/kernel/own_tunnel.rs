@@ -174,6 +174,48 @@ pub(crate) fn a_start_without_a_route_is_not_a_try() {
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
 
+/// A reload changes what a start that waits for a route is to do. Without its trap the traffic of the child leaves in
+/// clear.
+///
+/// Fault: in `Operator::start`, return where the action of the configuration is another one than at the start.
+pub(crate) fn a_start_that_waits_follows_a_reload() {
+    let host = road_warrior();
+    let folder = folder("changed");
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    host.run("ip addr flush dev in0");
+    let with = |action: &str| {
+        let child = format!("remote_ts = '10.94.0.0/16'\n    start_action = '{action}'");
+        let other =
+            CLIENT.replace("[connections.other]", "[connections.other]\n    keyingtries = 1");
+        let other = other.replace("remote_ts = '10.94.0.0/16'", &child);
+        other.replace(
+            "remote_ts = '0.0.0.0/0'\n    start_action = 'start'",
+            "remote_ts = '10.95.0.0/16'",
+        )
+    };
+    let client = start(&folder, "client", &with("start"), &host.inside(exe), "userspace");
+    client.wait_for("start_action waits for a way to the peer");
+    std::fs::write(folder.join("client.toml"), with("trap")).unwrap();
+    assert_eq!(client.ask(&["reload"]).status.code(), Some(0));
+    // The task of the reload has found the other one.
+    client.wait_for("start_action waits for a way to the peer");
+    host.run("ip addr add 192.0.2.1/24 dev in0");
+    host.run("ip route add default via 192.0.2.2");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let table = host.inside("ip route show table 7296");
+    loop {
+        let routes = Command::new("sh").args(["-c", &table]).output().unwrap();
+        let routes = String::from_utf8(routes.stdout).unwrap();
+        if routes.lines().any(|line| line.starts_with("10.94.0.0/16 dev ike0")) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{routes}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    until(&client, |list| list.trim() == "[]");
+    assert_eq!(client.end(), Some(0));
+}
+
 /// The name server of the client gets questions and answers none.
 ///
 /// Fault: in `Operator::reload`, await `refresh` before the start actions.

@@ -89,11 +89,8 @@ impl Established {
     /// Starts to send by a child that the peer rekeyed, because the peer uses the new SA (RFC 7296 §2.8).
     pub(crate) fn activate(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
         let ike = core.id;
-        let Some(child) = self.children.get(id) else { return };
-        let routed = self.children.routes(child);
-        let Some(child) = self.children.get_mut(id) else {
-            return;
-        };
+        let routed = self.children.get(id).is_some_and(|child| self.children.routes(child));
+        let Some(child) = self.children.get_mut(id) else { return };
         if child.phase == Phase::Installing {
             // `child_installed` will check whether there is anything to wait for.
             return;
