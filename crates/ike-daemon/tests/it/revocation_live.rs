@@ -8,16 +8,19 @@ use std::{fs, slice};
 
 use ::pki::issue::{self, Issuer, RevokedEntry};
 use ::pki::{Certificate, files};
-use ike_control::views::IkeSa;
+use ike_control::vici::ViciSocket;
+use ike_control::views::{IkeSa, render};
 use ike_daemon::config::{self, Config};
 use ike_daemon::daemon::Daemon;
 use ike_tokio::Target;
 use tracing_subscriber::fmt::MakeWriter;
+use vici::Section;
 
 use crate::certificates::{Sides, net};
 use crate::common::{Pair, list, until};
 use crate::fetch::{ok, serve, url};
 use crate::pki::done;
+use crate::vici::{Client, inside};
 
 const KIND: &str = "ed25519";
 
@@ -314,4 +317,29 @@ async fn a_list_is_fetched_again_while_an_sa_depends_on_it() {
     assert_eq!(server.requests.try_iter().count(), 1, "the next list");
     tokio::time::sleep(3 * second).await;
     assert_eq!(server.requests.try_iter().count(), 0, "nobody depends on it");
+}
+
+/// Fault: in `check_key`, keep the certificate of the first answer; in `ike` of `views/text.rs`, leave the mark out.
+#[tokio::test]
+async fn list_and_vici_mark_a_peer_that_was_accepted_unchecked() {
+    let sides = Sides::new("live-unchecked", KIND, "");
+    let authority = "[authorities.ca]\ncacert = 'ca.pem'\ncrl_uris = 'http://127.0.0.1:1/ca.crl'";
+    let mut pair = Pair::configured(|side, port| {
+        let text = sides.text(side, port, "") + if side == "right" { authority } else { "" };
+        read(&sides, side, &text)
+    })
+    .await;
+    let path = sides.0.join("charon.vici");
+    pair.right.serve_vici(ViciSocket::bind(&path).expect("the socket works"), None);
+    pair.left.operator().up(&net()).await.unwrap();
+    let sas = until(&pair.right, "up", |sas| sas.iter().any(|s| !s.child_sas.is_empty())).await;
+    let text = render(&sas);
+    assert!(text.contains("  remote 'left.example.org' (revocation unchecked) @ "), "{text}");
+    let text = render(&list(&pair.left).await);
+    assert!(!text.contains("unchecked"), "it asks no URL: {text}");
+    let mut client = Client::connect(&path).await;
+    client.register("list-sa").await;
+    let (_, sas) = client.ask("list-sas", Section::new()).await;
+    let [(_, sa)] = sas.as_slice() else { panic!("{sas:?}") };
+    assert_eq!(inside(sa, &["site"]).str("unchecked"), Some("yes"));
 }

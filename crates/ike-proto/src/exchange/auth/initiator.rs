@@ -445,12 +445,14 @@ impl AwaitVerdict<ExpectAuthResponse> {
                 return waiting.reject(core, ctx, Failure::Authentication);
             }
         };
-        if let Some((known, used, evidence)) = judging.proven.take() {
+        if let Some((known, mut used, evidence)) = judging.proven.take() {
             if key.revocation_pending || key.spki != known.spki {
                 let why = "revocation is not settled".to_owned();
                 let failure = Failure::Untrusted(Distrust::RevocationUnknown, why);
                 return waiting.disbelieve(core, ctx, id, None, failure);
             }
+            // What is known of its certificates is the outcome of the question.
+            used.certificate.clone_from(&key.certificate);
             return waiting.responder_proven(core, ctx, used, evidence, &payloads);
         }
         let (config, crypto) = (ctx.config, ctx.crypto);

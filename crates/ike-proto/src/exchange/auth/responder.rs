@@ -653,11 +653,13 @@ impl Core {
                 return Err(Failure::Authentication);
             }
         };
-        if let Some((known, used, evidence)) = judging.proven.take() {
+        if let Some((known, mut used, evidence)) = judging.proven.take() {
             if key.revocation_pending || key.spki != known.spki {
                 let why = "revocation is not settled".to_owned();
                 return Err(Failure::Untrusted(Distrust::RevocationUnknown, why));
             }
+            // What is known of its certificates is the outcome of the question.
+            used.certificate.clone_from(&key.certificate);
             return Ok((key, used, evidence));
         }
         let parsed = Payloads(payloads);
