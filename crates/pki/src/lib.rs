@@ -38,6 +38,7 @@ mod policy;
 mod record;
 mod revocation;
 mod signed;
+mod stand_in;
 mod standing;
 mod text;
 mod time;
@@ -53,7 +54,7 @@ pub use error::{EncodingProblem, LoadError, PkiError, Unaccepted};
 pub use hash_and_url::{HashAndUrl, bundle, sha1};
 pub use path::ExtendedKeyUsagePolicy;
 pub use policy::CertificatePolicy;
-pub use record::RecordedKind;
+pub use record::{Record, RecordedKind};
 pub use revocation::{
     Authority, Crl, FetchKind, FetchRequest, ListsDue, MAX_BODY, MAX_LIST, OwnStatus,
     RevocationPolicy, RevocationStore, StatusFetch, StatusFetches,

@@ -21,11 +21,12 @@ use crate::certificate::Certificate;
 use crate::dn::NameHash;
 use crate::revocation::SerialKey;
 
-/// One certificate of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Record {
+/// One certificate of a path. It has 49 octets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Record {
+    /// What it has in common with others.
     pub kind: RecordedKind,
-    pub serial: SerialKey,
+    pub(crate) serial: SerialKey,
 }
 
 /// What a recorded certificate has in common with all that have the same anchor, the same issuer and the same
@@ -33,7 +34,7 @@ pub(crate) struct Record {
 ///
 /// The anchor is a part of it, because a CA may have paths to several: whoever controls one of these anchors must not
 /// decide whose lists count for the peers of another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RecordedKind {
     anchor: [u8; 8],
     pub(crate) ca: Ca,
@@ -43,12 +44,12 @@ pub struct RecordedKind {
 impl RecordedKind {
     /// The kinds of the certificates in a [path](ike_proto::PeerCertificate::path); none if it cannot be read.
     pub fn of_path(path: &[u8]) -> Vec<Self> {
-        Record::read_all(path).unwrap_or_default().into_iter().map(|record| record.kind).collect()
+        Record::of_path(path).into_iter().map(|record| record.kind).collect()
     }
 }
 
 /// A CA by its name and its key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Ca {
     name: [u8; 8],
     key: [u8; 8],
@@ -99,8 +100,14 @@ impl Record {
         out.extend(serial);
     }
 
+    /// The certificates in a [path](ike_proto::PeerCertificate::path) but the anchor, the peer's own first; none if it
+    /// cannot be read.
+    pub fn of_path(path: &[u8]) -> Vec<Self> {
+        Self::read_all(path).unwrap_or_default()
+    }
+
     /// The records of a path; `None` if there is something else.
-    pub fn read_all(octets: &[u8]) -> Option<Vec<Self>> {
+    pub(crate) fn read_all(octets: &[u8]) -> Option<Vec<Self>> {
         let mut all = Vec::new();
         if octets.is_empty() {
             return Some(all);

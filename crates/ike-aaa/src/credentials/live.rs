@@ -1,24 +1,25 @@
 //! IKE SAs that are up, by the certificates of their peers: an SA one of whose certificates is found to be revoked
-//! ends, or there is a warning (`revocation_live`). Lists about these certificates are fetched again when they are due.
+//! ends, or there is a warning (`revocation_live`). Lists about these certificates are fetched again when they are due,
+//! and so are OCSP responses.
 //!
 //! The engine's SA has no part in this. The index holds the same [`PeerCertificate`](ike_proto::PeerCertificate) as the
 //! SA, and hears of SAs by events. The rule is that of a login ([`Standings`](::pki::Standings)).
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use ::pki::{Answerer, FetchKind, FetchRequest, ListsDue, RecordedKind, Standing};
+use ::pki::{Answerer, FetchKind, FetchRequest, ListsDue, Record, RecordedKind, Standing};
 use ike_proto::{Command, Endpoint, Event, IkeSaId, IkeStatus};
 use ike_tokio::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
-use self::index::{Asked, Brake, Group, Judged, Known, State, Verdict};
+use self::index::{Ask, Asked, Brake, Group, Judged, Known, State, Verdict};
 use super::{Credentials, wanted};
 
 /// The index, and what is to be done about it.
@@ -98,7 +99,11 @@ impl Live {
     /// What was fetched is gone: each URL may be asked at once.
     pub(super) fn flushed(&self) {
         self.asked().clear();
-        self.known().renew = true;
+        {
+            let mut known = self.known();
+            known.asks.clear();
+            known.renew = true;
+        }
         self.changed.notify_one();
     }
 
@@ -107,9 +112,9 @@ impl Live {
         self.known().connections.contains_key(connection)
     }
 
-    /// When a list that is `due` is fetched again.
-    fn at(&self, kind: RecordedKind, due: &ListsDue) -> SystemTime {
-        let share = self.spread.hash_one((kind, due.at)) % SHARES;
+    /// When what is `due` about certificates of a kind, or about one certificate, is fetched again.
+    fn at(&self, about: impl Hash, due: &ListsDue) -> SystemTime {
+        let share = self.spread.hash_one((about, due.at)) % SHARES;
         due.at + due.spread.min(LONGEST_SPREAD).mul_f64(share as f64 / SHARES as f64)
     }
 
@@ -185,9 +190,11 @@ impl Credentials {
     /// stops the task when it stops the drivers.
     pub async fn watch_live(self, handle: Handle) {
         let mut next = Instant::now() + LOOK_AT_LEAST;
+        let mut next_ask = next;
         let mut awaited = self.present().awaited_examples();
         loop {
-            let _ = tokio::time::timeout_at(next, self.0.live.changed.notified()).await;
+            let _ =
+                tokio::time::timeout_at(next.min(next_ask), self.0.live.changed.notified()).await;
             let more = self.present().awaited_examples();
             if more != awaited {
                 // An SA that a ticket has resumed can be judged only now.
@@ -205,6 +212,16 @@ impl Credentials {
             let renew = std::mem::take(&mut self.0.live.known().renew);
             if renew || next <= Instant::now() {
                 next = Instant::now() + self.renew_lists().await;
+            }
+            let ask = {
+                let mut known = self.0.live.known();
+                if renew {
+                    known.look_for_responders();
+                }
+                std::mem::take(&mut known.asked_again) || !known.unasked.is_empty()
+            };
+            if ask || next_ask <= Instant::now() {
+                next_ask = Instant::now() + self.ask_responders().await;
             }
         }
     }
@@ -423,6 +440,71 @@ impl Credentials {
     }
 }
 
+impl Credentials {
+    /// Has responders asked about certificates on which live SAs depend, where that is due. Returns how long to wait
+    /// until it is due again.
+    async fn ask_responders(&self) -> Duration {
+        let now = SystemTime::now();
+        let ripe = self.0.live.known().ripe(now, ASKS);
+        let judged = self.work(move |answerer| {
+            let due = |record: Record| (record, answerer.status_due(&record, now));
+            ripe.into_iter().map(due).collect::<Vec<_>>()
+        });
+        for (record, due) in judged.await.unwrap_or_default() {
+            let at = due.map(|due| self.0.live.at(record, &due));
+            let is_due = at.is_some_and(|at| at <= now);
+            // Until the responder has answered. If its task panics, it is asked again after that.
+            let at = if is_due { Some(now + LONGEST_PAUSE) } else { at };
+            let mut known = self.0.live.known();
+            let pause = known.asks.get(&record).filter(|_| is_due).map(|ask| ask.pause);
+            known.set_ask(&record, at.map(|at| Ask { at, pause: pause.unwrap_or_default() }));
+            if is_due {
+                tokio::spawn(self.clone().ask_about(record));
+            }
+        }
+        let next = self.0.live.known().next_ask(now);
+        let next = next.map(|next| next.duration_since(now).unwrap_or_default());
+        next.unwrap_or(LOOK_AT_LEAST).clamp(LOOK_AT_MOST, LOOK_AT_LEAST)
+    }
+
+    /// Asks one responder after the other about a certificate, until one has told something new.
+    async fn ask_about(self, record: Record) {
+        let at = |this: &Self| {
+            let due = this.present().status_due(&record, SystemTime::now());
+            due.map(|due| this.0.live.at(record, &due))
+        };
+        let mut asked = Vec::new();
+        while at(&self).is_some_and(|at| at <= SystemTime::now()) {
+            let free = |url: &str| !asked.iter().any(|asked| asked == url);
+            let Some(fetch) = self.present().status_again(&record, &free, SystemTime::now()) else {
+                break;
+            };
+            let turn = self.turn(wanted(&fetch));
+            let waited = turn.try_lock().is_err();
+            let _turn = turn.lock().await;
+            asked.push(fetch.url.clone());
+            // A login may have asked meanwhile.
+            if !waited || at(&self).is_some_and(|at| at <= SystemTime::now()) {
+                self.fetch_for_live(fetch).await;
+            }
+        }
+        let (at, now) = (at(&self), SystemTime::now());
+        let mut known = self.0.live.known();
+        let before = known.asks.get(&record).map(|ask| ask.pause).unwrap_or_default();
+        let ask = at.map(|at| match at > now {
+            true => Ask { at, pause: Duration::ZERO },
+            false => {
+                let pause = (2 * before).clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                Ask { at: now + pause, pause }
+            }
+        });
+        known.set_ask(&record, ask);
+        known.asked_again = true;
+        drop(known);
+        self.0.live.changed.notify_one();
+    }
+}
+
 /// The peer of an SA.
 async fn who(handle: &Handle, ike: IkeSaId) -> Result<String, ike_tokio::Stopped> {
     let view = handle.view(ike).await?;
@@ -441,6 +523,10 @@ const CHUNK: usize = 256;
 const RENEWALS: usize = 4;
 /// The longest time for which a URL that does not help is left alone.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+/// Most certificates about which responders are asked in one look.
+const ASKS: usize = 64;
+/// How long responders are left alone at first if they did not help about a certificate.
+const FIRST_PAUSE: Duration = Duration::from_secs(300);
 /// When to look again for a list that is due.
 const AGAIN: Duration = Duration::from_secs(30);
 /// The longest time after nextUpdate within which a list is fetched again.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use std::{fs, slice};
 
-use ::pki::issue::{self, Issuer, RevokedEntry};
+use ::pki::issue::{self, CertificateStatus, Issuer, RevokedEntry};
 use ::pki::{Certificate, files};
 use ike_control::vici::ViciSocket;
 use ike_control::views::{IkeSa, render};
@@ -18,7 +18,7 @@ use vici::Section;
 
 use crate::certificates::{Sides, net};
 use crate::common::{Pair, list, until};
-use crate::fetch::{ok, serve, url};
+use crate::fetch::{Server, ok, serve, url};
 use crate::pki::done;
 use crate::vici::{Client, inside};
 
@@ -317,6 +317,69 @@ async fn a_list_is_fetched_again_while_an_sa_depends_on_it() {
     assert_eq!(server.requests.try_iter().count(), 1, "the next list");
     tokio::time::sleep(3 * second).await;
     assert_eq!(server.requests.try_iter().count(), 0, "nobody depends on it");
+}
+
+/// A pair that is up. The left one's certificate is good by a response for three seconds. The next one revokes it.
+async fn up_by_responses(name: &str, options: &str) -> (Pair, Server) {
+    let sides = Sides::new(name, KIND, "");
+    let certificate = |file: &str| {
+        let pem = fs::read(sides.0.join(file)).expect("a file");
+        files::load_certificates(&pem).expect("a certificate").remove(0)
+    };
+    let (ca, own): (Certificate, _) = (certificate("ca.pem"), certificate("left/x509/own.pem"));
+    let pem = fs::read(sides.0.join("ca.key")).expect("a file");
+    let key = files::load_private_key(&pem, None).expect("a key");
+    let scheme = issue::default_scheme(&*key).expect("a scheme");
+    let issuer = Issuer { key: &*key, scheme, name: ca.subject() };
+    let (second, now) = (Duration::from_secs(1), SystemTime::now());
+    let says = |revoked: Option<SystemTime>, from: SystemTime, next: SystemTime| {
+        let status = CertificateStatus { certificate: &own, issuer: &ca, revoked };
+        ok(&issue::ocsp_response(&issuer, None, &[status], from, Some(next)).expect("a response"))
+    };
+    let first = says(None, now - 5 * second, now + 3 * second);
+    let next = says(Some(now), now - second, now + 3600 * second);
+    let server = serve(vec![first, next.clone(), next]);
+    let authority = format!("[authorities.ca]\ncacert = 'ca.pem'\nocsp_uris = '{}'", url(&server));
+    let pair = Pair::configured(|side, port| {
+        let text = sides.text(side, port, "") + if side == "right" { &authority } else { "" };
+        let site = format!("[connections.site]\n{options}");
+        read(&sides, side, &text.replace("[connections.site]", &site))
+    })
+    .await;
+    pair.left.operator().up(&net()).await.expect("it comes up");
+    until(&pair.right, "up", |sas| sas.iter().any(|s| !s.child_sas.is_empty())).await;
+    assert_eq!(server.requests.try_iter().count(), 1);
+    (pair, server)
+}
+
+/// The status of a peer is known by OCSP alone. The responder is asked again when its next response is due. That one
+/// revokes the peer: its SA ends, or there is a warning.
+///
+/// Fault: in `Credentials::ask_responders`, take every response for not due.
+#[tokio::test]
+async fn a_responder_is_asked_again_while_an_sa_depends_on_it() {
+    let (log, _guard) = Log::begin();
+    let (ends, warns) = tokio::join!(
+        up_by_responses("live-responses", ""),
+        up_by_responses("live-responses-warn", "revocation_live = false"),
+    );
+    until(&ends.0.right, "nothing", <[_]>::is_empty).await;
+    until(&ends.0.left, "nothing", <[_]>::is_empty).await;
+    let ended = log.with("IKE SA ended");
+    assert!(
+        ended.len() == 1 && ended[0].contains("is revoked by an OCSP response of"),
+        "{ended:?}"
+    );
+    let before = list(&warns.0.right).await;
+    let end = Instant::now() + Duration::from_secs(20);
+    while log.with("IKE SA goes on").is_empty() {
+        assert!(Instant::now() < end, "no warning");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    stays(&warns.0.right, &before).await;
+    for (_, server) in [ends, warns] {
+        assert_eq!(server.requests.try_iter().count(), 1, "the next response");
+    }
 }
 
 /// Fault: in `check_key`, keep the certificate of the first answer; in `ike` of `views/text.rs`, leave the mark out.

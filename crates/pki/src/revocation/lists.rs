@@ -41,14 +41,14 @@ pub(crate) struct Revoker {
     pub outdated: bool,
 }
 
-/// When the lists about certificates of one kind are to be fetched again.
+/// When the lists about certificates of one kind are to be fetched again, or the OCSP response about one certificate.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Due {
-    /// The first nextUpdate of those at hand; the epoch if there is none.
+    /// The first nextUpdate of the lists at hand, or that of the response; the epoch if there is none.
     pub at: SystemTime,
     /// How long after that a caller may wait: a share of the time from thisUpdate to nextUpdate.
     pub spread: Duration,
-    /// Where the list that is due was fetched from.
+    /// Where the list that is due was fetched from; empty for a response.
     pub(crate) urls: Vec<String>,
 }
 
@@ -58,7 +58,12 @@ impl Due {
         Self { at, spread, urls: Vec::new() }
     }
 
-    /// True if no list is at hand.
+    /// Nothing is at hand.
+    pub fn at_once() -> Self {
+        Self::new(SystemTime::UNIX_EPOCH, Duration::ZERO)
+    }
+
+    /// True if nothing is at hand.
     pub fn is_at_once(&self) -> bool {
         self.at == SystemTime::UNIX_EPOCH
     }
@@ -174,7 +179,7 @@ impl Lists {
         }
         let fetched = self.fetched_due(asked);
         let loaded = || self.loaded_due(asked);
-        fetched.or_else(loaded).or(Some(Due::new(SystemTime::UNIX_EPOCH, Duration::ZERO)))
+        fetched.or_else(loaded).or(Some(Due::at_once()))
     }
 
     fn fetched_due(&self, asked: Asked<'_>) -> Option<Due> {
@@ -397,8 +402,8 @@ fn spread(crl: &Crl, next: SystemTime) -> Duration {
 
 /// When a list without nextUpdate is fetched again.
 const WITHOUT_NEXT_UPDATE: Duration = Duration::from_secs(3600);
-/// The part of a list's validity over which fetches of the next one are spread.
-const SPREAD: u32 = 20;
+/// The part of a list's or a response's validity over which fetches of the next one are spread.
+pub(super) const SPREAD: u32 = 20;
 /// Most fetched lists.
 const MAX_LISTS: usize = 256;
 /// Most octets of memory for all of them.

@@ -20,6 +20,7 @@ mod in_band;
 mod lists;
 mod ocsp;
 mod own;
+mod responses;
 
 pub use authority::Authority;
 pub(crate) use crl::SerialKey;
@@ -33,6 +34,7 @@ use ocsp::OcspAnswer;
 pub(crate) use ocsp::{ENUMERATED, ID_PKIX_OCSP_BASIC, cert_id};
 pub(crate) use own::Due;
 pub use own::{OwnStatus, StatusFetch, StatusFetches};
+use responses::Responses;
 
 /// `revocation`: the consequence if there is no current information about a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,8 +97,7 @@ struct Failed {
 #[derive(Debug, Default, Clone)]
 pub struct RevocationStore {
     lists: Lists,
-    /// Fetched; the signature was verified on arrival.
-    answers: VecDeque<OcspAnswer>,
+    responses: Responses,
     /// URLs that gave no usable response.
     failed: VecDeque<Failed>,
     /// URLs that certificates do not name.
@@ -168,13 +169,13 @@ impl RevocationStore {
     /// that failed may be asked again.
     pub fn inherit(&mut self, other: &Self) {
         self.lists.inherit(&other.lists);
-        self.answers.clone_from(&other.answers);
+        self.responses.clone_from(&other.responses);
     }
 
     /// Forgets everything that was fetched.
     pub fn purge(&mut self) {
         self.lists.clear_fetched();
-        self.answers.clear();
+        self.responses.clear();
         self.failed.clear();
     }
 
@@ -184,7 +185,7 @@ impl RevocationStore {
             self.lists.clear_fetched();
         }
         if responses {
-            self.answers.clear();
+            self.responses.clear();
         }
         if lists || responses {
             self.failed.clear();
@@ -261,16 +262,7 @@ impl RevocationStore {
         now: SystemTime,
     ) -> Result<(), LoadError> {
         let answer = self.read(request, body, now)?;
-        if self.answers.iter().any(|o| o.is_about_same(&answer) && o.outranks(&answer, now)) {
-            return Err(LoadError::Stale);
-        }
-        // One from the future takes the place of another such one alone.
-        self.answers.retain(|old| {
-            let both = old.is_from_future(now) == answer.is_from_future(now);
-            !(old.is_about_same(&answer) && both)
-        });
-        push_bounded(&mut self.answers, answer, MAX_ANSWERS);
-        Ok(())
+        self.responses.take(answer, now)
     }
 
     /// Keeps in `own` a responder's answer about a certificate of this end; true if the certificate is revoked.
@@ -369,16 +361,12 @@ impl RevocationStore {
         in_band: InBand<'_>,
         now: SystemTime,
     ) -> Vec<Status> {
-        let is_by_revoked = |answer: &OcspAnswer| {
-            let serial = answer.delegate();
-            serial.is_some_and(|serial| self.lists.revoked_by_key(issuer, serial, now).is_some())
-        };
-        let fetched = self.answers.iter().filter(|answer| answer.is_about(certificate, issuer));
+        let fetched = self.responses.about(certificate, issuer);
         let sent = in_band.answers(certificate, issuer, &self.responders, now);
         let all: Vec<(&OcspAnswer, bool)> = fetched
             .map(|answer| (answer, false))
             .chain(sent.iter().map(|answer| (answer, true)))
-            .filter(|(answer, _)| !is_by_revoked(answer))
+            .filter(|(answer, _)| !self.is_by_revoked(answer, issuer, now))
             .collect();
         let newest = all.iter().filter(|(answer, _)| {
             !all.iter().any(|(one, _)| one.is_about_same(answer) && one.outranks(answer, now))
@@ -389,6 +377,12 @@ impl RevocationStore {
                 false => answer.status(now),
             })
             .collect()
+    }
+
+    /// True if a list at hand revokes the delegate of `issuer` who signed the response.
+    fn is_by_revoked(&self, answer: &OcspAnswer, issuer: &Certificate, now: SystemTime) -> bool {
+        let serial = answer.delegate();
+        serial.is_some_and(|serial| self.lists.revoked_by_key(issuer, serial, now).is_some())
     }
 
     /// `Some` if nothing but lists past their nextUpdate call the certificate revoked: a newer list may tell that a
@@ -516,15 +510,38 @@ impl RevocationStore {
         serial: SerialKey,
         now: SystemTime,
     ) -> Option<String> {
-        let about =
-            |answer: &&OcspAnswer| answer.is_revoked() && answer.is_about_serial(serial, issuer);
-        let mut newest = self.answers.iter().filter(about).filter(|answer| {
-            let newer =
-                |other: &OcspAnswer| other.is_about_same(answer) && other.outranks(answer, now);
-            !self.answers.iter().any(newer)
-        });
-        let revoking = newest.next()?;
+        let mut newest = self.responses.newest(issuer, serial, now);
+        let revoking = newest
+            .find(|answer| answer.is_revoked() && !self.is_by_revoked(answer, issuer, now))?;
         Some(format!("an OCSP response of {}", Date(revoking.this_update())))
+    }
+
+    /// When responders are due to be asked again about the certificate of `issuer` with this serial number, which in
+    /// other ways is like `example`: see [`Answerer::status_due`](crate::Answerer::status_due).
+    pub(crate) fn status_due(
+        &self,
+        (example, issuer): (&Certificate, &Certificate),
+        serial: SerialKey,
+        now: SystemTime,
+    ) -> Option<ListsDue> {
+        self.responders(example, issuer).next()?;
+        let by_lists = || !self.list_urls(example, issuer).is_empty();
+        let at_once = || (!by_lists()).then(ListsDue::at_once);
+        self.responses.due(issuer, serial, now).or_else(at_once)
+    }
+
+    /// The fetch of a response about `certificate`, from a responder for certificates like `example` that has not
+    /// failed lately and that is `free`.
+    pub(crate) fn status_again(
+        &self,
+        example: &Certificate,
+        (certificate, issuer): (&Arc<Certificate>, &Arc<Certificate>),
+        free: MayAsk<'_>,
+        now: SystemTime,
+    ) -> Option<FetchRequest> {
+        let untried = |url: &&str| free(url) && !self.failed_lately(url, certificate, now);
+        let url = self.responders(example, issuer).find(untried)?;
+        Some(FetchRequest::ocsp(url, certificate, issuer))
     }
 
     /// When fetched lists about `example` are due again; see [`Answerer::list_due`](crate::Answerer::list_due).
@@ -558,13 +575,12 @@ impl RevocationStore {
 
     /// True if a fetched response revokes the certificate that `fetch` is about.
     pub(crate) fn is_revoked_by_response(&self, fetch: &FetchRequest) -> bool {
-        let about = |answer: &&OcspAnswer| answer.is_about(&fetch.certificate, &fetch.issuer);
-        self.answers.iter().filter(about).any(OcspAnswer::is_revoked)
+        self.responses.about(&fetch.certificate, &fetch.issuer).any(OcspAnswer::is_revoked)
     }
 
     /// True if there is neither a list nor a response.
     pub(crate) fn is_empty(&self) -> bool {
-        self.answers.is_empty() && self.lists.all().next().is_none()
+        self.responses.is_empty() && self.lists.all().next().is_none()
     }
 
     /// The URLs of lists about `certificate`: those that it names, then those of the CA's authority.
@@ -674,5 +690,4 @@ const RETRY_AFTER: Duration = Duration::from_secs(5 * 60);
 pub const MAX_BODY: usize = MAX_LIST;
 /// Most URLs of lists taken from a certificate.
 const MAX_URLS: usize = 8;
-const MAX_ANSWERS: usize = 1024;
 const MAX_FAILED: usize = 256;

@@ -445,7 +445,7 @@ mod tests {
             next_update: None,
         };
         let mut store = RevocationStore::default();
-        store.answers.push_back(good);
+        store.responses.take(good, now).unwrap();
         let signers = [Signer::of(Arc::new(issuer.clone()))];
         let asked = Asked { certificate: &certificate, signers: &signers, urls: &[], now };
         assert_eq!(store.status(&issuer, asked, Default::default()), Status::Good);

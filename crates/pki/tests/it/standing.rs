@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ike_proto::{Answer, OwnedCert, PeerCredentials, Question};
+use pki::issue::{self, CertificateStatus, Issuer, Template};
 use pki::{
-    Answerer, Certificate, FetchKind, PeerPolicy, RecordedKind, Standing, TrustStore, verify_peer,
+    Answerer, Certificate, FetchKind, FetchRequest, PeerPolicy, Record, RecordedKind, Standing,
+    TrustStore, verify_peer,
 };
 
 use crate::common::{id, now, x509};
@@ -32,7 +34,7 @@ fn a_second_path_to_another_anchor_does_not_decide_whose_lists_count() {
     let (own, other) = (Owner::root("own"), Owner::root("other"));
     let ca = own.sub_ca("CA", key(), 2);
     let namesake = other.sub_ca("CA", key(), 3);
-    let cross = pki::issue::Template { ca: true, serial: vec![4], ..template("CA") };
+    let cross = Template { ca: true, serial: vec![4], ..template("CA") };
     let cross = namesake.certify(&cross, ca.key.public_key());
     let peer = ca.peer();
     let mut trust = trusting(&[&own, &other]);
@@ -48,7 +50,7 @@ fn a_second_path_to_another_anchor_does_not_decide_whose_lists_count() {
     assert_eq!(revoked(&answerer), None);
     // The stranger shows the other path with the peer's certificate, or with one of the namesake's own.
     let stranger = ca.certify(
-        &pki::issue::Template {
+        &Template {
             names: vec![id("peer.example.org")],
             serial: vec![SERIAL + 1],
             crl: vec![URL.to_owned()],
@@ -190,4 +192,114 @@ fn examples_that_live_sas_depend_on_are_kept() {
     assert!(judged(&answerer, &[&ca.peer()]));
     assert_eq!(answerer.awaited_examples(), before + 1);
     assert!(is_known());
+}
+
+const RESPONDER: &str = "http://ocsp.example.org/";
+
+/// The responder's statement about the peer.
+fn response(ca: &Owner, peer: &Certificate, revoked: bool, next: Option<SystemTime>) -> Vec<u8> {
+    let scheme = issue::default_scheme(&*ca.key).unwrap();
+    let responder = Issuer { key: &*ca.key, scheme, name: ca.certificate.subject() };
+    let revoked = revoked.then(now);
+    let status = CertificateStatus { certificate: peer, issuer: &ca.certificate, revoked };
+    issue::ocsp_response(&responder, None, &[status], now() - DAY / 4, next).unwrap()
+}
+
+/// Where no list is named, a responder is asked at once, and again after its nextUpdate. What it says then decides, for
+/// an SA of which the serial number alone is known.
+///
+/// Fault: in `RevocationStore::status_due`, leave `at_once` out; in `Responses::due`, leave the newest response out; in
+/// `stand_in`, take another serial number.
+#[test]
+fn a_responder_is_due_again_after_its_next_update_and_revokes() {
+    let ca = Owner::root("CA");
+    let names = vec![id("peer.example.org")];
+    let named = |serial: u8, crl: Vec<String>| Template {
+        names: names.clone(),
+        serial: vec![serial],
+        ocsp: vec![RESPONDER.to_owned()],
+        crl,
+        ..template("peer")
+    };
+    let made = |template: &Template| ca.certify(template, key().public_key());
+    let (peer, other) = (made(&named(SERIAL, vec![])), made(&named(SERIAL + 1, vec![])));
+    let mut answerer = Answerer::new(trusting(&[&ca]));
+    answerer.set_policy("site", "remote", PeerPolicy::default());
+    let path_of = |peer: &Certificate| {
+        let (shown, policy) = ([x509(peer.der())], PeerPolicy::default());
+        let trust = trusting(&[&ca]);
+        let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now());
+        accepted.unwrap().shown().expect("a certificate").path.clone()
+    };
+    let path = path_of(&peer);
+    let record = Record::of_path(&path)[0];
+    let due = |answerer: &Answerer| answerer.status_due(&record, now());
+    let again = |answerer: &Answerer| answerer.status_again(&record, &|_| true, now());
+    assert!(due(&answerer).is_none(), "nothing of its kind is known");
+    // Another peer of this CA has logged in.
+    assert!(judged(&answerer, &[&other]));
+    assert!(due(&answerer).is_some_and(|due| due.is_at_once()));
+    assert!(answerer.status_again(&record, &|_| false, now()).is_none());
+    let fetch: FetchRequest = again(&answerer).expect("a question");
+    assert_eq!(fetch.url, RESPONDER);
+    let FetchKind::Ocsp { request } = &fetch.kind else { panic!("a question to a responder") };
+    assert_eq!(request.last(), Some(&SERIAL));
+    // A failure is not repeated at once.
+    let mut failed = answerer.clone();
+    failed.deliver(&fetch, None, now()).unwrap_err();
+    assert!(again(&failed).is_none());
+    for (next, at) in [(Some(now() + DAY), now() + DAY), (None, now() + DAY * 3 / 4)] {
+        let mut answered = answerer.clone();
+        answered.deliver(&fetch, Some(&response(&ca, &peer, false, next)), now()).unwrap();
+        assert_eq!(due(&answered).map(|due| due.at), Some(at));
+    }
+    let is_revoked = |answerer: &Answerer| {
+        matches!(answerer.standings(now()).standing("site", &path, &|_| true), Standing::Revoked(_))
+    };
+    assert!(!is_revoked(&answerer));
+    answerer.deliver(&fetch, Some(&response(&ca, &peer, true, None)), now()).unwrap();
+    assert!(is_revoked(&answerer));
+    // Where lists are named, these are fetched.
+    let listed = made(&named(SERIAL + 2, vec![URL.to_owned()]));
+    let record = Record::of_path(&path_of(&listed))[0];
+    assert!(judged(&answerer, &[&listed]));
+    assert!(answerer.status_due(&record, now()).is_none());
+    assert!(answerer.list_due("site", record.kind, now()).is_some());
+}
+
+/// Fault: in `RevocationStore::answered_revoked`, do not ask whether the delegate is revoked.
+#[test]
+fn a_revoked_delegate_ends_no_sa() {
+    let ca = Owner::root("CA");
+    let delegate_key = key();
+    let usage = vec!["1.3.6.1.5.5.7.3.9".to_owned()];
+    let delegate = Template { extended_key_usage: usage, serial: vec![2], ..template("responder") };
+    let delegate = ca.certify(&delegate, delegate_key.public_key());
+    let ocsp = vec![RESPONDER.to_owned()];
+    let names = vec![id("peer.example.org")];
+    let peer = Template { names, serial: vec![SERIAL], ocsp, ..template("peer") };
+    let peer = ca.certify(&peer, key().public_key());
+    let scheme = issue::default_scheme(&*delegate_key).unwrap();
+    let responder = Issuer { key: &*delegate_key, scheme, name: delegate.subject() };
+    let (certificate, issuer) = (&*peer, &*ca.certificate);
+    let status = CertificateStatus { certificate, issuer, revoked: Some(now()) };
+    let says = issue::ocsp_response(&responder, Some(&delegate), &[status], now(), None).unwrap();
+    let list = List { entries: vec![crate::lists::entry(2, &[])], ..List::default() }.by(&ca);
+    for (listed, ends) in [(false, true), (true, false)] {
+        let mut trust = trusting(&[&ca]);
+        if listed {
+            trust.revocation.add_crl(&list).unwrap();
+        }
+        let mut answerer = Answerer::new(trust.clone());
+        answerer.set_policy("site", "remote", PeerPolicy::default());
+        assert!(judged(&answerer, &[&peer]));
+        let (shown, policy) = ([x509(peer.der())], PeerPolicy::default());
+        let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now());
+        let path = accepted.unwrap().shown().expect("a certificate").path.clone();
+        let record = Record::of_path(&path)[0];
+        let fetch = answerer.status_again(&record, &|_| true, now()).expect("a question");
+        answerer.deliver(&fetch, Some(&says), now()).unwrap();
+        let revoked = answerer.standings(now()).revoked("site", &path);
+        assert_eq!(revoked.is_some(), ends, "{listed}");
+    }
 }

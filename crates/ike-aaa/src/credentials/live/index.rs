@@ -1,10 +1,11 @@
 //! The index of IKE SAs that are up, by the certificates of their peers.
 
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use ::pki::{Answerer, FetchRequest, RecordedKind, RevokedCertificate};
+use ::pki::{Answerer, FetchRequest, Record, RecordedKind, RevokedCertificate};
 use ike_proto::{IkeSaId, PeerCertificate};
 
 use super::super::Wanted;
@@ -16,6 +17,14 @@ pub(super) struct Known {
     pub connections: HashMap<Arc<str>, usize>,
     /// How many SAs depend on lists about certificates of this kind.
     pub kinds: HashMap<(Arc<str>, RecordedKind), usize>,
+    /// The SAs that depend on each certificate. Certificates of one kind stand beside each other.
+    pub of_certificate: BTreeSet<(Record, IkeSaId)>,
+    /// Certificates about which it is to be looked whether responders are to be asked.
+    pub unasked: Vec<Record>,
+    /// When responders are asked again about certificates.
+    pub asks: HashMap<Record, Ask>,
+    /// Responders have been asked: it is to be looked when that is due again.
+    pub asked_again: bool,
     /// SAs that came up, or were rekeyed, and are to be judged.
     pub fresh: Vec<IkeSaId>,
     /// All are to be judged: there are other lists or responses.
@@ -26,6 +35,14 @@ pub(super) struct Known {
     pub unchecked: usize,
     /// SAs that end at a limited rate, by connection and by the list that revokes their certificates.
     pub brakes: HashMap<(Arc<str>, String), VecDeque<Verdict>>,
+}
+
+/// When responders are asked again about a certificate.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ask {
+    pub at: SystemTime,
+    /// How long they were left alone because they did not help.
+    pub pause: Duration,
 }
 
 /// An IKE SA whose peer has shown a certificate.
@@ -92,19 +109,23 @@ impl Known {
         let known = self.connections.get_key_value(connection);
         let connection = known.map_or_else(|| Arc::from(connection), |(name, _)| Arc::clone(name));
         *self.connections.entry(Arc::clone(&connection)).or_default() += 1;
-        for kind in kinds_of(&certificates) {
-            let count = self.kinds.entry((Arc::clone(&connection), kind)).or_default();
+        for record in records_of(&certificates) {
+            let count = self.kinds.entry((Arc::clone(&connection), record.kind)).or_default();
             *count += 1;
             if *count == 1 {
-                kinds.new.push(kind);
+                kinds.new.push(record.kind);
                 self.renew = true;
             }
+            if !self.has(&record) {
+                self.unasked.push(record);
+            }
+            self.of_certificate.insert((record, ike));
         }
         self.unchecked += usize::from(is_unchecked(&certificates));
         self.fresh.push(ike);
         let sa = Sa { connection, certificates, state: State::Good };
         if let Some(old) = self.sas.insert(ike, sa) {
-            kinds.gone = self.forget(&old);
+            kinds.gone = self.forget(ike, &old);
         }
         kinds
     }
@@ -118,25 +139,81 @@ impl Known {
                 sa.state = State::Good;
             }
             self.fresh.push(new);
+            let records = records_of(&sa.certificates);
             if let Some(other) = self.sas.insert(new, sa) {
-                kinds.gone = self.forget(&other);
+                kinds.gone = self.forget(new, &other);
+            }
+            for record in records {
+                self.of_certificate.remove(&(record, old));
+                self.of_certificate.insert((record, new));
             }
         }
         kinds
     }
 
     pub fn remove(&mut self, ike: IkeSaId) -> Kinds {
-        let gone = self.sas.remove(&ike).map(|sa| self.forget(&sa)).unwrap_or_default();
+        let gone = self.sas.remove(&ike).map(|sa| self.forget(ike, &sa)).unwrap_or_default();
         Kinds { gone, ..Kinds::default() }
     }
 
     /// Returns the kinds of which it was the last one.
-    pub fn forget(&mut self, sa: &Sa) -> Vec<RecordedKind> {
+    pub fn forget(&mut self, ike: IkeSaId, sa: &Sa) -> Vec<RecordedKind> {
         less(&mut self.connections, Arc::clone(&sa.connection));
         self.unchecked -= usize::from(is_unchecked(&sa.certificates));
-        let mut kinds = kinds_of(&sa.certificates);
+        let records = records_of(&sa.certificates);
+        for record in &records {
+            self.of_certificate.remove(&(*record, ike));
+            if !self.has(record) {
+                self.asks.remove(record);
+            }
+        }
+        let mut kinds: Vec<_> = records.into_iter().map(|record| record.kind).collect();
         kinds.retain(|kind| less(&mut self.kinds, (Arc::clone(&sa.connection), *kind)));
         kinds
+    }
+
+    /// True if a live SA depends on this certificate.
+    pub fn has(&self, record: &Record) -> bool {
+        self.sas_of(record).next().is_some()
+    }
+
+    /// The SAs that depend on this certificate.
+    pub fn sas_of(&self, record: &Record) -> impl Iterator<Item = IkeSaId> {
+        let all = (*record, IkeSaId(0))..=(*record, IkeSaId(u64::MAX));
+        self.of_certificate.range(all).map(|(_, ike)| *ike)
+    }
+
+    /// Looks at all certificates about which no responder is to be asked yet.
+    pub fn look_for_responders(&mut self) {
+        let mut all: Vec<Record> = self.of_certificate.iter().map(|(record, _)| *record).collect();
+        all.dedup();
+        all.retain(|record| !self.asks.contains_key(record));
+        self.unasked = all;
+    }
+
+    /// At most so many certificates about which responders are to be asked at `now`, or about which that is not known.
+    pub fn ripe(&mut self, now: SystemTime, most: usize) -> Vec<Record> {
+        let unasked = self.unasked.split_off(self.unasked.len().saturating_sub(most));
+        let mut ripe: Vec<Record> = unasked.into_iter().filter(|record| self.has(record)).collect();
+        let due = self.asks.iter().filter(|(_, ask)| ask.at <= now).map(|(record, _)| *record);
+        ripe.extend(due.take(most));
+        ripe
+    }
+
+    /// When it is to be looked again.
+    pub fn next_ask(&self, now: SystemTime) -> Option<SystemTime> {
+        match self.unasked.is_empty() {
+            true => self.asks.values().map(|ask| ask.at).min(),
+            false => Some(now),
+        }
+    }
+
+    /// Sets when responders are asked again about a certificate that a live SA depends on.
+    pub fn set_ask(&mut self, record: &Record, ask: Option<Ask>) {
+        match ask.filter(|_| self.has(record)) {
+            Some(ask) => self.asks.insert(*record, ask),
+            None => self.asks.remove(record),
+        };
     }
 
     /// Those to be judged now.
@@ -241,8 +318,8 @@ impl Kinds {
     }
 }
 
-fn kinds_of(certificates: &[Arc<PeerCertificate>]) -> Vec<RecordedKind> {
-    certificates.iter().flat_map(|one| RecordedKind::of_path(&one.path)).collect()
+fn records_of(certificates: &[Arc<PeerCertificate>]) -> Vec<Record> {
+    certificates.iter().flat_map(|one| Record::of_path(&one.path)).collect()
 }
 
 fn is_unchecked(certificates: &[Arc<PeerCertificate>]) -> bool {

@@ -48,6 +48,38 @@ fn the_index_has_what_is_up_and_nothing_else() {
     assert_eq!(known.unchecked, 0);
 }
 
+/// Fault: in `Known::moved`, leave `of_certificate` as it was; in `Known::forget`, leave `asks`; in `set_ask`, do
+/// not ask whether an SA depends on the certificate.
+#[test]
+fn responders_are_asked_about_certificates_of_live_sas_alone() {
+    let mut known = Known::default();
+    let now = SystemTime::now();
+    let record = |kind: u8| Record::of_path(&path(kind))[0];
+    for (ike, kind) in [(1, 1), (2, 1), (3, 2)] {
+        known.add(IkeSaId(ike), "a", [certificate(&path(kind), false)].into());
+    }
+    let mut unasked = known.ripe(now, 9);
+    unasked.sort();
+    assert_eq!(unasked, [record(1), record(2)], "each certificate once");
+    assert!(known.ripe(now, 9).is_empty());
+    let ask = |at: SystemTime| Some(Ask { at, pause: Duration::ZERO });
+    known.set_ask(&record(1), ask(now));
+    known.set_ask(&record(2), ask(now + AGAIN));
+    assert_eq!((known.ripe(now, 9), known.next_ask(now)), (vec![record(1)], Some(now)));
+    known.moved(IkeSaId(1), IkeSaId(11));
+    assert!(known.sas_of(&record(1)).eq([2, 11].map(IkeSaId)));
+    known.remove(IkeSaId(2));
+    assert!(known.has(&record(1)));
+    known.remove(IkeSaId(11));
+    assert_eq!((known.ripe(now, 9), known.next_ask(now)), (vec![], Some(now + AGAIN)));
+    known.set_ask(&record(1), ask(now));
+    assert!(known.ripe(now, 9).is_empty(), "its SAs ended while a responder was asked");
+    // Something else may be known about responders.
+    known.set_ask(&record(2), None);
+    known.look_for_responders();
+    assert_eq!(known.ripe(now, 9), [record(2)]);
+}
+
 fn revoked(by: usize) -> RevokedCertificate {
     let (serial, issuer) = ("07".to_owned(), "CN=ca".to_owned());
     RevokedCertificate { serial, issuer, by: format!("list {by}") }

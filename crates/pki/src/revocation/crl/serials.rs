@@ -7,7 +7,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use crate::dn;
 
 /// One serial number: its length and its octets; of a longer one than RFC 5280 §4.1.2.2 allows, a mark and a hash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct SerialKey([u8; KEY]);
 
 impl SerialKey {
@@ -33,6 +33,11 @@ impl SerialKey {
             whole @ [HASHED, ..] => whole,
             [length, serial @ ..] => serial.get(..usize::from(*length)).unwrap_or_default(),
         }
+    }
+
+    /// The serial number; `None` if it is too long to be kept.
+    pub fn number(&self) -> Option<&[u8]> {
+        (!self.0.starts_with(&[HASHED])).then(|| self.octets())
     }
 
     /// The inverse of [`octets`](Self::octets); `None` if there is none.
