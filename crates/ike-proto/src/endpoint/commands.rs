@@ -13,9 +13,10 @@ use crate::config::lookup::Lookup;
 use crate::config::{ConnectionConfig, EndpointConfig};
 use crate::dataplane::{Flow, PolicyId, Processing};
 use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
+use crate::exchange::sent::Retry;
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::Effect;
-use crate::ike_sa::state::{IkePhase, Retry, State, Task};
+use crate::ike_sa::state::{IkePhase, State, Task};
 use crate::wants::aftermath::{End, Wishes, after, may_lock_account};
 use crate::wants::{Ended, Wanted};
 
@@ -215,7 +216,7 @@ impl Endpoint {
                 &sa.state,
                 State::Established(established) if established.phase == IkePhase::Alive
                     // Its Delete may wait for the answer to another request.
-                    && !matches!(established.ike_activity(), IkeActivity::Closing)
+                    && !matches!(established.work().ike_activity(established.phase), IkeActivity::Closing)
                     && !self.handovers.is_old(*id)
             ),
             Some(Entry::Parked(_)) | None => false,
@@ -431,7 +432,9 @@ impl Endpoint {
             // There may be time for another attempt before the IKE SA ends.
             let careful = may_lock_account(connection, reason);
             let wait = if careful { FIRST_CAREFUL_WAIT } else { Duration::ZERO };
-            self.with_sa(now, old, |sa, ctx| sa.rearm_reauth(ctx, wait));
+            self.with_sa(now, old, |sa, ctx| {
+                sa.when_established(|established, _| established.rearm_reauth(ctx, wait));
+            });
         }
     }
 

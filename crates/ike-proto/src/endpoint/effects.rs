@@ -38,11 +38,23 @@ impl Endpoint {
                 self.index_identity(id, false);
             }
             Effect::Adopt { from, to } => {
-                self.with_sa(now, from, |sa, ctx| sa.replaced_by(ctx, to));
+                self.with_sa(now, from, |sa, ctx| {
+                    sa.when_established(|established, core| established.replaced_by(core, ctx, to));
+                });
             }
-            Effect::Uncross { from } => self.with_sa(now, from, |sa, _| sa.uncross()),
-            Effect::Seen(ike) => self.with_sa(now, ike, |sa, _| sa.core.is_seen()),
-            Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| sa.await_delete(ctx)),
+            Effect::Uncross { from } => self.with_sa(now, from, |sa, _| {
+                sa.when_established(|established, _| {
+                    if let Some(sent) = &mut established.sent {
+                        sent.uncross();
+                    }
+                })
+            }),
+            Effect::Seen(ike) => self.with_sa(now, ike, |sa, _| {
+                sa.when_established(|established, _| established.life.note_sign())
+            }),
+            Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| {
+                sa.when_established(|established, core| established.await_delete(core, ctx))
+            }),
             Effect::MoveChildren { from, to, estate } => {
                 self.move_children(now, from, to, estate);
             }

@@ -365,7 +365,11 @@ impl Endpoint {
             let asks = self.handovers.all.get(&old).is_some_and(|it| it.asked.is_some());
             self.forget_handover(now, old);
             if asks && old != ike {
-                self.with_sa(now, old, |sa, ctx| sa.rearm_reauth(ctx, Duration::ZERO));
+                self.with_sa(now, old, |sa, ctx| {
+                    sa.when_established(|established, _| {
+                        established.rearm_reauth(ctx, Duration::ZERO)
+                    });
+                });
             }
         }
         self.handovers.leaving.remove(ike);

@@ -13,7 +13,6 @@ use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthRequest, Steps};
-use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::window::Window;
 use crate::ike_sa::{Core, IkeSa, NewIkeSa};
 use crate::keys::{Seed, Spis};
@@ -226,7 +225,7 @@ impl Parked {
         core.channel.window = Window::after_init(ctx.config.retransmission, false);
         core.init_answered(self.answered, false);
         core.init_answered(self.sent, true);
-        core.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), self.until);
+        core.channel.limit_half_open(self.until);
         Ok(IkeSa { core, state: expect_request(rest, auth) })
     }
 

@@ -128,7 +128,9 @@ impl Endpoint {
     /// Handles a refusal of another ticket. The gateway may change its mind while the present ticket is valid.
     pub(super) fn on_no_ticket(&mut self, now: Now, ike: IkeSaId) {
         if self.tickets.of.get(&ike).is_some_and(|held| is_good(held, now.mono)) {
-            self.with_sa(now, ike, |sa, ctx| sa.core.ask_again(ctx.now.mono));
+            self.with_sa(now, ike, |sa, ctx| {
+                sa.when_established(|established, _| established.life.ask_again(ctx.now.mono));
+            });
         }
     }
 

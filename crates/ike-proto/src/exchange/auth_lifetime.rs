@@ -9,10 +9,12 @@
 use std::time::{Duration, Instant};
 
 use super::{OwnedNotifies, Payloads};
-use crate::ike_sa::Core;
+use crate::config::ConnectionConfig;
+use crate::exchange::sent::Sent;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
+use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{Core, Life};
 use crate::wire::registry::NotifyType;
 
 //= https://www.rfc-editor.org/rfc/rfc4478#section-2
@@ -50,7 +52,7 @@ impl Established {
         if self.phase != IkePhase::Alive {
             return false;
         }
-        core.limit_authentication(ctx.now.mono, lifetime);
+        self.life.limit_authentication(&core.connection, ctx.now.mono, lifetime);
         if core.connection.session_resumption && !core.extensions.client {
             // The ticket has the earlier limit.
             ctx.effects.push_back(Effect::TicketOver(core.id, core.spis_of_tickets()));
@@ -64,7 +66,7 @@ impl Established {
     /// Limits a resumed SA to the time of the SA before it.
     pub(crate) fn await_reauthentication_by(&mut self, core: &mut Core, by: Instant) {
         if !self.may_reauthenticate(core) {
-            core.channel.timers.set(END, by + core.connection.over_time.max(AT_LEAST));
+            self.life.set(END, by + core.connection.over_time.max(AT_LEAST));
         }
     }
 
@@ -75,8 +77,7 @@ impl Established {
     //# time.
     /// The notify for the client, if it has to authenticate again.
     pub(crate) fn own_auth_lifetime(&self, core: &Core, now: Instant) -> OwnedNotifies {
-        let Some(at) = core.channel.timers.get(REAUTH).filter(|_| !self.may_reauthenticate(core))
-        else {
+        let Some(at) = self.life.at(REAUTH).filter(|_| !self.may_reauthenticate(core)) else {
             return Vec::new();
         };
         let seconds = at.saturating_duration_since(now).as_secs();
@@ -87,12 +88,7 @@ impl Established {
     /// Sends the notify. Its answer counts as that of a liveness check.
     pub(crate) fn send_auth_lifetime(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let notifies = self.own_auth_lifetime(core, ctx.now.mono);
-        self.inform(
-            core,
-            ctx,
-            &super::payloads_of(&notifies).collect::<Vec<_>>(),
-            Initiated::Liveness,
-        );
+        self.inform(core, ctx, &super::payloads_of(&notifies).collect::<Vec<_>>(), Sent::Liveness);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4478#section-2
@@ -118,17 +114,20 @@ impl Established {
         //# the
         //# Initiator may have a different policy regarding re-authentication,
         //# requiring more frequent re-authentication.
-        let own =
-            core.channel.timers.get(REAUTH).filter(|_| !core.connection.reauth_time.is_zero());
-        core.channel.timers.set(REAUTH, own.map_or(by, |at| at.min(by)));
+        let own = self.life.at(REAUTH).filter(|_| !core.connection.reauth_time.is_zero());
+        self.life.set(REAUTH, own.map_or(by, |at| at.min(by)));
     }
 }
 
-impl Core {
+impl Life {
     /// Requires the peer to authenticate again after `lifetime`.
-    pub(crate) fn limit_authentication(&mut self, now: Instant, lifetime: Duration) {
-        let was_limited = self.channel.timers.get(END).is_some();
-        let connection = &self.connection;
+    pub(crate) fn limit_authentication(
+        &mut self,
+        connection: &ConnectionConfig,
+        now: Instant,
+        lifetime: Duration,
+    ) {
+        let was_limited = self.at(END).is_some();
         // The peer's time to do so. Most of a short lifetime is left.
         let margin = (lifetime / 10 + SOONEST).min(connection.over_time).min(lifetime);
         let soft = now + (lifetime - margin);
@@ -136,16 +135,16 @@ impl Core {
             Duration::ZERO => None,
             // The timer may come from an earlier limit.
             time if was_limited => Some(now + time),
-            _ => self.channel.timers.get(REAUTH),
+            _ => self.at(REAUTH),
         };
-        self.channel.timers.set(REAUTH, configured.map_or(soft, |at| at.min(soft)));
-        self.channel.timers.set(END, now + lifetime.max(AT_LEAST));
+        self.set(REAUTH, configured.map_or(soft, |at| at.min(soft)));
+        self.set(END, now + lifetime.max(AT_LEAST));
     }
 
     /// Waits for the client's reauthentication, which is due.
-    pub(crate) fn await_reauthentication(&mut self, now: Instant) {
-        if self.channel.timers.get(END).is_none() {
-            self.channel.timers.set(END, now + self.connection.over_time.max(AT_LEAST));
+    pub(crate) fn await_reauthentication(&mut self, connection: &ConnectionConfig, now: Instant) {
+        if self.at(END).is_none() {
+            self.set(END, now + connection.over_time.max(AT_LEAST));
         }
     }
 }

@@ -8,10 +8,11 @@
 use super::config::OwnedConfig;
 use super::{Payloads, payloads_of, qcd};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
+use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{Established, IkePhase, Initiated};
+use crate::ike_sa::state::{Established, IkePhase};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::payload::{Delete, Payload};
 use crate::wire::registry::{ExchangeType, ProtocolId};
@@ -29,13 +30,13 @@ impl Established {
         if let Some(nat) = &nat {
             nat.push(&mut payloads);
         }
-        self.inform(core, ctx, &payloads, Initiated::Liveness);
+        self.inform(core, ctx, &payloads, Sent::Liveness);
     }
 
     /// Sends the peer the token of this SA (RFC 6290 §4.3). Its answer counts as that of a liveness check.
     pub(crate) fn send_token(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         if let Some(token) = core.own_token(ctx) {
-            self.inform(core, ctx, &[qcd::payload(&token)], Initiated::Liveness);
+            self.inform(core, ctx, &[qcd::payload(&token)], Sent::Liveness);
         }
     }
 
@@ -45,7 +46,7 @@ impl Established {
         core: &mut Core,
         ctx: &mut Context<'_>,
         spi: u32,
-        ours: Initiated,
+        ours: Sent,
     ) {
         let delete = Delete { protocol: ProtocolId::ESP, spis: vec![spi] };
         self.inform(core, ctx, &[Payload::Delete(delete)], ours);
@@ -62,12 +63,7 @@ impl Established {
             self.phase = IkePhase::Closing;
         }
         let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
-        self.inform(
-            core,
-            ctx,
-            &[Payload::Delete(delete)],
-            Initiated::DeleteIke { reason, request },
-        );
+        self.inform(core, ctx, &[Payload::Delete(delete)], Sent::DeleteIke { reason, request });
     }
 
     pub(crate) fn inform(
@@ -75,11 +71,11 @@ impl Established {
         core: &mut Core,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
-        ours: Initiated,
+        ours: Sent,
     ) {
         let sent = core.request(ctx, ExchangeType::INFORMATIONAL, payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
-        self.ours = Some(ours);
+        self.sent = Some(ours);
     }
 
     /// The peer has confirmed the delete of `child`.
@@ -151,18 +147,18 @@ impl Established {
     fn on_esp_delete(&mut self, core: &mut Core, ctx: &mut Context<'_>, spi: u32) -> Option<u32> {
         let Some(child) = self.children.iter().find(|child| child.spi_out == spi) else {
             // It may be an SA that the peer has made in answer to a request whose response is still to come.
-            if let Some(offer) = self.ours.as_mut().and_then(Initiated::child_mut) {
+            if let Some(offer) = self.sent.as_mut().and_then(Sent::child_mut) {
                 offer.note_deleted(spi);
             }
             return None;
         };
-        let activity = self.delete_activity(child);
+        let activity = self.work().delete_activity(child);
         let (id, spi_in) = (child.id, child.spi_in);
         if activity == ChildActivity::Deleting {
             self.close_outbound(core, ctx, id);
             return None;
         }
-        let own_reason = self.reason_to_delete(id).cloned();
+        let own_reason = self.work().reason_to_delete(id).cloned();
         let bring_back = match own_reason {
             None => self.stood_in(core, id),
             Some(_) => None,
@@ -181,7 +177,7 @@ impl Established {
 
     fn on_ike_delete(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         core.respond(ctx, &[]);
-        let theirs = self.crossed_rekey();
+        let theirs = self.sent.as_ref().and_then(Sent::crossed_rekey);
         match (collision::on_ike_delete_request(theirs.is_some()), theirs) {
             (IkeDelete::AdoptTheirs, Some(to)) => self.succeeded_by(core, ctx, to),
             _ => core.end(Failure::DeletedByPeer),
@@ -190,7 +186,7 @@ impl Established {
 
     /// Ends this SA, whose rekey crossed the peer's, in favour of the SA `to` that the peer has made.
     pub(crate) fn succeeded_by(&mut self, core: &mut Core, ctx: &mut Context<'_>, to: IkeSaId) {
-        if let Some(ours) = self.ours.take() {
+        if let Some(ours) = self.sent.take() {
             ctx.done(ours.request().0, Ok(()));
         }
         core.channel.window.abandon_request();
@@ -199,6 +195,6 @@ impl Established {
         for task in self.queue.drain() {
             ctx.done(task.request().0, Ok(()));
         }
-        core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
     }
 }

@@ -9,10 +9,11 @@
 
 use super::Payloads;
 use crate::event::Transport;
+use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
-use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
+use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::wire::payload::Payload;
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, Message, encode_message};
@@ -66,7 +67,7 @@ impl Established {
         if self.phase != IkePhase::Alive {
             return false;
         }
-        if self.ours.is_none() && self.queue.is_empty() {
+        if self.work().is_none() {
             self.queue.push(Task::InvalidSpi(spi));
         }
         true
@@ -74,6 +75,6 @@ impl Established {
 
     pub(crate) fn send_invalid_spi(&mut self, core: &mut Core, ctx: &mut Context<'_>, spi: u32) {
         let spi = spi.to_be_bytes();
-        self.inform(core, ctx, &[notify(NotifyType::INVALID_SPI, &spi)], Initiated::Liveness);
+        self.inform(core, ctx, &[notify(NotifyType::INVALID_SPI, &spi)], Sent::Liveness);
     }
 }

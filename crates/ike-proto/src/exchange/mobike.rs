@@ -15,11 +15,12 @@ use crate::child::ChildSa;
 use crate::config::TsSpec;
 use crate::dataplane::TrafficSelector;
 use crate::event::{Failure, Path, Transport};
+use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::mobility::Mobike;
 use crate::ike_sa::notify;
-use crate::ike_sa::state::{Established, Initiated, NatStatus, Task};
+use crate::ike_sa::state::{Established, NatStatus, Task};
 use crate::wire::payload::Payload;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -181,7 +182,7 @@ impl Established {
         let sent = core.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         let sent = SentMobility { what, number, cookie };
-        self.ours = Some(Initiated::Mobility(Box::new(sent)));
+        self.sent = Some(Sent::Mobility(Box::new(sent)));
     }
 
     /// Handles the response to a request of MOBIKE.

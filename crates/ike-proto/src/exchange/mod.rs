@@ -22,6 +22,7 @@ pub(crate) mod requested_child;
 pub(crate) mod resource;
 pub(crate) mod resume;
 pub(crate) mod sa_init;
+pub(crate) mod sent;
 pub(crate) mod tfc;
 
 pub(crate) use crate::reason::Refusal;

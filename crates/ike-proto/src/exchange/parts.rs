@@ -2,8 +2,9 @@
 
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::requested_child::RequestedChild;
-use crate::ike_sa::state::{Initiated, Task};
-use crate::ike_sa::{Children, Context, Core, Identity, Queue};
+use crate::exchange::sent::Sent;
+use crate::ike_sa::state::Task;
+use crate::ike_sa::{Children, Context, Core, Identity, Life, Queue};
 use crate::question::Exchange;
 
 /// The parts of an established IKE SA that the exchange of a child may use, and no others.
@@ -12,18 +13,19 @@ pub(crate) struct Parts<'a, 'c> {
     pub(crate) identity: &'a Identity,
     pub(crate) children: &'a mut Children,
     pub(crate) queue: &'a mut Queue,
+    pub(crate) life: &'a mut Life,
     pub(crate) ctx: &'a mut Context<'c>,
 }
 
 impl Parts<'_, '_> {
     /// Repeats `task` after a while.
     pub(crate) fn retry_later(&mut self, task: Task) {
-        self.queue.retry_later(self.core, self.ctx, task);
+        self.queue.retry_later(self.life, self.ctx, task);
     }
 
     /// Sets the rekey timer of `child` again after a failed rekey.
     pub(crate) fn rearm_rekey(&mut self, child: ChildSaId) {
-        self.children.rearm_rekey(self.core, self.ctx, child);
+        self.children.rearm_rekey(self.life, self.ctx, child);
     }
 }
 
@@ -33,7 +35,7 @@ pub(crate) enum Started {
     /// Nothing was sent. The command that waited has its answer.
     Not,
     /// It is in flight.
-    Sent(Initiated),
+    Sent(Sent),
     /// This key exchange has to be done first. The task is then started again.
     Ask(Exchange, Task),
 }

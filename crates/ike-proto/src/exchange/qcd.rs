@@ -135,8 +135,10 @@ impl Established {
     /// of a rekey of its own that crossed ours.
     pub(crate) fn on_peer_lost(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         // The children of a replaced SA belong to its successor, which has a token of its own.
-        if !matches!(self.phase, IkePhase::Replaced(_)) {
-            self.uncross();
+        if !matches!(self.phase, IkePhase::Replaced(_))
+            && let Some(sent) = &mut self.sent
+        {
+            sent.uncross();
         }
         self.on_peer_dead(core, ctx, Failure::LostByPeer);
     }

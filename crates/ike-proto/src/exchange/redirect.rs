@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use super::Payloads;
 use crate::event::{Failure, RequestId};
 use crate::exchange::requested_child::RequestedChild;
+use crate::exchange::sent::Sent;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{Established, ExpectAuthResponse, Initiated, Task};
+use crate::ike_sa::state::{Established, ExpectAuthResponse, Task};
 use crate::ike_sa::{Core, notify};
 use crate::reason::DropReason;
 use crate::wants::Wanted;
@@ -153,7 +154,7 @@ impl Established {
         let sent =
             core.request(ctx, ExchangeType::INFORMATIONAL, &[notify(NotifyType::REDIRECT, &data)]);
         sent.unwrap_or_else(|unsent| unsent.end(core));
-        self.ours = Some(Initiated::Redirect(request));
+        self.sent = Some(Sent::Redirect(request));
     }
 
     /// Gateway: true while a client that was redirected in IKE_AUTH has not gone.
@@ -163,10 +164,10 @@ impl Established {
     }
 
     /// Gives the redirected client the time to go.
-    pub(crate) fn let_leave(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+    pub(crate) fn let_leave(&mut self, ctx: &mut Context<'_>) {
         let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
         self.queue.delay(ctx.now.mono + TIME_TO_GO, task);
-        self.queue.arm(core);
+        self.queue.arm(&mut self.life);
     }
 }
 

@@ -20,12 +20,10 @@ use super::{Payloads, Refusal, payloads_of, qcd, required};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Event, Failure, IkeSaId, RequestId};
+use crate::exchange::sent::{RekeyOffer, Retry, Sent};
 use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, RekeyResponse};
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{
-    CrossedIke, Established, IkePhase, Initiated, RekeyOffer, Retry, Session, SessionKeys, State,
-    Task,
-};
+use crate::ike_sa::state::{Established, IkePhase, Session, SessionKeys, State, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, IkeSa, NewIkeSa, notify};
 use crate::keys::epoch::Epoch;
@@ -57,7 +55,7 @@ impl Established {
                 payloads.extend(ppk::offer_payloads(&offer.ppks));
                 let sent = core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
                 sent.unwrap_or_else(|unsent| unsent.end(core));
-                self.ours = Some(Initiated::RekeyIke(Box::new(offer)));
+                self.sent = Some(Sent::RekeyIke(Box::new(offer)));
             }
             Err(Undone::Ask(exchange)) => {
                 self.prepare(core, ctx, exchange, Task::RekeyIke { request, retry });
@@ -66,7 +64,7 @@ impl Established {
                 ctx.done(request, Err(Failure::Crypto));
                 // There is no other timer before the hard limit.
                 self.queue.retry_later(
-                    core,
+                    &mut self.life,
                     ctx,
                     Task::RekeyIke { request: None, retry: Retry::default() },
                 );
@@ -135,14 +133,12 @@ impl Established {
             return;
         }
         self.phase = IkePhase::Replaced(to);
-        self.answering.drop_chains(core, ctx, |_| true);
+        self.answering.drop_chains(&mut self.life, ctx, |_| true);
         let lives = [Timer::RekeyIke, Timer::ReauthIke, Timer::HardLifeIke, Timer::Authorization];
         for timer in lives.into_iter().chain([Timer::Dpd]) {
-            core.channel.timers.clear(TimerKey::Ike(timer));
+            self.life.clear(TimerKey::Ike(timer));
         }
-        core.channel
-            .timers
-            .set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
         let estate = self.release_children(core);
         ctx.effects.push_back(Effect::MoveChildren { from, to, estate });
         ctx.event(Event::IkeRekeyed { old: from, new: to });
@@ -158,29 +154,15 @@ impl Established {
     ) {
         self.replaced_by(core, ctx, to);
         let lingers = REPLACED_LINGERS.max(ctx.lookup.schedule());
-        core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + lingers);
-    }
-
-    /// The SA of the peer's rekey of this one, while ours waits for its answer.
-    pub(crate) fn crossed_rekey(&self) -> Option<IkeSaId> {
-        let offer = self.ours.as_ref().and_then(Initiated::ike)?;
-        offer.crossed.as_ref().and_then(|crossed| crossed.ike)
-    }
-
-    /// Handles that the SA of the peer's rekey is gone: only ours is left.
-    pub(crate) fn uncross(&mut self) {
-        if let Some(offer) = self.ours.as_mut().and_then(Initiated::ike_mut) {
-            offer.crossed = None;
-        }
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + lingers);
     }
 
     /// Waits for the peer's Delete of this SA, which the peer's rekey made and which lost to ours.
     pub(crate) fn await_delete(&mut self, core: &mut Core, ctx: &Context<'_>) {
         self.phase = IkePhase::Replaced(core.id);
         core.channel.timers.clear_all();
-        core.channel
-            .timers
-            .set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
+        self.life.clear_all();
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
     }
 
     /// Marks this SA as the loser of two simultaneous rekeys. The end that made it deletes it.
@@ -188,6 +170,7 @@ impl Established {
         self.phase = IkePhase::Replaced(core.id);
         self.queue.push(Task::DeleteIke { reason: Failure::Replaced, request: None });
         core.channel.timers.clear_all();
+        self.life.clear_all();
     }
 
     pub(crate) fn complete_rekey_ike(
@@ -264,12 +247,16 @@ impl Established {
             AfterRekey::RetryLater => {
                 let temporary_failures = offer.retry.temporary_failures.saturating_add(1);
                 let retry = Retry { temporary_failures, ..offer.retry };
-                self.queue.retry_later(core, ctx, Task::RekeyIke { request: offer.request, retry });
+                self.queue.retry_later(
+                    &mut self.life,
+                    ctx,
+                    Task::RekeyIke { request: offer.request, retry },
+                );
             }
             _ => {
                 ctx.done(offer.request, Err(failure));
                 self.queue.retry_later(
-                    core,
+                    &mut self.life,
                     ctx,
                     Task::RekeyIke { request: None, retry: Retry::default() },
                 );
@@ -283,7 +270,7 @@ impl Established {
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
-        let activity = self.ike_activity();
+        let activity = self.work().ike_activity(self.phase);
         let child_exchange = self.child_exchange();
         match collision::on_ike_rekey_request(activity, child_exchange) {
             Answer::Accept => {}
@@ -325,11 +312,14 @@ impl Established {
         if selected.additional().next().is_some() {
             let what = TheirOffer::Ike { spis, selected, started };
             let link = self.answering.start_chain(core, ctx, what, vec![shared], nonces, ppk);
+            self.answering.arm(&mut self.life);
             reply.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             let later = payloads.notify(NotifyType::TICKET_REQUEST).is_some();
             reply.extend(later.then(|| notify(NotifyType::TICKET_ACK, &[])));
             core.respond(ctx, &reply);
-            self.note_crossed_ike(None, nonces.to_owned());
+            if let Some(sent) = &mut self.sent {
+                sent.note_crossed_ike(None, nonces.to_owned());
+            }
             return Ok(());
         }
         let new = Successor {
@@ -360,13 +350,15 @@ impl Established {
         nonces: OwnNonces,
     ) {
         let (from, to) = (core.id, new.core.id);
-        self.answering.drop_chains(core, ctx, |_| true);
-        new.core.await_sign(ctx.now.mono);
+        self.answering.drop_chains(&mut self.life, ctx, |_| true);
+        if let Some((established, _)) = new.established_mut() {
+            established.life.await_sign(ctx.now.mono);
+        }
         if core.is_ending() {
             // No answer was sent, so the peer has no new SA. The children end with this one.
             return ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         }
-        if self.note_crossed_ike(Some(to), nonces) {
+        if self.sent.as_mut().is_some_and(|sent| sent.note_crossed_ike(Some(to), nonces)) {
             match new.established_mut() {
                 Some((established, _)) => established.phase = IkePhase::Crossed(from),
                 None => debug_assert!(false, "a successor is not established"),
@@ -376,13 +368,6 @@ impl Established {
             ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
             self.replaced_by_theirs(core, ctx, to);
         }
-    }
-
-    /// Records the peer's rekey if this end is rekeying the SA, too. The response to ours will decide. True if so.
-    fn note_crossed_ike(&mut self, ike: Option<IkeSaId>, nonces: OwnNonces) -> bool {
-        let Some(Initiated::RekeyIke(offer)) = &mut self.ours else { return false };
-        offer.crossed = Some(CrossedIke { ike, nonces });
-        true
     }
 
     /// The successor of this SA: the same peers, new keys, no children yet.
@@ -402,9 +387,9 @@ impl Established {
         let keys = IkeKeys::rekeyed(old, new.shared, &seed, prf, &lengths);
         let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
             .map_err(|_| refused())?;
-        let state = State::Established(Box::new(self.rekeyed(ctx.now.mono)));
+        let mut established = Box::new(self.rekeyed(ctx.now.mono));
         let id = ctx.ids.ike();
-        let core_of_new = Core::new(
+        let mut new_core = Core::new(
             ctx,
             NewIkeSa {
                 id,
@@ -424,40 +409,28 @@ impl Established {
                 started: new.started,
             },
         );
-        let mut sa = IkeSa { core: core_of_new, state };
-        sa.core.peer = core.peer;
-        sa.core.share_stream(ctx, core);
-        sa.core.channel.mobike = core.channel.mobike.clone();
-        if let Some(mobike) = &mut sa.core.channel.mobike {
+        new_core.peer = core.peer;
+        new_core.share_stream(ctx, core);
+        new_core.channel.mobike = core.channel.mobike.clone();
+        if let Some(mobike) = &mut new_core.channel.mobike {
             // The peer's hash covers the SPIs, and no request of this SA is in flight.
             (mobike.seen, mobike.probing) = (None, false);
         }
-        sa.core.lineage.redirected = core.lineage.redirected.clone();
+        new_core.lineage.redirected = core.lineage.redirected.clone();
         // SK_d contains the PPK of this SA.
         let inherited = || core.ppk.used().cloned();
-        sa.core.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
+        new_core.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
             Some(id) => PpkStage::Used(id),
             None => PpkStage::Without,
         };
-        sa.core.if_ids = core.if_ids.clone();
-        sa.core.assigned = core.assigned.clone();
-        sa.core.channel.probe = core.channel.probe.inherited();
-        sa.core.channel.window.inherit(core.channel.window.rtt().clone());
-        sa.core.inherit_turns(core.turns());
-        // Reauthentication counts from the last authentication, not from the last rekey.
-        sa.core.arm_lifetimes(ctx);
-        for timer in [Timer::ReauthIke, Timer::Authorization].map(TimerKey::Ike) {
-            sa.core.channel.timers.set_or_clear(timer, core.channel.timers.get(timer));
-        }
-        // Nor does a rekey put off the end of what is not authenticated anew in time.
-        let hard = TimerKey::Ike(Timer::HardLifeIke);
-        if let (Some(until), Some(armed)) =
-            (core.channel.timers.get(hard), sa.core.channel.timers.get(hard))
-            && !core.connection.reauth_time.is_zero()
-        {
-            sa.core.channel.timers.set(hard, armed.min(until));
-        }
-        Ok(sa)
+        new_core.if_ids = core.if_ids.clone();
+        new_core.assigned = core.assigned.clone();
+        new_core.channel.probe = core.channel.probe.inherited();
+        new_core.channel.window.inherit(core.channel.window.rtt().clone());
+        new_core.inherit_turns(core.turns());
+        established.life.begin(&new_core.connection, ctx);
+        established.life.keep_times_of(&self.life, &core.connection);
+        Ok(IkeSa { core: new_core, state: State::Established(established) })
     }
 }
 

@@ -18,8 +18,8 @@ use crate::child::selectors::same;
 use crate::config::ChildConfig;
 use crate::config::proposal::Selected;
 use crate::dataplane::{Capabilities, Flow, Mode, PolicyId, TrafficSelector};
-use crate::exchange::requested_child::RequestedChild;
-use crate::ike_sa::state::{Established, Initiated, Retry, Task};
+use crate::exchange::sent::Retry;
+use crate::ike_sa::state::{Established, Task};
 use crate::wire::payload::{Notify, Payload, Sa, Transform};
 use crate::wire::registry::{IntegId, NotifyType, TransformType};
 
@@ -108,7 +108,7 @@ impl Established {
         }
         // A child for all CPUs that this end is requesting itself is not missing either.
         let missing = self.places(sibling.policy).all(|(_, cpu)| cpu.is_some())
-            && self.asked(sibling.policy).all(|join| join.cpu.is_some());
+            && self.work().asked(sibling.policy).all(|join| join.cpu.is_some());
         let cpu = match missing {
             true => None,
             false => Some(self.least_used_cpu(sibling.policy, plane.cpus).ok_or_else(full)?),
@@ -135,7 +135,8 @@ impl Established {
     //# TSi/TSr pair.
     fn least_used_cpu(&self, policy: PolicyId, cpus: u32) -> Option<u32> {
         let there = self.places(policy).filter_map(|(_, cpu)| cpu);
-        let used: Vec<_> = there.chain(self.asked(policy).filter_map(|join| join.cpu)).collect();
+        let used: Vec<_> =
+            there.chain(self.work().asked(policy).filter_map(|join| join.cpu)).collect();
         (0..cpus).min_by_key(|cpu| used.iter().filter(|used| *used == cpu).count())
     }
 
@@ -143,18 +144,6 @@ impl Established {
     pub(crate) fn unused_ordinal(&self, policy: PolicyId) -> u32 {
         let taken = |n: &u32| self.places(policy).any(|(ordinal, _)| ordinal == *n);
         (1..=u32::MAX).find(|n| !taken(n)).unwrap_or(u32::MAX)
-    }
-
-    /// The places that this end has requested of the peer, or is about to request.
-    fn asked(&self, policy: PolicyId) -> impl Iterator<Item = Join> {
-        let of_task = |task: &Task| match task {
-            Task::CreateChild { join, .. } => *join,
-            _ => None,
-        };
-        let sent = self.ours.as_ref().and_then(Initiated::child).and_then(RequestedChild::join);
-        let queued = self.queue.all();
-        let all = sent.into_iter().chain(queued.filter_map(of_task));
-        all.filter(move |join| join.policy == policy)
     }
 }
 
@@ -172,7 +161,7 @@ impl Established {
         let missing = self.children.sharing(policy).all(|child| child.cpu.is_some());
         let cpu = (!missing).then_some(cpu);
         let there = self.children.sharing(policy).any(|child| child.cpu == cpu);
-        if there || self.asked(policy).any(|join| join.cpu == cpu) {
+        if there || self.work().asked(policy).any(|join| join.cpu == cpu) {
             return;
         }
         self.queue.push(Task::CreateChild {

@@ -2,13 +2,14 @@
 
 use super::Core;
 use super::context::{Context, Effect};
-use super::state::{Established, IkePhase, Initiated, Task};
+use super::state::{Established, IkePhase, Task};
 use super::succession::Inheritance;
 use crate::child::{ChildSa, Phase};
 use crate::config::FailureShunt;
 use crate::dataplane::{Command, PolicyId};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::requested_child::RequestedChild;
+use crate::exchange::sent::Sent;
 use crate::ike_sa::children::Released;
 use crate::wants::Ended;
 use crate::wants::aftermath::{End, Next, Wishes, after};
@@ -24,7 +25,7 @@ impl Established {
         &mut self,
         core: &mut Core,
         ctx: &mut Context<'_>,
-        ours: Initiated,
+        ours: Sent,
         kind: NotifyType,
     ) {
         let reason = Failure::Refused(kind);
@@ -62,7 +63,7 @@ impl Established {
         if let Some(new) = self.children.replacement_of(id) {
             self.activate(core, ctx, new);
         }
-        let reason = self.reason_to_delete(id).cloned().unwrap_or(Failure::DeletedByPeer);
+        let reason = self.work().reason_to_delete(id).cloned().unwrap_or(Failure::DeletedByPeer);
         let Some(child) = self.children.get_mut(id) else {
             return;
         };
@@ -94,7 +95,7 @@ impl Established {
 
     /// Handles a peer that does not answer or has lost the SA: the SA ends, and `dpd_action` says what follows.
     pub(crate) fn on_peer_dead(&mut self, core: &mut Core, ctx: &mut Context<'_>, reason: Failure) {
-        if let Some(to) = self.crossed_rekey() {
+        if let Some(to) = self.sent.as_ref().and_then(Sent::crossed_rekey) {
             // The peer may well be alive on the SA of its own rekey.
             return self.succeeded_by(core, ctx, to);
         }
@@ -111,10 +112,10 @@ impl Core {
     ) {
         let ike = self.id;
         let endings = self.endings(ctx, &established, reason);
-        let Established { children, ours, queue, phase, answering, .. } = established;
+        let Established { children, sent, queue, phase, answering, .. } = established;
         let deletes = |task: &Task| matches!(task, Task::DeleteIke { .. });
         let wanted = phase == IkePhase::Closing
-            || ours.as_ref().is_some_and(Initiated::ends_sa)
+            || sent.as_ref().is_some_and(Sent::ends_sa)
             || queue.tasks().any(deletes);
         // An end that deletes an SA does not resume it, even if the peer did not get the Delete. An end that
         // learns of the loss by a token does (RFC 6290 §7).
@@ -124,12 +125,11 @@ impl Core {
         }
         let Released { children, lingering, installing } = children.dissolve();
         let mut batch = Vec::new();
-        if let Some(spi_in) = ours.as_ref().and_then(Initiated::spi_in) {
+        if let Some(spi_in) = sent.as_ref().and_then(Sent::spi_in) {
             ctx.ids.esp.remove(&spi_in);
         }
         answering.dissolve(ctx);
-        let crossed = |ours: &Initiated| ours.ike()?.crossed.as_ref()?.ike;
-        if let Some(to) = ours.as_ref().and_then(crossed) {
+        if let Some(to) = sent.as_ref().and_then(Sent::crossed_rekey) {
             // The SA of the peer's own rekey continues, without children to wait for.
             let estate = Inheritance::default();
             ctx.effects.push_back(Effect::MoveChildren { from: ike, to, estate });
@@ -163,7 +163,7 @@ impl Core {
             let name = child.config.name.clone();
             ctx.event(Event::ChildDown { ike, child: child.id, name, reason: reason.clone() });
         }
-        let closing = ours.into_iter().map(Initiated::request);
+        let closing = sent.into_iter().map(Sent::request);
         let queued = queue.into_all().map(Task::request);
         let installing = installing.into_iter().map(|one| (one.request, false));
         for (request, wants_end) in closing.chain(queued).chain(installing) {
@@ -197,8 +197,8 @@ impl Core {
             return Vec::new();
         }
         // The reason of this end's Delete counts, whether or not the peer has got the Delete.
-        let sent = match &established.ours {
-            Some(Initiated::DeleteIke { reason, .. }) => Some(reason),
+        let sent = match &established.sent {
+            Some(Sent::DeleteIke { reason, .. }) => Some(reason),
             _ => None,
         };
         let queued = established.queue.tasks().filter_map(|task| match task {
@@ -213,7 +213,7 @@ impl Core {
             if child.phase == Phase::Rekeyed {
                 continue;
             }
-            let own = established.reason_to_delete(child.id);
+            let own = established.work().reason_to_delete(child.id);
             let cause = own.filter(|own| **own == Failure::Terminated).unwrap_or(cause);
             let held = self.holds(ctx, child, cause).then_some(child.policy);
             let name = &child.config.name;
@@ -227,7 +227,7 @@ impl Core {
             Task::CreateChild { config, .. } => Some(&config.name),
             _ => None,
         });
-        let sent = established.ours.as_ref().and_then(Initiated::child);
+        let sent = established.sent.as_ref().and_then(Sent::child);
         for name in tasks.chain(sent.map(|offer| &offer.config().name)) {
             if !endings.iter().any(|ended| ended.child.as_ref() == Some(name)) {
                 endings.push(self.ending(Some(name), cause, false, None));

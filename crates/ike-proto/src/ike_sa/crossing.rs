@@ -24,13 +24,15 @@ use self::doubles::Fate;
 use super::Core;
 use super::collision::{ChildActivity, IkeActivity};
 use super::context::Context;
-use super::state::{Established, Initiated, Retry, Task};
+use super::state::{Established, Task};
 use super::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ChildConfig, Unique};
 use crate::dataplane::Command;
 use crate::event::{ChildSaId, Failure};
+use crate::exchange::sent::Retry;
 use crate::ike_sa::Carries;
+use crate::ike_sa::Life;
 
 /// How long a redundant SA of this end stays. Meanwhile the other end finishes its set-up, and deletes one of the
 /// two itself if it has a rule of its own.
@@ -140,7 +142,7 @@ impl Established {
         let Some(child) = self.children.get(id) else { return };
         let other = self.children.iter().find(|other| child.crosses(other));
         let redundant = other.map(|other| redundant_of(child, other));
-        core.end_redundant(ctx, redundant.into_iter().collect());
+        self.life.end_redundant(ctx, redundant.into_iter().collect());
     }
 
     /// As [`judge_crossing`](Self::judge_crossing) and [`judge_double`](Self::judge_double), for all children, which
@@ -162,9 +164,9 @@ impl Established {
             }
         }
         if core.connection.unique != Unique::Never {
-            core.end_redundant(ctx, redundant);
+            self.life.end_redundant(ctx, redundant);
         }
-        core.look_for_doubles(ctx, doubles);
+        self.life.look_for_doubles(ctx, doubles);
     }
 
     /// Ends a child that is redundant. The other one carries the same, and stays.
@@ -181,15 +183,15 @@ impl Established {
             one_stays
                 && child.crosses(other)
                 && is_redundant(spis(child), spis(other))
-                && self.reason_to_delete(other.id).is_none()
+                && self.work().reason_to_delete(other.id).is_none()
         };
         // If it does not yield, the peer has ended the other one, or one of the two has been replaced.
         let fate = match self.children.iter().any(yields) {
             true => Fate::Ends,
             false => core.fate_of_double(ctx, self, child),
         };
-        let busy =
-            self.ike_activity() != IkeActivity::Idle || self.activity(child) != ChildActivity::Idle;
+        let busy = self.work().ike_activity(self.phase) != IkeActivity::Idle
+            || self.work().activity(child, &self.children) != ChildActivity::Idle;
         let policy = child.policy;
         let again = match fate {
             Fate::Stays => return,
@@ -203,7 +205,7 @@ impl Established {
         };
         if let Some(wait) = again {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
-            return core.channel.timers.set(key, ctx.now.mono + wait);
+            return self.life.set(key, ctx.now.mono + wait);
         }
         self.queue.push_first(Task::DeleteChild {
             child: id,
@@ -223,7 +225,7 @@ impl Established {
                 Task::CreateChild { .. } | Task::RekeyChild { .. } | Task::RekeyIke { .. }
             )
         };
-        let settled = self.ike_activity() == IkeActivity::Idle
+        let settled = self.work().ike_activity(self.phase) == IkeActivity::Idle
             && !self.child_exchange()
             && !self.answering.waits()
             && !self.queue.all().any(makes)
@@ -273,7 +275,7 @@ impl Established {
 
     /// Checks that the peer is alive, unless an answer is due anyway.
     pub(crate) fn ask_for_life(&mut self) {
-        if self.ours.is_none() && self.queue.is_empty() {
+        if self.work().is_none() {
             self.queue.push(Task::Liveness);
         }
     }
@@ -291,34 +293,25 @@ impl Established {
 
     /// True if there is a child of this name for all CPUs, or if either end is making one.
     pub(crate) fn has_or_makes(&self, name: &str) -> bool {
-        if self.ike_activity() == IkeActivity::Closing {
+        if self.work().ike_activity(self.phase) == IkeActivity::Closing {
             return false;
         }
         let is = |child: &ChildSa| {
             child.config.name == name
                 && child.cpu.is_none()
                 && matches!(child.phase, Phase::Installing | Phase::Installed)
-                && self.activity(child) != ChildActivity::Deleting
+                && self.work().activity(child, &self.children) != ChildActivity::Deleting
         };
-        let asked = self.ours.as_ref().and_then(Initiated::child);
-        self.children.iter().any(is)
-            || asked.is_some_and(|offer| offer.config().name == name)
-            || self.answering.children().any(is)
-            || self
-                .queue
-                .all()
-                .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name))
+        self.children.iter().any(is) || self.answering.children().any(is) || self.work().makes(name)
     }
 }
 
-impl Core {
+impl Life {
     /// Has children end that crossed others; with true for those that this end has begun.
     fn end_redundant(&mut self, ctx: &Context<'_>, redundant: Vec<(ChildSaId, bool)>) {
         for (id, ours) in redundant {
             let stays = if ours { OWN_STAYS } else { THEIRS_STAYS };
-            self.channel
-                .timers
-                .set(TimerKey::Child(id, ChildTimer::Crossing), ctx.now.mono + stays);
+            self.set(TimerKey::Child(id, ChildTimer::Crossing), ctx.now.mono + stays);
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::config::ChildConfig;
 use crate::dataplane::{Flow, PolicyId, Processing};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::exchange::auth::first_contact::LastAnswer;
+use crate::exchange::sent::Sent;
 use crate::ike_sa::Carries;
 use crate::wire::payload::IdData;
 
@@ -30,6 +31,13 @@ impl IkeSa {
         match &mut self.state {
             State::Established(established) => Some((established, &mut self.core)),
             _ => None,
+        }
+    }
+
+    /// Has the established state do something.
+    pub(crate) fn when_established(&mut self, act: impl FnOnce(&mut Established, &mut Core)) {
+        if let Some((established, core)) = self.established_mut() {
+            act(established, core);
         }
     }
 
@@ -51,13 +59,6 @@ impl IkeSa {
     pub(crate) fn ask_for_life(&mut self) {
         if let Some((established, _)) = self.established_mut() {
             established.ask_for_life();
-        }
-    }
-
-    /// See [`Established::await_delete`].
-    pub(crate) fn await_delete(&mut self, ctx: &Context<'_>) {
-        if let Some((established, core)) = self.established_mut() {
-            established.await_delete(core, ctx);
         }
     }
 
@@ -105,9 +106,10 @@ impl IkeSa {
             .map_or(Cover::Never, |(established, core)| established.covers(core, wanted))
     }
 
-    /// See [`Established::crossed_rekey`].
+    /// See [`Sent::crossed_rekey`].
     pub(crate) fn crossed_rekey(&self) -> Option<IkeSaId> {
-        self.established().and_then(|(established, _)| established.crossed_rekey())
+        self.established()
+            .and_then(|(established, _)| established.sent.as_ref().and_then(Sent::crossed_rekey))
     }
 
     /// See [`Established::disown`].
@@ -262,20 +264,6 @@ impl IkeSa {
         }
     }
 
-    /// See [`Established::rearm_reauth`].
-    pub(crate) fn rearm_reauth(&mut self, ctx: &mut Context<'_>, wait: Duration) {
-        if let Some((established, core)) = self.established_mut() {
-            established.rearm_reauth(core, ctx, wait);
-        }
-    }
-
-    /// See [`Established::replaced_by`].
-    pub(crate) fn replaced_by(&mut self, ctx: &mut Context<'_>, to: IkeSaId) {
-        if let Some((established, core)) = self.established_mut() {
-            established.replaced_by(core, ctx, to);
-        }
-    }
-
     /// See [`Children::send_by_others`](super::Children::send_by_others).
     pub(crate) fn send_by_others(&mut self, ctx: &mut Context<'_>, new: &[(Carries, Instant)]) {
         if let Some((established, _)) = self.established_mut() {
@@ -309,13 +297,6 @@ impl IkeSa {
     /// See [`Established::tell_invalid_spi`].
     pub(crate) fn tell_invalid_spi(&mut self, spi: u32) -> bool {
         self.established_mut().is_some_and(|(established, _)| established.tell_invalid_spi(spi))
-    }
-
-    /// See [`Established::uncross`].
-    pub(crate) fn uncross(&mut self) {
-        if let Some((established, _)) = self.established_mut() {
-            established.uncross();
-        }
     }
 
     /// See [`Established::want_cpu`].

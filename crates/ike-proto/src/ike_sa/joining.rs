@@ -1,7 +1,8 @@
 //! A command joins the child that this end is already making by itself, instead of making a second one.
 
-use super::state::{Established, Initiated, Task};
+use super::state::{Established, Task};
 use crate::event::RequestId;
+use crate::exchange::sent::Sent;
 
 impl Task {
     /// True if the offer makes a child `name` that this end has begun by itself. `request` waits for it from now
@@ -23,7 +24,7 @@ impl Task {
 impl Established {
     /// True if this end makes a child `name` by itself. `request` waits for it from now on.
     pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
-        let sent = self.ours.as_mut().and_then(Initiated::child_mut);
+        let sent = self.sent.as_mut().and_then(Sent::child_mut);
         if sent.is_some_and(|offer| offer.is_joined_by(name, request)) {
             return true;
         }

@@ -1,6 +1,14 @@
-//! How an IKE SA is renewed in time, and how often the peer has not let it.
+//! When an established IKE SA and its children are renewed and end, and how often the peer has not let it. The
+//! deadlines of its messages are in the channel.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use crate::child::{ChildSa, Phase};
+use crate::config::ConnectionConfig;
+use crate::event::ChildSaId;
+use crate::ike_sa::context::Context;
+use crate::ike_sa::standby::STANDBY;
+use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey, TimerTable};
 
 /// This end gives up at this sum of consecutive chains that the peer has forgotten: three chains that were
 /// continued in time, or a dozen if losses on the path explain it.
@@ -8,9 +16,16 @@ const MAX_FORGOTTEN: u8 = 12;
 /// The weight of a forgotten chain that was continued in time.
 const IN_TIME: u8 = 4;
 
-/// The renewal of an IKE SA.
-#[derive(Debug, Clone, Copy, Default)]
+/// How long requests on an SA that the peer's rekey has made wait for a sign that the peer has it. A peer sends
+/// its Delete of the old SA at once. The time is longer than that of the first retransmission of its request, in
+/// case our answer is lost.
+const UNSEEN: Duration = Duration::from_secs(3);
+const SIGN: TimerKey = TimerKey::Ike(Timer::Unseen);
+
+/// The times of an established IKE SA and of its children.
+#[derive(Debug, Default)]
 pub(crate) struct Life {
+    timers: TimerTable,
     /// When the first soft limit for a rekey or a reauthentication was reached.
     soft_at: Option<Instant>,
     /// This end is reauthenticating because of a soft limit.
@@ -24,8 +39,129 @@ impl Life {
     /// That of the SA which replaces this one by a rekey.
     pub(crate) fn rekeyed(&self) -> Self {
         let soft_at = self.soft_at.filter(|_| self.renewing);
-        Self { soft_at, renewing: self.renewing, forgotten: 0 }
+        Self { soft_at, renewing: self.renewing, ..Self::default() }
     }
+
+    // ---- deadlines ----
+
+    /// The deadline of `key`, if it is set.
+    pub(crate) fn at(&self, key: TimerKey) -> Option<Instant> {
+        self.timers.get(key)
+    }
+
+    /// The soonest deadline.
+    pub(crate) fn next(&self) -> Option<(Instant, TimerKey)> {
+        self.timers.next()
+    }
+
+    /// Takes the soonest of these timers and those of the channel, if it is due at `now`. Of those due together, the
+    /// lower key comes first.
+    pub(crate) fn pop_due(&mut self, channel: &mut TimerTable, now: Instant) -> Option<TimerKey> {
+        let first = channel.next();
+        let own = self.next().is_some_and(|own| first.is_none_or(|first| own < first));
+        if own { self.timers.pop_due(now) } else { channel.pop_due(now) }
+    }
+
+    /// Sets the deadline of `key`.
+    pub(crate) fn set(&mut self, key: TimerKey, at: Instant) {
+        self.timers.set(key, at);
+    }
+
+    /// Sets the deadline of `key`, or clears it.
+    pub(crate) fn set_or_clear(&mut self, key: TimerKey, at: Option<Instant>) {
+        self.timers.set_or_clear(key, at);
+    }
+
+    /// Clears the deadline of `key`.
+    pub(crate) fn clear(&mut self, key: TimerKey) {
+        self.timers.clear(key);
+    }
+
+    /// Clears all deadlines of `child`.
+    pub(crate) fn clear_child(&mut self, child: ChildSaId) {
+        self.timers.clear_child(child);
+    }
+
+    /// Clears all deadlines.
+    pub(crate) fn clear_all(&mut self) {
+        self.timers.clear_all();
+    }
+
+    /// Frees unused capacity.
+    pub(crate) fn trim(&mut self) {
+        self.timers.trim();
+    }
+
+    /// Sets the deadlines of an SA that has just been established.
+    pub(crate) fn begin(&mut self, connection: &ConnectionConfig, ctx: &mut Context<'_>) {
+        let now = ctx.now.mono;
+        let mut longest = Duration::ZERO;
+        for (timer, time) in
+            [(Timer::RekeyIke, connection.rekey_time), (Timer::ReauthIke, connection.reauth_time)]
+        {
+            if !time.is_zero() {
+                longest = longest.max(time);
+                let at = now + ctx.jittered(time, connection.rand_time);
+                self.set(TimerKey::Ike(timer), at);
+            }
+        }
+        if !longest.is_zero() {
+            let at = now + longest + connection.over_time;
+            self.set(TimerKey::Ike(Timer::HardLifeIke), at);
+        }
+        if !connection.dpd_delay.is_zero() {
+            self.set(TimerKey::Ike(Timer::Dpd), now + connection.dpd_delay);
+        }
+    }
+
+    /// Keeps the times of the SA that this one replaces by a rekey, as far as they count from the authentication.
+    pub(crate) fn keep_times_of(&mut self, old: &Self, connection: &ConnectionConfig) {
+        // Reauthentication counts from the last authentication, not from the last rekey.
+        for timer in [Timer::ReauthIke, Timer::Authorization].map(TimerKey::Ike) {
+            self.set_or_clear(timer, old.at(timer));
+        }
+        // Nor does a rekey put off the end of what is not authenticated anew in time.
+        let hard = TimerKey::Ike(Timer::HardLifeIke);
+        if let (Some(until), Some(armed)) = (old.at(hard), self.at(hard))
+            && !connection.reauth_time.is_zero()
+        {
+            self.set(hard, armed.min(until));
+        }
+    }
+
+    /// Sets the deadlines of an installed child.
+    pub(crate) fn begin_child(&mut self, child: &ChildSa, now: Instant) {
+        if child.phase != Phase::Installed {
+            return;
+        }
+        self.set_or_clear(TimerKey::Child(child.id, ChildTimer::RekeyChild), child.rekey_at);
+        self.set_or_clear(TimerKey::Child(child.id, ChildTimer::HardLifeChild), child.expires_at);
+        let inactivity = child.config.inactivity;
+        let at = (!inactivity.is_zero()).then(|| now + inactivity);
+        self.set_or_clear(TimerKey::Child(child.id, ChildTimer::Inactivity), at);
+        if child.standby {
+            self.set(TimerKey::Child(child.id, ChildTimer::Standby), now + STANDBY);
+        }
+    }
+
+    /// Waits for the peer: it has begun the rekey that makes this SA, and does not have the SA before our answer.
+    /// Requests of this end wait for a sign, which is a message on this SA or the Delete of the SA that is
+    /// replaced.
+    pub(crate) fn await_sign(&mut self, now: Instant) {
+        self.set(SIGN, now + UNSEEN);
+    }
+
+    /// True while requests of this end wait for that sign.
+    pub(crate) fn awaits_sign(&self) -> bool {
+        self.at(SIGN).is_some()
+    }
+
+    /// Handles a sign that the peer has this SA.
+    pub(crate) fn note_sign(&mut self) {
+        self.clear(SIGN);
+    }
+
+    // ---- renewal ----
 
     /// Records that a soft limit is reached.
     pub(crate) fn note_soft(&mut self, now: Instant) {
@@ -62,5 +198,30 @@ impl Life {
     /// Records that the peer has not forgotten a chain.
     pub(crate) fn note_kept(&mut self) {
         self.forgotten = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `Life::pop_due`, compare the times alone.
+    #[test]
+    fn of_timers_due_together_the_lower_key_comes_first_in_whichever_table_it_is() {
+        #[expect(clippy::disallowed_methods, reason = "tests need one instant to count from")]
+        let now = Instant::now();
+        let (mut life, mut channel) = (Life::default(), TimerTable::default());
+        let order =
+            [Timer::Reassembly, Timer::RekeyIke, Timer::Dpd, Timer::KeepAlive, Timer::Forget];
+        channel.set(TimerKey::Ike(Timer::Forget), now);
+        life.set(TimerKey::Ike(Timer::Dpd), now);
+        channel.set(TimerKey::Ike(Timer::KeepAlive), now);
+        life.set(TimerKey::Ike(Timer::RekeyIke), now);
+        channel.set(TimerKey::Ike(Timer::Reassembly), now);
+        life.set(TimerKey::Ike(Timer::Ticket), now + UNSEEN);
+        let taken = std::iter::from_fn(|| life.pop_due(&mut channel, now));
+        assert_eq!(taken.collect::<Vec<_>>(), order.map(TimerKey::Ike));
+        assert_eq!(channel.next(), None);
+        assert!(life.next().is_some());
     }
 }

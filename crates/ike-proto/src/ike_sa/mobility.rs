@@ -10,13 +10,14 @@ use std::time::Instant;
 use super::Core;
 use super::context::Context;
 use super::rtt::Rtt;
-use super::state::{Established, IkePhase, Initiated, NatStatus, Task};
+use super::state::{Established, IkePhase, NatStatus, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
 use crate::config::TcpUse;
 use crate::event::{Event, Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::mobike::Mobility;
 use crate::exchange::sa_init::NATT_PORT;
+use crate::exchange::sent::Sent;
 
 /// Transmissions of a request on one path before other paths are tried as well.
 const TRIES_ALONE: u32 = 2;
@@ -136,7 +137,7 @@ impl Established {
 
     /// Queues a liveness check, unless one is queued or a request is in flight.
     pub(crate) fn check_liveness(&mut self) {
-        if self.ours.is_none() {
+        if self.sent.is_none() {
             self.check_mapping();
         }
     }
@@ -365,7 +366,7 @@ impl Established {
             //# different source addresses, a new INFORMATIONAL request MUST be sent.
             // The peer has moved to the path of the first one that it received.
             if probing
-                && self.tells_of_a_move()
+                && matches!(self.sent, Some(Sent::Mobility(_)))
                 && let Some(mobike) = &mut core.channel.mobike
             {
                 mobike.moves = mobike.moves.wrapping_add(1);
@@ -380,11 +381,6 @@ impl Established {
             self.move_children(core, ctx);
             self.tell_again(Mobility::Addresses);
         }
-    }
-
-    /// True if the request in flight is one of MOBIKE.
-    fn tells_of_a_move(&self) -> bool {
-        matches!(self.ours, Some(Initiated::Mobility(_)))
     }
 
     /// Takes over the path of the predecessor, if it is newer, and tells the peer what it may not know.

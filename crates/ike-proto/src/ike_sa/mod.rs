@@ -37,6 +37,7 @@ pub(crate) mod succession;
 pub(crate) mod timer;
 mod transport_move;
 pub(crate) mod window;
+mod work;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -61,6 +62,7 @@ pub(crate) use children::{Carries, Children};
 pub(crate) use context::Context;
 use fragment_ack::FragmentAcks;
 pub(crate) use identity::Identity;
+pub(crate) use life::Life;
 use memory::Kept;
 use mobility::Mobike;
 use pending::Pending;
@@ -71,6 +73,7 @@ use state::{Extensions, NatStatus, State};
 use stream::Stream;
 use timer::{Timer, TimerKey, TimerTable};
 use window::{Retransmit, Window};
+pub(crate) use work::Work;
 
 /// How often a response is sent again to an address other than that of its request, or to an address that the peer
 /// has not proven. A NAT may have changed its mapping. But an attacker who replays a captured request may name any
@@ -277,7 +280,7 @@ impl IkeSa {
     /// Handles every timer that is due.
     pub(crate) fn on_timeout(&mut self, ctx: &mut Context<'_>) {
         while !self.is_closed()
-            && let Some(key) = self.core.channel.timers.pop_due(ctx.now.mono)
+            && let Some(key) = self.pop_due(ctx.now.mono)
         {
             match key {
                 TimerKey::Ike(Timer::Pace) => self.core.pace(ctx),
@@ -313,6 +316,21 @@ impl IkeSa {
                 }
             }
         }
+    }
+
+    /// Takes the soonest timer that is due at `now`.
+    fn pop_due(&mut self, now: Instant) -> Option<TimerKey> {
+        let channel = &mut self.core.channel.timers;
+        match &mut self.state {
+            State::Established(established) => established.life.pop_due(channel, now),
+            _ => channel.pop_due(now),
+        }
+    }
+
+    /// The soonest timer of the channel and of the life of the SA.
+    fn next_timer(&self) -> Option<(Instant, TimerKey)> {
+        let life = self.established().and_then(|(established, _)| established.life.next());
+        [self.core.channel.timers.next(), life].into_iter().flatten().min()
     }
 
     fn on_retransmit(&mut self, ctx: &mut Context<'_>) {
@@ -373,11 +391,12 @@ impl IkeSa {
         self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
         if let Some((established, core)) = self.established_mut() {
             established.trim();
-            if established.ours.is_none() {
+            if established.sent.is_none() {
                 core.channel.timers.trim();
+                established.life.trim();
             }
         }
-        self.core.channel.timers.next().map(|(at, _)| at)
+        self.next_timer().map(|(at, _)| at)
     }
 
     /// Ends the SA without a message to the peer: removes its children from the data plane and answers waiting
@@ -398,7 +417,8 @@ impl IkeSa {
         }
         self.core.channel.timers.clear_all();
         match state {
-            State::Established(established) => {
+            State::Established(mut established) => {
+                established.life.clear_all();
                 self.core.on_established_closed(ctx, *established, &reason);
             }
             State::ExpectIntermediateRequest(_)
@@ -483,6 +503,18 @@ impl Core {
         self.channel.elsewhere = self.channel.elsewhere.saturating_add(1);
         let most = if self.channel.mobike.is_some() { ELSEWHERE_MOBILE } else { ELSEWHERE };
         self.channel.elsewhere <= most
+    }
+}
+
+impl Channel {
+    /// Has the SA end at `at` if it is still half-open.
+    pub(crate) fn limit_half_open(&mut self, at: Instant) {
+        self.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+    }
+
+    /// Handles that the SA is not half-open any more, or waits for this end.
+    pub(crate) fn end_half_open(&mut self) {
+        self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
     }
 }
 

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 
 use super::Core;
 use super::context::Context;
-use super::state::{Established, Retry, Task};
+use super::state::{Established, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
 use crate::event::{ChildSaId, Event, Failure, Path, Transport};
+use crate::exchange::sent::Retry;
 use crate::ike_sa::children::Moves;
 use crate::wire::registry::NotifyType;
 

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::keeping::no_room;
 use super::memory::Kept;
-use super::state::{Established, Initiated, State, Step, Task};
+use super::state::{Established, State, Step, Task};
 use super::timer::{Timer, TimerKey};
 use super::{Core, IkeSa};
 use crate::event::{Failure, Ticket};
 use crate::exchange::Refusal;
+use crate::exchange::sent::Sent;
 use crate::keys::epoch::Opened;
 use crate::question::{Answer, Claim, Exchange, Exchanged, Key, Question};
 use crate::wire::decode_inner_payloads;
@@ -156,8 +157,8 @@ impl IkeSa {
             }
             What::Followup(link) => {
                 if let Some((established, core)) = self.established_mut()
-                    && let Some(Initiated::Followup(followup)) =
-                        established.ours.take_if(|ours| matches!(ours, Initiated::Followup(_)))
+                    && let Some(Sent::Followup(followup)) =
+                        established.sent.take_if(|ours| matches!(ours, Sent::Followup(_)))
                 {
                     established.send_followup(core, ctx, *followup, &link);
                 }

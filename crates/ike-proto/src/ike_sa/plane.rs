@@ -61,12 +61,12 @@ impl Established {
                 if let Some(spi) = spi {
                     self.queue.push(Task::DeleteSpi(spi));
                 }
-                let name = self.remove_failed(core, ctx, child);
+                let name = self.remove_failed(ctx, child);
                 let failure = Failure::DataPlane(error.0);
                 ctx.done(request, Err(failure.clone()));
                 core.child_failed(ctx, &name, failure);
                 if let Some(old) = replaces {
-                    self.children.rearm_rekey(core, ctx, old);
+                    self.children.rearm_rekey(&mut self.life, ctx, old);
                 }
             }
         }
@@ -119,22 +119,16 @@ impl Established {
                 let held = self.queue.is_held() || self.may_be_lost_behind_nat(core, ctx.now.mono);
                 let quiet = held || idle.is_none_or(|idle| idle >= delay);
                 let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
-                core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
+                self.life.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
                 if quiet {
                     self.queue.push(Task::Liveness);
                 }
             }
-            Query::Inactivity(child) => self.on_inactivity(core, ctx, child, idle),
+            Query::Inactivity(child) => self.on_inactivity(ctx, child, idle),
         }
     }
 
-    fn on_inactivity(
-        &mut self,
-        core: &mut Core,
-        ctx: &mut Context<'_>,
-        id: ChildSaId,
-        idle: Option<Duration>,
-    ) {
+    fn on_inactivity(&mut self, ctx: &mut Context<'_>, id: ChildSaId, idle: Option<Duration>) {
         let Some(child) = self.children.get(id) else { return };
         let limit = child.config.inactivity;
         let idle = idle.unwrap_or_else(|| ctx.now.mono.saturating_duration_since(child.installed));
@@ -143,7 +137,7 @@ impl Established {
             self.queue.push(Task::DeleteChild { child: id, reason, request: None });
         } else {
             let at = ctx.now.mono + (limit - idle);
-            core.channel.timers.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
+            self.life.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::event::{ChildSaId, Failure, RequestId};
-use crate::ike_sa::Core;
+use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Task;
 use crate::ike_sa::timer::{Timer, TimerKey};
@@ -152,15 +152,15 @@ impl Queue {
     }
 
     /// Repeats `task` after a while.
-    pub(crate) fn retry_later(&mut self, core: &mut Core, ctx: &mut Context<'_>, task: Task) {
+    pub(crate) fn retry_later(&mut self, life: &mut Life, ctx: &mut Context<'_>, task: Task) {
         self.delay(ctx.now.mono + ctx.jittered(RETRY_AFTER, RETRY_SPREAD), task);
-        self.arm(core);
+        self.arm(life);
     }
 
     /// Sets the timer of the tasks for later.
-    pub(crate) fn arm(&self, core: &mut Core) {
+    pub(crate) fn arm(&self, life: &mut Life) {
         let key = TimerKey::Ike(Timer::RetryTemporaryFailure);
-        core.channel.timers.set_or_clear(key, self.next_due());
+        life.set_or_clear(key, self.next_due());
     }
 
     /// The tasks for later.

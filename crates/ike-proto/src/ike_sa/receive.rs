@@ -212,9 +212,9 @@ impl IkeSa {
                 self.core.channel.window.on_request_fragment();
                 self.core.prolong_half_open(ctx);
                 if header.exchange == ExchangeType::IKE_FOLLOWUP_KE
-                    && let Some((established, core)) = self.established_mut()
+                    && let Some((established, _)) = self.established_mut()
                 {
-                    established.answering.prolong(core, ctx);
+                    established.answering.prolong(&mut established.life, ctx);
                 }
             }
         }
@@ -238,7 +238,9 @@ impl IkeSa {
         inner: &Opened,
     ) {
         self.core.channel.last_heard = ctx.now.mono;
-        self.core.is_seen();
+        if let Some((established, _)) = self.established_mut() {
+            established.life.note_sign();
+        }
         self.core.channel.acks.on_heard(ctx.now.mono, header);
         self.core.channel.acks.on_whole(header.flags.response);
         let decoded = decode_inner_payloads(inner.first, &inner.octets);
@@ -440,7 +442,7 @@ impl State {
                 //# errors are seen that indicate that the peers do not have the same
                 //# state, it might be good to delete the IKE SA to clean up state and
                 //# start over.
-                match established.ours.take_if(|ours| !ours.ends_sa()) {
+                match established.sent.take_if(|ours| !ours.ends_sa()) {
                     Some(ours) => established.abandon(core, ctx, ours, refusal.kind),
                     None => core.end(failure),
                 }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::context::Context;
 use super::life::Life;
@@ -21,20 +20,21 @@ use crate::exchange::auth::eap::{AwaitEap, EapRound};
 use crate::exchange::auth::questions::{Judging, SigningRound};
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::config::AwaitLease;
-use crate::exchange::followup::{Answering, Followup};
-use crate::exchange::mobike::{Mobility, SentMobility};
+use crate::exchange::followup::Answering;
+use crate::exchange::mobike::Mobility;
 use crate::exchange::ppk::{OfferedPpk, PpkPlace};
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::ticket::TicketState;
+use crate::exchange::sent::{Retry, Sent};
 use crate::ike_sa::Children;
 use crate::ike_sa::Identity;
 use crate::ike_sa::Queue;
+use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::Transcript;
-use crate::keys::{Nonces, OwnNonces};
-use crate::wire::payload::{IdData, Proposal};
+use crate::wire::payload::IdData;
 use crate::wire::registry::KeMethodId;
 
 /// The state of an IKE SA. An initiator's IKE_SA_INIT is an [`Attempt`](crate::endpoint::attempt::Attempt),
@@ -271,12 +271,12 @@ pub(crate) struct AwaitVerdict<W> {
 pub(crate) struct Established {
     pub(crate) identity: Identity,
     pub(crate) children: Children,
-    /// The request in flight.
-    pub(crate) ours: Option<Initiated>,
+    /// The request in flight, until its handler has it.
+    pub(crate) sent: Option<Sent>,
     pub(crate) queue: Queue,
     pub(crate) phase: IkePhase,
     /// Requested counters.
-    pub(crate) queries: Vec<(Ticket, Query)>,
+    pub(super) queries: Vec<(Ticket, Query)>,
     pub(crate) answering: Answering,
     pub(crate) life: Life,
 }
@@ -344,59 +344,6 @@ pub(crate) enum Task {
     },
 }
 
-/// How often a request was refused temporarily, and the method that the peer asked for.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Retry {
-    pub(crate) temporary_failures: u8,
-    pub(crate) method: Option<KeMethodId>,
-    /// The peer wants an SA for each pair of addresses.
-    pub(crate) single_pair: bool,
-}
-
-/// A request in flight, and what its response needs.
-pub(crate) enum Initiated {
-    Child(Box<RequestedChild>),
-    RekeyIke(Box<RekeyOffer>),
-    /// The additional key exchanges of either of these.
-    Followup(Box<Followup>),
-    DeleteChild {
-        child: ChildSaId,
-        reason: Failure,
-        request: Option<RequestId>,
-    },
-    DeleteSpi,
-    DeleteIke {
-        reason: Failure,
-        request: Option<RequestId>,
-    },
-    Liveness,
-    TicketRequest,
-    Mobility(Box<SentMobility>),
-    Redirect(Option<RequestId>),
-}
-
-/// A rekey of the IKE SA that this end has requested.
-pub(crate) struct RekeyOffer {
-    pub(crate) spi: u64,
-    pub(crate) proposals: Vec<Proposal>,
-    pub(crate) nonce: Box<[u8]>,
-    pub(crate) method: KeMethodId,
-    pub(crate) ke: Arc<dyn PendingKe>,
-    /// PPKs offered.
-    pub(crate) ppks: Vec<OfferedPpk>,
-    pub(crate) crossed: Option<CrossedIke>,
-    pub(crate) request: Option<RequestId>,
-    pub(crate) retry: Retry,
-    pub(crate) started: Instant,
-}
-
-/// A rekey of the IKE SA that the peer began while ours was in flight.
-pub(crate) struct CrossedIke {
-    /// `None` while the peer's additional key exchanges are still to come.
-    pub(crate) ike: Option<IkeSaId>,
-    pub(crate) nonces: OwnNonces,
-}
-
 impl Task {
     /// True if it may begin with a key exchange.
     pub(crate) fn exchanges_keys(&self) -> bool {
@@ -418,68 +365,6 @@ impl Task {
             | Self::RequestTicket
             | Self::InvalidSpi(_)
             | Self::Mobility(_) => (None, false),
-        }
-    }
-}
-
-impl Initiated {
-    /// The child of the request, by CREATE_CHILD_SA or the exchanges after it.
-    pub(crate) fn child(&self) -> Option<&RequestedChild> {
-        match self {
-            Self::Child(offer) => Some(offer),
-            Self::Followup(followup) => followup.what.child(),
-            _ => None,
-        }
-    }
-
-    /// As [`child`](Self::child).
-    pub(crate) fn child_mut(&mut self) -> Option<&mut RequestedChild> {
-        match self {
-            Self::Child(offer) => Some(offer),
-            Self::Followup(followup) => followup.what.child_mut(),
-            _ => None,
-        }
-    }
-
-    /// The rekey of the IKE SA, in the same way.
-    pub(crate) fn ike(&self) -> Option<&RekeyOffer> {
-        match self {
-            Self::RekeyIke(offer) => Some(offer),
-            Self::Followup(followup) => followup.what.ike(),
-            _ => None,
-        }
-    }
-
-    /// As [`ike`](Self::ike).
-    pub(crate) fn ike_mut(&mut self) -> Option<&mut RekeyOffer> {
-        match self {
-            Self::RekeyIke(offer) => Some(offer),
-            Self::Followup(followup) => followup.what.ike_mut(),
-            _ => None,
-        }
-    }
-
-    /// The inbound SPI that is reserved for a requested child.
-    pub(crate) fn spi_in(&self) -> Option<u32> {
-        self.child().map(|offer| offer.spi_in())
-    }
-
-    /// True if the SA ends with it.
-    pub(crate) fn ends_sa(&self) -> bool {
-        matches!(self, Self::DeleteIke { .. })
-    }
-
-    /// As [`Task::request`].
-    pub(crate) fn request(self) -> (Option<RequestId>, bool) {
-        match self {
-            Self::Child(offer) => (offer.command(), false),
-            Self::RekeyIke(offer) => (offer.request, false),
-            Self::Redirect(request) => (request, false),
-            Self::Followup(followup) => (followup.what.request(), false),
-            Self::DeleteChild { request, .. } | Self::DeleteIke { request, .. } => (request, true),
-            Self::DeleteSpi | Self::Liveness | Self::TicketRequest | Self::Mobility(_) => {
-                (None, false)
-            }
         }
     }
 }

@@ -51,8 +51,8 @@ impl IkeSa {
             setup_time: established.map(|established| {
                 established.identity.since().saturating_duration_since(self.core.started)
             }),
-            rekey_at: self.core.channel.timers.get(TimerKey::Ike(Timer::RekeyIke)),
-            reauth_at: self.core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke)),
+            rekey_at: established.and_then(|e| e.life.at(TimerKey::Ike(Timer::RekeyIke))),
+            reauth_at: established.and_then(|e| e.life.at(TimerKey::Ike(Timer::ReauthIke))),
             outstanding: self.core.channel.window.outstanding().map(|(exchange, _)| exchange),
             children: established
                 .map(|established| established.children.iter().map(ChildSa::status).collect())

@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
-use super::state::{Established, IkePhase, Initiated, Task};
+use super::state::{Established, IkePhase, Task};
 use super::timer::{Timer, TimerKey};
 use super::{Core, IkeSa};
 use crate::child::ChildSa;
 use crate::dataplane::Encapsulation;
 use crate::event::{Event, Output, Path, StreamCommand, StreamEvent, Transport};
 use crate::exchange::sa_init::floated;
+use crate::exchange::sent::Sent;
 
 /// The wait before another connection is opened. It doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
@@ -151,10 +152,6 @@ impl Established {
         }
     }
 
-    fn is_deleting(&self) -> bool {
-        matches!(self.ours, Some(Initiated::DeleteIke { .. }))
-    }
-
     //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
     //# it is suggested that the TCP Originator send an
     //# UPDATE_SA_ADDRESSES message if MOBIKE is supported and an empty
@@ -162,7 +159,7 @@ impl Established {
     /// Sends the peer a new request on the next connection. A request that the peer has seen before does not make
     /// it use that connection. The new request also limits the time without a connection.
     fn show_up(&mut self) {
-        let pending = matches!(self.ours, Some(Initiated::Liveness))
+        let pending = matches!(self.sent, Some(Sent::Liveness))
             || self.queue.tasks().any(|task| matches!(task, Task::Liveness));
         if !matches!(self.phase, IkePhase::Closing | IkePhase::Crossed(_)) && !pending {
             self.queue.push(Task::Liveness);
@@ -201,7 +198,9 @@ impl IkeSa {
                         established.show_up();
                     }
                 } else if self.is_half_open()
-                    || self.established().is_some_and(|(established, _)| established.is_deleting())
+                    || self.established().is_some_and(|(established, _)| {
+                        established.sent.as_ref().is_some_and(Sent::ends_sa)
+                    })
                 {
                     let key = TimerKey::Ike(Timer::HalfOpen);
                     let grace = now + HALF_OPEN_GRACE;
@@ -229,10 +228,10 @@ impl Core {
         self.channel.path = path;
         self.channel.stream = Some(Box::new(Stream::accepted()));
         if self.is_authenticated() {
-            self.channel.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+            self.channel.end_half_open();
         } else {
             let at = self.started + ctx.config.half_open_timeout;
-            self.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+            self.channel.limit_half_open(at);
         }
     }
 

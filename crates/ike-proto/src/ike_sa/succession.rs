@@ -2,21 +2,15 @@
 //! can never own the same child.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::Core;
 use super::context::Context;
-use super::established::arm_child;
 use super::mobility::Whereabouts;
 use super::state::{Established, IkePhase, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::ike_sa::children::Lingering;
-
-/// How long requests on an SA that the peer's rekey has made wait for a sign that the peer has it. A peer sends
-/// its Delete of the old SA at once. The time is longer than that of the first retransmission of its request, in
-/// case our answer is lost.
-const UNSEEN: Duration = Duration::from_secs(3);
 
 /// Children, the rest of former ones, and the tasks for them.
 #[derive(Default)]
@@ -37,12 +31,12 @@ impl Established {
         let (tasks, delayed) = self.queue.release(stays);
         let (children, lingering) = self.children.release();
         for child in &children {
-            core.channel.timers.clear_child(child.id);
+            self.life.clear_child(child.id);
         }
         for old in &lingering {
-            core.channel.timers.clear_child(old.child);
+            self.life.clear_child(old.child);
         }
-        core.channel.timers.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
+        self.life.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
         let whereabouts = core.whereabouts();
         Inheritance { children, lingering, tasks, delayed, whereabouts }
     }
@@ -55,13 +49,11 @@ impl Established {
             self.phase = IkePhase::Alive;
         }
         for child in &children {
-            arm_child(&mut core.channel.timers, child, now);
+            self.life.begin_child(child, now);
             ctx.ids.esp.hand_over(child.spi_in, (id, child.id));
         }
         for old in &lingering {
-            core.channel
-                .timers
-                .set(TimerKey::Child(old.child, ChildTimer::DeleteRekeyed), old.until);
+            self.life.set(TimerKey::Child(old.child, ChildTimer::DeleteRekeyed), old.until);
             ctx.ids.esp.hand_over(old.inbound.spi, (id, old.child));
         }
         self.children.take_over(children, lingering);
@@ -75,7 +67,7 @@ impl Established {
                 (Some(at), task) => self.queue.delay(at, task),
             }
         }
-        self.queue.arm(core);
+        self.queue.arm(&mut self.life);
         self.take_whereabouts(core, ctx, whereabouts);
         self.show_successor(core);
         self.gather_children(core, ctx);
@@ -86,21 +78,7 @@ impl Established {
     pub(crate) fn disown(&mut self, core: &mut Core, ctx: &mut Context<'_>, estate: Inheritance) {
         self.inherit(core, ctx, estate);
         self.phase = IkePhase::Closing;
-        core.channel.timers.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
-    }
-}
-
-impl Core {
-    /// Waits for the peer: it has begun the rekey that makes this SA, and does not have the SA before our answer.
-    /// Requests of this end wait for a sign, which is a message on this SA or the Delete of the SA that is
-    /// replaced.
-    pub(crate) fn await_sign(&mut self, now: Instant) {
-        self.channel.timers.set(TimerKey::Ike(Timer::Unseen), now + UNSEEN);
-    }
-
-    /// Handles a sign that the peer has this SA.
-    pub(crate) fn is_seen(&mut self) {
-        self.channel.timers.clear(TimerKey::Ike(Timer::Unseen));
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
     }
 }
 

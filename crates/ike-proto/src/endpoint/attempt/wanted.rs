@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::Attempt;
-use crate::ike_sa::state::{Retry, Task};
+use crate::exchange::sent::Retry;
+use crate::ike_sa::state::Task;
 use crate::wants::Wanted;
 
 impl Attempt {

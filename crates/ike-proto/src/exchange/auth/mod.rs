@@ -64,7 +64,8 @@ impl Core {
         self.channel.session.keys.keep_d();
         self.if_ids = ctx.if_ids(&self.connection, asker);
         self.let_go(ctx);
-        self.arm_lifetimes(ctx);
+        self.channel.end_half_open();
+        established.life.begin(&self.connection, ctx);
         established.keep_reauth_time(self);
         ctx.event(Event::IkeUp(self.id));
         self.audit_ppk(ctx);

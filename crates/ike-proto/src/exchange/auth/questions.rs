@@ -13,7 +13,6 @@ use crate::event::{Failure, Ticket, UsedAuth};
 use crate::exchange::auth::announce::Announcements;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{InitTranscript, State};
-use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, IkeSa};
 use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, auth_by, padded};
 use crate::question::{
@@ -139,7 +138,7 @@ impl IkeSa {
             return;
         }
         if self.core.initiator {
-            self.core.channel.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+            self.core.channel.end_half_open();
         }
         self.change(|state, core| state.on_answer(core, ctx, answer));
     }
@@ -181,7 +180,7 @@ impl Core {
     pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
         if self.initiator {
             let at = ctx.now.mono + ctx.config.half_open_timeout;
-            self.channel.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+            self.channel.limit_half_open(at);
         }
         ctx.ask(question)
     }

@@ -479,7 +479,7 @@ impl ExpectAuthRequest {
         let lifetime = authenticated.lifetime();
         let mut established = core.establish(ctx, authenticated, VecDeque::new());
         if let Some(lifetime) = lifetime {
-            core.limit_authentication(ctx.now.mono, lifetime);
+            established.life.limit_authentication(&core.connection, ctx.now.mono, lifetime);
         }
         let elsewhere = core.redirect_target(ctx);
         if let Some(to) = elsewhere {
@@ -493,7 +493,7 @@ impl ExpectAuthRequest {
             let mut payloads = auth.payloads();
             payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
             core.respond(ctx, &payloads);
-            established.let_leave(core, ctx);
+            established.let_leave(ctx);
             return State::Established(established);
         }
         core.take_token(&payloads);

@@ -9,13 +9,14 @@ use crate::exchange::child_sa::{ChildRequest, ReadyChild};
 use crate::exchange::followup::TheirOffer;
 use crate::exchange::followup::{Reply, Responding};
 use crate::exchange::key_exchange::Halt;
+use crate::exchange::sent::Sent;
 use crate::exchange::{Payloads, mode, required, resource, tfc};
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, Answer, ChildActivity};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
-use crate::ike_sa::state::{Established, Initiated};
+use crate::ike_sa::state::Established;
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
 use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
@@ -70,7 +71,7 @@ impl Established {
             return Err(NotifyType::TEMPORARY_FAILURE.into());
         }
         let ni = *required(payloads.nonce()?)?;
-        let ike = self.ike_activity();
+        let ike = self.work().ike_activity(self.phase);
         let rekeys = payloads.notify(NotifyType::REKEY_SA);
         if rekeys.is_some_and(|notify| !names_child(notify)) {
             return Err(NotifyType::INVALID_SYNTAX.into());
@@ -81,11 +82,11 @@ impl Established {
                 let old = self.children.iter().find(|child| {
                     notify.protocol == ProtocolId::ESP && notify.spi == Spi::Esp(child.spi_out)
                 });
-                let unknown = match self.peer_may_have_more() {
+                let unknown = match self.work().peer_may_have_more() {
                     true => ChildActivity::Unborn,
                     false => ChildActivity::Gone,
                 };
-                let activity = old.map_or(unknown, |old| self.activity(old));
+                let activity = old.map_or(unknown, |old| self.work().activity(old, &self.children));
                 (collision::on_child_rekey_request(activity, ike), old)
             }
         };
@@ -132,10 +133,13 @@ impl Established {
         if child.selected.additional().next().is_some() {
             let what = TheirOffer::Child(Box::new(answered.child));
             let link = self.answering.start_chain(core, ctx, what, shared, nonces, ppk);
+            self.answering.arm(&mut self.life);
             let mut payloads = reply.payloads();
             payloads.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             core.respond(ctx, &payloads);
-            self.note_crossed(old, None, nonces);
+            if let (Some(old), Some(sent)) = (old, &mut self.sent) {
+                sent.note_crossed(old, None, nonces);
+            }
             return Ok(());
         }
         let shared: Vec<_> = shared.iter().collect();
@@ -146,18 +150,11 @@ impl Established {
             answered.child,
             KeyMaterial { shared: &shared, nonces, ppk },
         )?;
-        self.note_crossed(old, Some(new), nonces);
+        if let (Some(old), Some(sent)) = (old, &mut self.sent) {
+            sent.note_crossed(old, Some(new), nonces);
+        }
         self.install_then_respond(core, ctx, ready, reply);
         Ok(())
-    }
-
-    /// Records the peer's rekey if this end is rekeying the same child. The response to ours will decide.
-    fn note_crossed(&mut self, old: Option<ChildSaId>, new: Option<ChildSaId>, nonces: Nonces<'_>) {
-        if let (Some(old), Some(Initiated::Child(offer))) = (old, &mut self.ours)
-            && offer.rekeys() == Some(old)
-        {
-            offer.crossed_by(new, nonces.to_owned());
-        }
     }
 
     /// Hands a child to the data plane. The response is sent when the child is installed.
@@ -216,7 +213,7 @@ impl Established {
                 let failed = self.children.get(child);
                 let kind = failed
                     .map_or(NotifyType::NO_ADDITIONAL_SAS, |failed| self.children.no_room(failed));
-                let name = self.remove_failed(core, ctx, child);
+                let name = self.remove_failed(ctx, child);
                 let failure = Failure::DataPlane(error.0);
                 core.respond_without_child(ctx, &reply, kind, &name, failure);
             }
@@ -224,17 +221,12 @@ impl Established {
     }
 
     /// Removes what a failed installation may have left. Returns the child's name.
-    pub(crate) fn remove_failed(
-        &mut self,
-        core: &mut Core,
-        ctx: &mut Context<'_>,
-        id: ChildSaId,
-    ) -> String {
-        if let Some(offer) = self.ours.as_mut().and_then(Initiated::child_mut) {
+    pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
+        if let Some(offer) = self.sent.as_mut().and_then(Sent::child_mut) {
             offer.uncross(id);
         }
         let Some(child) = self.children.remove_failed(id) else { return String::new() };
-        core.channel.timers.clear(TimerKey::Child(id, ChildTimer::RekeyChild));
+        self.life.clear(TimerKey::Child(id, ChildTimer::RekeyChild));
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];

@@ -12,7 +12,7 @@ use crate::event::{ChildSaId, Ticket};
 use crate::exchange::auth::rounds::AuthReply;
 use crate::exchange::ppk::MixedPpk;
 use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{Context, Core};
+use crate::ike_sa::{Context, Core, Life};
 use crate::keys::Nonces;
 use crate::wire::payload::{Payload, Proposal};
 use crate::wire::registry::KeMethodId;
@@ -130,7 +130,7 @@ impl Answering {
     }
 
     /// Keeps the result of a CREATE_CHILD_SA request until its additional key exchanges are done. Returns the link
-    /// that the next one must have.
+    /// that the next one must have. Its timer is not set yet.
     pub(crate) fn start_chain(
         &mut self,
         core: &mut Core,
@@ -171,7 +171,6 @@ impl Answering {
             expires,
             latest,
         });
-        self.arm(core);
         link
     }
 
@@ -182,44 +181,44 @@ impl Answering {
     }
 
     /// Keeps a chain until its next exchange.
-    pub(super) fn keep(&mut self, core: &mut Core, chain: Chain) {
+    pub(super) fn keep(&mut self, life: &mut Life, chain: Chain) {
         self.chains.push(chain);
-        self.arm(core);
+        self.arm(life);
     }
 
     /// Sets the timer of the chains.
-    pub(super) fn arm(&self, core: &mut Core) {
+    pub(crate) fn arm(&self, life: &mut Life) {
         let first = self.chains.iter().map(|chain| chain.expires).min();
-        core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Followup), first);
+        life.set_or_clear(TimerKey::Ike(Timer::Followup), first);
     }
 
     /// Handles a fragment of an IKE_FOLLOWUP_KE request: the path is slow, and the peer continues. Only the
     /// complete message shows to which chain it belongs.
-    pub(crate) fn prolong(&mut self, core: &mut Core, ctx: &Context<'_>) {
+    pub(crate) fn prolong(&mut self, life: &mut Life, ctx: &Context<'_>) {
         let until = ctx.now.mono + shortest_life(ctx.config);
         for chain in &mut self.chains {
             chain.expires = chain.expires.max(until.min(chain.latest));
         }
-        self.arm(core);
+        self.arm(life);
     }
 
     /// Drops chains whose next exchange did not come.
-    pub(crate) fn expire(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+    pub(crate) fn expire(&mut self, life: &mut Life, ctx: &mut Context<'_>) {
         let now = ctx.now.mono;
-        self.drop_chains(core, ctx, |chain| chain.expires <= now);
+        self.drop_chains(life, ctx, |chain| chain.expires <= now);
     }
 
     /// Drops the chains for which `which` is true.
     pub(crate) fn drop_chains(
         &mut self,
-        core: &mut Core,
+        life: &mut Life,
         ctx: &mut Context<'_>,
         which: impl Fn(&Chain) -> bool,
     ) {
         for chain in self.chains.extract_if(.., |chain| which(chain)) {
             drop_chain(ctx, chain);
         }
-        self.arm(core);
+        self.arm(life);
     }
 
     /// Drops everything, because the IKE SA has ended.

@@ -8,12 +8,13 @@ use crate::crypto::Secret;
 use crate::event::Failure;
 use crate::exchange::Payloads;
 use crate::exchange::key_exchange::Undone;
+use crate::exchange::sent::{RekeyOffer, Retry, Sent};
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, AfterRekey, RekeyResponse};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
-use crate::ike_sa::state::{Established, Initiated, RekeyOffer, Retry, Task};
+use crate::ike_sa::state::{Established, Task};
 use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
@@ -105,7 +106,7 @@ impl Established {
             // The peer may never continue. Our task ends with this SA.
             Some(None) => {
                 self.queue.retry_later(
-                    core,
+                    &mut self.life,
                     ctx,
                     Task::RekeyIke { request: None, retry: Retry::default() },
                 );
@@ -126,7 +127,7 @@ impl Established {
         let ke = match ctx.initiate(method) {
             Ok(ke) => ke,
             Err(Undone::Ask(exchange)) => {
-                self.ours = Some(Initiated::Followup(Box::new(followup)));
+                self.sent = Some(Sent::Followup(Box::new(followup)));
                 return core.put_off(ctx, exchange, What::Followup(link.to_vec()));
             }
             Err(Undone::Failed(_)) => {
@@ -140,7 +141,7 @@ impl Established {
         let sent = core.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         followup.ke = Some(ke);
-        self.ours = Some(Initiated::Followup(Box::new(followup)));
+        self.sent = Some(Sent::Followup(Box::new(followup)));
     }
 
     /// Handles a complete response to `ours` in `opened` whose secret takes long.
@@ -148,11 +149,11 @@ impl Established {
         &mut self,
         core: &mut Core,
         ctx: &mut Context<'_>,
-        ours: Initiated,
+        ours: Sent,
         exchange: Exchange,
         opened: &Opened,
     ) {
-        self.ours = Some(ours);
+        self.sent = Some(ours);
         core.put_off(ctx, exchange, What::Response(opened.clone()));
     }
 
@@ -183,7 +184,7 @@ impl Established {
                 match ctx.complete(followup.method, ke, theirs.data) {
                     Ok(secret) => Some(secret),
                     Err(Undone::Ask(exchange)) => {
-                        let ours = Initiated::Followup(Box::new(followup));
+                        let ours = Sent::Followup(Box::new(followup));
                         return self.wait_for_secret(core, ctx, ours, exchange, opened);
                     }
                     Err(Undone::Failed(_)) => None,
@@ -215,7 +216,7 @@ impl Established {
                             drop(created);
                             let followup =
                                 Followup { what, response, shared, method, ke, rest, asked };
-                            let ours = Initiated::Followup(Box::new(followup));
+                            let ours = Sent::Followup(Box::new(followup));
                             self.wait_for_secret(core, ctx, ours, exchange, opened);
                         }
                     }

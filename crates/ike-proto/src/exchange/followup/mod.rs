@@ -25,8 +25,9 @@ use crate::crypto::{PendingKe, Secret};
 use crate::event::RequestId;
 use crate::exchange::ppk::MixedPpk;
 use crate::exchange::requested_child::RequestedChild;
+use crate::exchange::sent::{RekeyOffer, Sent};
 use crate::ike_sa::collision::{ChildActivity, IkeActivity};
-use crate::ike_sa::state::{Established, IkePhase, Initiated, RekeyOffer};
+use crate::ike_sa::state::{Established, IkePhase};
 use crate::keys::epoch::Opened;
 use crate::keys::{OwnNonces, Spis};
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -65,10 +66,10 @@ impl OurOffer {
     }
 
     /// The same, with CREATE_CHILD_SA in flight.
-    fn initiated(self) -> Initiated {
+    fn initiated(self) -> Sent {
         match self {
-            Self::Child(offer) => Initiated::Child(offer),
-            Self::Ike(offer) => Initiated::RekeyIke(offer),
+            Self::Child(offer) => Sent::Child(offer),
+            Self::Ike(offer) => Sent::RekeyIke(offer),
         }
     }
 }
@@ -146,10 +147,12 @@ impl Established {
     /// considered then.
     pub(super) fn overtaken(&self, chain: &Chain) -> Option<NotifyType> {
         let put_off = Some(NotifyType::TEMPORARY_FAILURE);
-        let ike = self.ike_activity();
+        let ike = self.work().ike_activity(self.phase);
         let Some(new) = chain.child() else {
             let ends = matches!(ike, IkeActivity::Closing | IkeActivity::FollowUp);
-            let free = self.phase == IkePhase::Alive && !ends && !self.own_child_exchange();
+            let free = self.phase == IkePhase::Alive
+                && !ends
+                && !self.work().own_child_exchange(&self.children);
             return put_off.filter(|_| !free);
         };
         if ike != IkeActivity::Idle {
@@ -161,7 +164,7 @@ impl Established {
             return Some(NotifyType::STATE_NOT_FOUND);
         };
         let replaced = || self.children.iter().any(|other| other.replaces == Some(id));
-        let free = match self.activity(old) {
+        let free = match self.work().activity(old, &self.children) {
             ChildActivity::Idle | ChildActivity::Rekeying => true,
             ChildActivity::Rekeyed => old.phase == Phase::Installed && !replaced(),
             _ => false,

@@ -60,7 +60,7 @@ impl Established {
         // RFC 9370 §2.2.4: an unknown link is answered STATE_NOT_FOUND
         let mut chain = self.answering.take(link).ok_or(NotifyType::STATE_NOT_FOUND)?;
         let overtaken = self.overtaken(&chain);
-        self.answering.arm(core);
+        self.answering.arm(&mut self.life);
         if let Some(kind) = overtaken {
             drop_chain(ctx, chain);
             return Err(kind.into());
@@ -75,7 +75,7 @@ impl Established {
             Err(Halt::Ask(exchange)) => {
                 // The peer's request came in time.
                 chain.expires = chain.expires.max(ctx.now.mono + ctx.config.half_open_timeout);
-                self.answering.keep(core, chain);
+                self.answering.keep(&mut self.life, chain);
                 return Err(Halt::Ask(exchange));
             }
             Err(Halt::Refuse(refusal)) => {
@@ -97,7 +97,7 @@ impl Established {
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &chain.link),
         ];
         core.respond(ctx, &reply);
-        self.answering.keep(core, chain);
+        self.answering.keep(&mut self.life, chain);
         Ok(())
     }
 

@@ -3,10 +3,11 @@
 use super::{MixedPpk, NotOffered, OfferedPpk};
 use crate::config::{EndpointConfig, PpkRekey};
 use crate::event::Failure;
+use crate::exchange::sent::{RekeyOffer, Retry};
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{Established, RekeyOffer, Retry, Session, Task};
+use crate::ike_sa::state::{Established, Session, Task};
 use crate::keys::mixed_in_create_child;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
@@ -31,7 +32,7 @@ impl Established {
         ctx.done(offer.request, Err(reason.clone()));
         if chained {
             let task = Task::RekeyIke { request: None, retry: Retry::default() };
-            return self.queue.retry_later(core, ctx, task);
+            return self.queue.retry_later(&mut self.life, ctx, task);
         }
         // The peer has moved the children to its new SA: both SAs end.
         let made = self.complete_rekey_ike(core, ctx, offer, &Payloads(payloads), &[], None);

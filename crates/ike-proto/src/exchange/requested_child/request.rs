@@ -10,7 +10,8 @@ use crate::dataplane::Flow;
 use crate::event::{ChildSaId, Failure, RequestId};
 use crate::exchange::parts::{Parts, Started};
 use crate::exchange::ppk::create_child::NO_KEY;
-use crate::ike_sa::state::{Initiated, Retry, Task};
+use crate::exchange::sent::{Retry, Sent};
+use crate::ike_sa::state::Task;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -124,6 +125,6 @@ impl RequestedChild {
         let sent = core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         drop(payloads);
-        Started::Sent(Initiated::Child(self))
+        Started::Sent(Sent::Child(self))
     }
 }

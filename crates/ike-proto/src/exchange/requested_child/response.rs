@@ -8,11 +8,12 @@ use crate::event::{Failure, RequestId};
 use crate::exchange::child_sa::{KeyMaterial, ReadyChild};
 use crate::exchange::create_child::taken;
 use crate::exchange::parts::{Outcome, Parts};
+use crate::exchange::sent::Retry;
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Children;
 use crate::ike_sa::collision::{self, AfterRekey, RekeyResponse};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{Retry, Task};
+use crate::ike_sa::state::Task;
 use crate::keys::Nonces;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -116,7 +117,7 @@ impl RequestedChild {
                     // Unless a packet has come by it already.
                     theirs.half_closed |= theirs.pending_out.take().is_some();
                     theirs.replaces = None;
-                    parts.core.channel.timers.clear_child(crossed);
+                    parts.life.clear_child(crossed);
                 }
                 install(parts, ready, self.request);
                 return Outcome::Won(self.rekeys);

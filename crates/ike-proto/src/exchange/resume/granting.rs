@@ -7,13 +7,14 @@ use super::fits;
 use super::former::{Former, Held};
 use super::responder::seconds;
 use super::ticket::TicketState;
+use crate::exchange::sent::Sent;
 use crate::exchange::{OwnedNotifies, Payloads};
-use crate::ike_sa::Core;
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::notify;
-use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
+use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::{Core, Life};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
 /// The longest lifetime that is accepted.
@@ -39,7 +40,7 @@ impl Established {
         let ask = [notify(NotifyType::TICKET_REQUEST, &[])];
         let sent = core.request(ctx, ExchangeType::INFORMATIONAL, &ask);
         sent.unwrap_or_else(|unsent| unsent.end(core));
-        self.ours = Some(Initiated::TicketRequest);
+        self.sent = Some(Sent::TicketRequest);
     }
 
     /// Reads the ticket in a protected response. `at_once` if the gateway may be asked again soon.
@@ -56,7 +57,7 @@ impl Established {
         let Some(given) = payloads.notify(NotifyType::TICKET_LT_OPAQUE) else {
             match payloads.notify(NotifyType::TICKET_ACK).is_some() {
                 true if at_once => self.queue.push(Task::RequestTicket),
-                true => core.ask_again(ctx.now.mono),
+                true => self.life.ask_again(ctx.now.mono),
                 // The refusal may be temporary. The present ticket stays valid.
                 false => ctx.effects.push_back(Effect::NoTicket(core.id)),
             }
@@ -78,13 +79,13 @@ impl Established {
             former,
             connection: core.connection.clone(),
             remote: core.channel.path.remote.ip().to_canonical(),
-            reauth_by: core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke)),
+            reauth_by: self.life.at(TimerKey::Ike(Timer::ReauthIke)),
             vips,
         };
         ctx.effects.push_back(Effect::Ticket(core.id, Box::new(held)));
         //= https://www.rfc-editor.org/rfc/rfc5723#section-4.1
         //# or when the ticket lifetime is about to expire
-        core.channel.timers.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
+        self.life.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
     }
 
     /// Renews the ticket, which is about to expire.
@@ -115,8 +116,8 @@ impl Established {
         }
         let connection = fits::may_grant(ctx, core, self)?;
         let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
-        let reauth = core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke));
-        if self.ike_activity() == IkeActivity::Closing {
+        let reauth = self.life.at(TimerKey::Ike(Timer::ReauthIke));
+        if self.work().ike_activity(self.phase) == IkeActivity::Closing {
             return None;
         }
         let resumed = self.identity.authenticated().resumed.as_ref();
@@ -128,7 +129,7 @@ impl Established {
         //# of the IKE SA lifetime (per the gateway's local policy) and its re-
         //# authentication time
         let ends = [Timer::HardLifeIke, Timer::Authorization].map(TimerKey::Ike);
-        let ends = ends.into_iter().map(|timer| core.channel.timers.get(timer)).chain([reauth]);
+        let ends = ends.into_iter().map(|timer| self.life.at(timer)).chain([reauth]);
         let left = ends.flatten().map(|at| at.saturating_duration_since(now));
         let lifetime = left.chain([ctx.config.resumption.lifetime, LONGEST]).min()?;
         let seconds = u32::try_from(lifetime.as_secs()).ok().filter(|seconds| *seconds > 0)?;
@@ -138,7 +139,7 @@ impl Established {
             connection: core.connection.name.clone(),
             expires: wall + u64::from(seconds),
             reauth_by: reauth.map(on_wall),
-            ends_by: core.channel.timers.get(TimerKey::Ike(Timer::Authorization)).map(on_wall),
+            ends_by: self.life.at(TimerKey::Ike(Timer::Authorization)).map(on_wall),
             secrets: fits::secrets(ctx.config, ctx.lookup, core.channel.session.prf, &former),
             eap: fits::eap_of(connection).to_owned(),
             former,
@@ -164,10 +165,12 @@ impl Core {
     pub(crate) fn wants_ticket(&self) -> bool {
         self.extensions.client && self.connection.session_resumption
     }
+}
 
+impl Life {
     /// Asks the gateway again later, because it may have a ticket then.
     pub(crate) fn ask_again(&mut self, now: Instant) {
-        self.channel.timers.set(TimerKey::Ike(Timer::Ticket), now + AGAIN);
+        self.set(TimerKey::Ike(Timer::Ticket), now + AGAIN);
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Command, Encapsulation, PolicyId, SaId};
 use crate::event::{ChildSaId, Path, RequestId, Ticket};
-use crate::ike_sa::Core;
+use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
@@ -202,14 +202,13 @@ impl Children {
     }
 
     /// Sets the rekey timer of `child` again after a failed rekey.
-    pub(crate) fn rearm_rekey(&self, core: &mut Core, ctx: &mut Context<'_>, child: ChildSaId) {
-        let timers = &mut core.channel.timers;
+    pub(crate) fn rearm_rekey(&self, life: &mut Life, ctx: &mut Context<'_>, child: ChildSaId) {
         let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
-        timers.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
+        life.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
         // The hard limit has waited for this rekey.
         let over = |old: &ChildSa| old.expires_at.is_some_and(|at| at <= ctx.now.mono);
         if self.get(child).is_some_and(over) {
-            timers.set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.now.mono);
+            life.set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.now.mono);
         }
     }
 

@@ -12,6 +12,7 @@ use crate::child::{ChildSa, Phase};
 use crate::config::{Action, Unique};
 use crate::event::{ChildSaId, Failure};
 use crate::ike_sa::Core;
+use crate::ike_sa::Life;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::Established;
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
@@ -55,7 +56,7 @@ impl ChildSa {
 
 impl Established {
     /// Looks whether there is another child for the traffic of `id`, which is installed.
-    pub(crate) fn judge_double(&mut self, core: &mut Core, ctx: &Context<'_>, id: ChildSaId) {
+    pub(crate) fn judge_double(&mut self, ctx: &Context<'_>, id: ChildSaId) {
         let Some(child) = self.children.get(id) else { return };
         let all = &self.children;
         let own = all.iter().filter(|other| other.ours && child.doubles(other));
@@ -63,19 +64,19 @@ impl Established {
         if child.ours && all.iter().any(|other| child.doubles(other)) {
             own.push(id);
         }
-        core.look_for_doubles(ctx, own);
+        self.life.look_for_doubles(ctx, own);
     }
 
     /// The double `gone`, which this end has ended, is gone: those that carry the same stand in for it. The peer may
     /// end these for a rule of its own, which does not know of this end's.
-    pub(crate) fn note_stand_in(&mut self, core: &mut Core, ctx: &Context<'_>, gone: &ChildSa) {
+    pub(crate) fn note_stand_in(&mut self, ctx: &Context<'_>, gone: &ChildSa) {
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
         let others = self.children.iter().filter(|other| gone.is_like(other));
         for other in others {
             let by_rule = other.ours || is_redundant(spis(gone), spis(other));
             let wait = if by_rule { OTHER_RULE } else { OWN_RULE };
             let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
-            core.channel.timers.set(key, ctx.now.mono + wait);
+            self.life.set(key, ctx.now.mono + wait);
         }
     }
 
@@ -86,9 +87,9 @@ impl Established {
         let for_it = |other: &ChildSa| {
             child.is_like(other)
                 && other.phase != Phase::Rekeyed
-                && self.reason_to_delete(other.id) == Some(&Failure::Replaced)
+                && self.work().reason_to_delete(other.id) == Some(&Failure::Replaced)
         };
-        let ended = core.channel.timers.get(TimerKey::Child(id, ChildTimer::StandsIn)).is_some();
+        let ended = self.life.at(TimerKey::Child(id, ChildTimer::StandsIn)).is_some();
         let stood_in =
             child.phase == Phase::Installed && (ended || self.children.iter().any(for_it));
         stood_in.then(|| Effect::BringBack {
@@ -99,17 +100,19 @@ impl Established {
     }
 }
 
-impl Core {
+impl Life {
     /// The children `own`, which this end has asked for, have doubles.
     pub(super) fn look_for_doubles(&mut self, ctx: &Context<'_>, own: Vec<ChildSaId>) {
         for id in own {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
-            if self.channel.timers.get(key).is_none() {
-                self.channel.timers.set(key, ctx.now.mono + PATIENCE);
+            if self.at(key).is_none() {
+                self.set(key, ctx.now.mono + PATIENCE);
             }
         }
     }
+}
 
+impl Core {
     /// What is to become of `child`, for which others may stand in.
     pub(super) fn fate_of_double(
         &self,
@@ -142,7 +145,7 @@ impl Core {
             let late = !other.ours && age(since) >= PATIENCE + THEIRS_FIRST;
             let concerns = if other.ours { redundant } else { configured };
             // It may be about to end itself.
-            let ends = established.reason_to_delete(other.id).is_some();
+            let ends = established.work().reason_to_delete(other.id).is_some();
             if !concerns || ends {
                 continue;
             }

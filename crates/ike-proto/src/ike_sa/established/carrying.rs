@@ -1,7 +1,7 @@
 //! Which children an IKE SA carries, by their names.
 
 use super::super::collision::IkeActivity;
-use super::super::state::{Established, IkePhase, Initiated, Task};
+use super::super::state::{Established, IkePhase};
 use crate::child::{ChildSa, Phase};
 use crate::config::{ChildConfig, TsSpec};
 use crate::dataplane::{Flow, Processing};
@@ -10,7 +10,9 @@ impl Established {
     /// True if the IKE SA is not about to end.
     fn goes_on(&self) -> bool {
         match self.phase {
-            IkePhase::Alive => !matches!(self.ike_activity(), IkeActivity::Closing),
+            IkePhase::Alive => {
+                !matches!(self.work().ike_activity(self.phase), IkeActivity::Closing)
+            }
             IkePhase::Crossed(_) => true,
             IkePhase::Replaced(_) | IkePhase::Closing => false,
         }
@@ -22,7 +24,7 @@ impl Established {
         self.children.iter().filter(move |child| {
             child.config.name == name
                 && child.cpu.is_none()
-                && self.reason_to_delete(child.id).is_none()
+                && self.work().reason_to_delete(child.id).is_none()
         })
     }
 
@@ -56,17 +58,6 @@ impl Established {
                 && trap.is_none_or(|trap| child.is_marked_like(trap))
         })
     }
-
-    /// The configurations of children that this end requests, now or later. `rekeys` says whether rekeys count.
-    fn requested(&self, rekeys: bool) -> impl Iterator<Item = &ChildConfig> {
-        let makes = self.queue.all().filter_map(|task| match task {
-            Task::CreateChild { config, .. } => Some(&**config),
-            _ => None,
-        });
-        let sent = self.ours.as_ref().and_then(Initiated::child);
-        let sent = sent.filter(move |offer| rekeys || offer.rekeys().is_none());
-        makes.chain(sent.map(|offer| &**offer.config()))
-    }
 }
 
 impl Established {
@@ -74,7 +65,7 @@ impl Established {
     /// end.
     pub(crate) fn carries(&self, child: Option<&str>) -> bool {
         let there = |name: &str| {
-            self.has_one(name) || self.requested(false).any(|config| config.name == name)
+            self.has_one(name) || self.work().requested(false).any(|config| config.name == name)
         };
         self.goes_on() && child.is_none_or(there)
     }
@@ -93,7 +84,7 @@ impl Established {
     /// Names of the children that the IKE SA has or makes, each once.
     pub(crate) fn names_of_children(&self) -> Vec<String> {
         let there = self.children.iter().filter(|child| child.phase != Phase::Rekeyed);
-        let all = there.map(|child| &*child.config).chain(self.requested(true));
+        let all = there.map(|child| &*child.config).chain(self.work().requested(true));
         let mut names: Vec<_> = all.map(|config| config.name.clone()).collect();
         names.sort();
         names.dedup();

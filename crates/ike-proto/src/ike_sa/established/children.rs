@@ -2,15 +2,14 @@
 
 use std::sync::Arc;
 
-use super::timers::arm_child;
-
 use crate::child::{ChildSa, Limit, Phase};
 use crate::dataplane::Command;
 use crate::event::{ChildSaId, Event, Failure};
+use crate::exchange::sent::Retry;
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{Established, IkePhase, Initiated, Retry, Task};
+use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
 use crate::wants::aftermath::{End, Wishes, after};
 
@@ -41,7 +40,7 @@ impl Established {
         if !config.life_time.is_zero() {
             child.expires_at = Some(ctx.now.mono + config.life_time);
         }
-        arm_child(&mut core.channel.timers, child, ctx.now.mono);
+        self.life.begin_child(child, ctx.now.mono);
         let policy = child.policy;
         match replaces {
             None => {
@@ -61,7 +60,7 @@ impl Established {
                     // Its end has had the child started again, and its traffic kept in.
                     core.tell_carried(ctx, &config.name);
                 }
-                self.retire(core, ctx, old, id);
+                self.retire(ctx, old, id);
             }
         }
         if !pending && !self.children.is_routed(policy) {
@@ -69,16 +68,16 @@ impl Established {
             self.children.route(ctx, id);
         }
         self.judge_crossing(core, ctx, id);
-        self.judge_double(core, ctx, id);
+        self.judge_double(ctx, id);
     }
 
     /// Handles that traffic has moved from `old` to `new`: deletes `old` at both ends.
-    fn retire(&mut self, core: &mut Core, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
+    fn retire(&mut self, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
         let Some(child) = self.children.get_mut(old) else {
             return;
         };
         child.phase = Phase::Rekeyed;
-        core.channel.timers.clear_child(old);
+        self.life.clear_child(old);
         for request in self.queue.hand_over_child(old, new) {
             ctx.done(request, Ok(()));
         }
@@ -113,7 +112,7 @@ impl Established {
         ctx.change(batch, vec![id], Vec::new());
         ctx.event(Event::ChildRekeyed { ike, old, new: id });
         // Without its outbound SA it was none.
-        self.judge_double(core, ctx, id);
+        self.judge_double(ctx, id);
     }
 
     /// Removes a child that the peer no longer has. Its replacement, if there is one, takes over.
@@ -129,9 +128,9 @@ impl Established {
         }
         let ike = core.id;
         let Some(child) = self.children.remove(id) else { return };
-        core.channel.timers.clear_child(id);
+        self.life.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
-        self.answering.drop_chains(core, ctx, |chain| {
+        self.answering.drop_chains(&mut self.life, ctx, |chain| {
             chain.child().is_some_and(|new| new.replaces == Some(id))
         });
         if child.phase == Phase::Installed && *reason == Failure::DeletedByPeer {
@@ -148,10 +147,10 @@ impl Established {
         // A peer that counted it has room for another child.
         self.children.note_room(child.policy);
         if child.phase == Phase::Rekeyed || in_line {
-            return self.linger(core, ctx, &child);
+            return self.linger(ctx, &child);
         }
         if child.phase == Phase::Deleting && *reason == Failure::Replaced {
-            self.note_stand_in(core, ctx, &child);
+            self.note_stand_in(ctx, &child);
         }
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
@@ -189,12 +188,12 @@ impl Established {
                 && old.policy == new.policy
                 && old.phase == Phase::Rekeyed
                 && old.has_outbound()
-                && self.reason_to_delete(old.id).is_none()
+                && self.work().reason_to_delete(old.id).is_none()
         });
         let Some(id) = left.max_by_key(|old| old.installed).map(|old| old.id) else { return };
         let Some(old) = self.children.get_mut(id) else { return };
         old.phase = Phase::Installed;
-        arm_child(&mut core.channel.timers, old, ctx.now.mono);
+        self.life.begin_child(old, ctx.now.mono);
         let reached = old.reached.take();
         ctx.event(Event::ChildRekeyed { ike, old: new.id, new: id });
         match reached {
@@ -217,20 +216,17 @@ impl Established {
     /// Queues a rekey of a child, unless one is queued already or under way. Each of the two SAs of a child has limits
     /// of its own.
     pub(super) fn queue_rekey(&mut self, id: ChildSaId) {
-        let is_it = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
-        let queued = self.queue.all().any(is_it);
-        let sent = self.ours.as_ref().and_then(Initiated::child);
-        if !queued && sent.is_none_or(|offer| offer.rekeys() != Some(id)) {
+        if !self.work().rekeys(id) {
             let retry = Retry::default();
             self.queue.push(Task::RekeyChild { child: id, request: None, retry });
         }
     }
 
     /// Keeps a child by which nothing is sent any more while packets may still be in flight.
-    fn linger(&mut self, core: &mut Core, ctx: &mut Context<'_>, child: &ChildSa) {
+    fn linger(&mut self, ctx: &mut Context<'_>, child: &ChildSa) {
         let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
         self.children.linger(child, until);
-        core.channel.timers.set(TimerKey::Child(child.id, ChildTimer::DeleteRekeyed), until);
+        self.life.set(TimerKey::Child(child.id, ChildTimer::DeleteRekeyed), until);
     }
 
     /// Handles the hard limit of a child. A rekey that this end has only just begun, for example after a suspend,
@@ -243,12 +239,12 @@ impl Established {
     ) {
         let Some(child) = self.children.get(id) else { return };
         let rekeys = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
-        let renews =
-            self.queue.tasks().any(rekeys) || !matches!(self.activity(child), ChildActivity::Idle);
+        let renews = self.queue.tasks().any(rekeys)
+            || !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);
         let grace = child.soft_at.filter(|_| renews).map(|soft| (soft, core.grace(ctx, soft)));
         match grace {
             Some((_, until)) if until > ctx.now.mono => {
-                core.channel.timers.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
+                self.life.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
             }
             // If the peer has not sent anything since, the IKE SA is of no use to a wanted child: a new one is
             // begun.
@@ -269,11 +265,11 @@ impl Established {
             child.reached = Some(Limit::Hard);
             return;
         }
-        if child.phase != Phase::Installed || self.reason_to_delete(id).is_some() {
+        if child.phase != Phase::Installed || self.work().reason_to_delete(id).is_some() {
             return;
         }
         let Some(child) = self.children.get(id) else { return };
-        let rekeyed = !matches!(self.activity(child), ChildActivity::Idle);
+        let rekeyed = !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);
         let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(core, ctx, child);
         let config = Arc::clone(&child.config);
         if !rekeyed {

@@ -7,12 +7,13 @@ use crate::exchange::Payloads;
 use crate::exchange::followup::OurOffer;
 use crate::exchange::parts::{Outcome, Parts, Started};
 use crate::exchange::requested_child::{NewChild, RequestedChild};
+use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
+use crate::ike_sa::Work;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::pending::{Pending, What};
-use crate::ike_sa::state::{Established, IkePhase, Initiated, Task};
-use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
 use crate::wire::payload::Payload;
@@ -26,12 +27,6 @@ impl Established {
     /// True if `packet`, which met a trap, needs no further child of this configuration: one is being made, or
     /// there is one that accepts it or everything that the peer will accept.
     pub(crate) fn serves(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
-        let sent = self.ours.as_ref().and_then(Initiated::child);
-        let asked = sent.is_some_and(|offer| offer.config().name == name);
-        let queued = self
-            .queue
-            .all()
-            .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name));
         let there = self.children.iter().filter(|child| {
             child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
         });
@@ -40,13 +35,13 @@ impl Established {
             trap.is_none_or(|trap| child.is_marked_like(trap))
                 && (child.takes(packet) || !child.is_single_pair())
         };
-        asked || queued || there.clone().any(enough) || there.count() >= MAX_PAIRS
+        self.work().makes(name) || there.clone().any(enough) || there.count() >= MAX_PAIRS
     }
 
     /// Sends the next queued request, if the window is free.
     pub(crate) fn pump(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         loop {
-            let sent = self.ours.is_some() || core.channel.window.outstanding().is_some();
+            let sent = self.sent.is_some() || core.channel.window.outstanding().is_some();
             if !sent && self.queue.all().next().is_none() {
                 // Nothing that was put off is wanted any more.
                 self.queue.note_not_held();
@@ -54,7 +49,7 @@ impl Established {
             if self.queue.is_empty() || sent || core.is_ending() {
                 return;
             }
-            if core.channel.timers.get(TimerKey::Ike(Timer::Unseen)).is_some() {
+            if self.life.awaits_sign() {
                 // The request would overtake the answer that makes the SA at the peer, or that answer is lost.
                 return;
             }
@@ -118,12 +113,12 @@ impl Established {
             Task::RekeyIke { .. } => !self.answering.has_no_chain(),
             _ => false,
         };
-        if alive && rekeyed && self.ike_activity() == IkeActivity::Idle {
+        if alive && rekeyed && self.work().ike_activity(self.phase) == IkeActivity::Idle {
             // The peer would answer TEMPORARY_FAILURE, and does not if it gives up its exchange. This time counts
             // as if the peer had answered. A peer that begins one exchange after the other puts this end off for
             // just as long.
             self.queue.note_held(ctx.now.mono);
-            return self.queue.retry_later(core, ctx, task);
+            return self.queue.retry_later(&mut self.life, ctx, task);
         }
         if let Task::CreateChild { config, packet, request, join: None, .. } = &task
             && alive
@@ -146,7 +141,7 @@ impl Established {
             {
                 // As above: a peer that begins one chain after the other does not put this end off for ever.
                 self.queue.note_held(ctx.now.mono);
-                return self.queue.retry_later(core, ctx, task);
+                return self.queue.retry_later(&mut self.life, ctx, task);
             }
         }
         match task {
@@ -155,23 +150,25 @@ impl Established {
                 self.start_child(core, ctx, new);
             }
             Task::RekeyChild { child, request, retry } if alive => {
-                let ike = self.ike_activity();
+                let ike = self.work().ike_activity(self.phase);
                 let found = self.children.get(child);
-                let activity = found.map_or(ChildActivity::Gone, |other| self.activity(other));
+                let activity = found.map_or(ChildActivity::Gone, |other| {
+                    self.work().activity(other, &self.children)
+                });
                 if !may_rekey_child(activity, ike) {
                     return ctx.done(request, Err(Failure::NotFound));
                 }
                 if found.is_some_and(|other| other.pending_out.is_some()) {
                     // The peer has made the child, and may not know yet that it exists.
                     let task = Task::RekeyChild { child, request, retry };
-                    return self.queue.retry_later(core, ctx, task);
+                    return self.queue.retry_later(&mut self.life, ctx, task);
                 }
                 let parts = &mut self.parts(core, ctx);
                 let started = RequestedChild::request_rekey(parts, child, request, retry);
                 self.on_started(core, ctx, started);
             }
             Task::RekeyIke { request, retry } if alive => {
-                if !may_rekey_ike(self.ike_activity(), self.child_exchange()) {
+                if !may_rekey_ike(self.work().ike_activity(self.phase), self.child_exchange()) {
                     return ctx.done(request, Err(Failure::NotFound));
                 }
                 self.send_rekey_ike(core, ctx, request, retry);
@@ -203,10 +200,10 @@ impl Established {
                     core,
                     ctx,
                     spi,
-                    Initiated::DeleteChild { child, reason, request },
+                    Sent::DeleteChild { child, reason, request },
                 );
             }
-            Task::DeleteSpi(spi) => self.send_delete_child(core, ctx, spi, Initiated::DeleteSpi),
+            Task::DeleteSpi(spi) => self.send_delete_child(core, ctx, spi, Sent::DeleteSpi),
             Task::DeleteIke { reason, request } => self.send_delete_ike(core, ctx, reason, request),
             Task::Liveness => self.send_liveness(core, ctx),
             Task::Token => self.send_token(core, ctx),
@@ -225,20 +222,25 @@ impl Established {
         self.on_started(core, ctx, started);
     }
 
+    /// What this end is doing on the SA.
+    pub(crate) fn work(&self) -> Work<'_> {
+        Work::new(self.sent.as_ref(), &self.queue)
+    }
+
     /// The parts for the exchange of a child.
     pub(crate) fn parts<'a, 'c>(
         &'a mut self,
         core: &'a mut Core,
         ctx: &'a mut Context<'c>,
     ) -> Parts<'a, 'c> {
-        let Self { identity, children, queue, .. } = self;
-        Parts { core, identity, children, queue, ctx }
+        let Self { identity, children, queue, life, .. } = self;
+        Parts { core, identity, children, queue, life, ctx }
     }
 
     fn on_started(&mut self, core: &mut Core, ctx: &mut Context<'_>, started: Started) {
         match started {
             Started::Not => {}
-            Started::Sent(sent) => self.ours = Some(sent),
+            Started::Sent(sent) => self.sent = Some(sent),
             Started::Ask(exchange, task) => self.prepare(core, ctx, exchange, task),
         }
     }
@@ -248,7 +250,7 @@ impl Established {
         match outcome {
             Outcome::Done => {}
             // The peer does not continue a rekey that has lost either.
-            Outcome::Won(old) => self.answering.drop_chains(core, ctx, |chain| {
+            Outcome::Won(old) => self.answering.drop_chains(&mut self.life, ctx, |chain| {
                 chain.child().is_some_and(|new| new.replaces == old)
             }),
             Outcome::Anew(offer, failure) => {
@@ -275,46 +277,44 @@ impl Established {
             return core.end(Failure::Peer(NotifyType::INVALID_SYNTAX));
         }
         self.note_put_off(ctx, payloads);
-        match self.ours.take() {
-            Some(Initiated::Child(offer)) => {
+        match self.sent.take() {
+            Some(Sent::Child(offer)) => {
                 self.on_offer_response(core, ctx, OurOffer::Child(offer), payloads, opened);
             }
-            Some(Initiated::RekeyIke(offer)) => {
+            Some(Sent::RekeyIke(offer)) => {
                 self.on_offer_response(core, ctx, OurOffer::Ike(offer), payloads, opened);
             }
-            Some(Initiated::Followup(followup)) => {
+            Some(Sent::Followup(followup)) => {
                 self.on_followup_response(core, ctx, *followup, payloads, opened);
             }
-            Some(Initiated::DeleteChild { child, reason, request }) => {
+            Some(Sent::DeleteChild { child, reason, request }) => {
                 self.on_child_deleted(core, ctx, child, &reason, request);
             }
-            Some(Initiated::DeleteIke { reason, request }) => {
+            Some(Sent::DeleteIke { reason, request }) => {
                 ctx.done(request, Ok(()));
                 core.end(reason);
             }
-            Some(Initiated::TicketRequest) => {
-                self.take_ticket(core, ctx, &Payloads(payloads), false)
-            }
-            Some(Initiated::Liveness) => {
+            Some(Sent::TicketRequest) => self.take_ticket(core, ctx, &Payloads(payloads), false),
+            Some(Sent::Liveness) => {
                 core.take_token(payloads);
                 self.on_mapping_seen(core, payloads);
             }
-            Some(Initiated::Mobility(sent)) => {
+            Some(Sent::Mobility(sent)) => {
                 core.take_token(payloads);
                 self.on_mobility_response(core, ctx, &sent, payloads);
             }
-            Some(Initiated::Redirect(request)) => {
+            Some(Sent::Redirect(request)) => {
                 ctx.done(request, Ok(()));
-                self.let_leave(core, ctx);
+                self.let_leave(ctx);
             }
-            Some(Initiated::DeleteSpi) | None => {}
+            Some(Sent::DeleteSpi) | None => {}
         }
     }
 
     /// Records how long the peer has been putting off requests of this end.
     fn note_put_off(&mut self, ctx: &Context<'_>, payloads: &[Payload<'_>]) {
-        let offers = |ours: &Initiated| ours.child().is_some() || ours.ike().is_some();
-        if !self.ours.as_ref().is_some_and(offers) {
+        let offers = |ours: &Sent| ours.child().is_some() || ours.ike().is_some();
+        if !self.sent.as_ref().is_some_and(offers) {
             return;
         }
         self.queue.note_not_held();

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::child::{ChildSa, Phase};
 use crate::event::{ChildSaId, Failure};
+use crate::exchange::sent::Retry;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::plane::Query;
 use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
-use crate::ike_sa::standby::STANDBY;
-use crate::ike_sa::state::{Established, IkePhase, Retry, Task};
+use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey};
 
 /// How long a hard limit waits for a peer that does not answer.
@@ -21,17 +20,15 @@ impl Established {
         let resumed = self.identity.authenticated().resumed.as_ref();
         let ends_by = resumed.and_then(|resumed| resumed.ends_by);
         if let Some(by) = resumed.and_then(|resumed| resumed.reauth_by) {
-            let armed = core.channel.timers.get(TimerKey::Ike(Timer::ReauthIke));
-            core.channel
-                .timers
-                .set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
+            let armed = self.life.at(TimerKey::Ike(Timer::ReauthIke));
+            self.life.set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
             self.await_reauthentication_by(core, by);
         }
         // It does not postpone the end of an authorization either.
         if let Some(by) = ends_by {
             let end = TimerKey::Ike(Timer::Authorization);
-            let armed = core.channel.timers.get(end);
-            core.channel.timers.set(end, armed.map_or(by, |at| at.min(by)));
+            let armed = self.life.at(end);
+            self.life.set(end, armed.map_or(by, |at| at.min(by)));
         }
     }
 
@@ -56,16 +53,16 @@ impl Established {
                 self.life.note_renewing();
                 ctx.effects.push_back(Effect::Reauthenticate(core.id));
             }
-            Timer::ReauthIke => core.await_reauthentication(now),
+            Timer::ReauthIke => self.life.await_reauthentication(&core.connection, now),
             Timer::HardLifeIke | Timer::Authorization => self.on_life_over(core, ctx, timer),
             Timer::Dpd => self.on_dpd(core, ctx),
             Timer::RetryTemporaryFailure => {
                 self.queue.take_due(now);
-                self.queue.arm(core);
+                self.queue.arm(&mut self.life);
             }
             Timer::Ticket => self.renew_ticket(),
             Timer::Fallback => self.fall_back(core, ctx),
-            Timer::Followup => self.answering.expire(core, ctx),
+            Timer::Followup => self.answering.expire(&mut self.life, ctx),
             Timer::DeleteOldIke => core.end(Failure::Replaced),
             Timer::Pace
             | Timer::Retransmit
@@ -85,11 +82,11 @@ impl Established {
     fn on_life_over(&mut self, core: &mut Core, ctx: &mut Context<'_>, timer: Timer) {
         let rekeys = |task: &Task| matches!(task, Task::RekeyIke { .. });
         let renews = self.life.renews()
-            || self.ours.as_ref().is_some_and(|ours| ours.ike().is_some())
+            || self.sent.as_ref().is_some_and(|ours| ours.ike().is_some())
             || self.queue.tasks().any(rekeys);
         let grace = self.life.soft_at().map(|soft| core.grace(ctx, soft));
         if let Some(until) = grace.filter(|until| renews && *until > ctx.now.mono) {
-            return core.channel.timers.set(TimerKey::Ike(timer), until);
+            return self.life.set(TimerKey::Ike(timer), until);
         }
         self.expire(core, ctx);
     }
@@ -113,11 +110,11 @@ impl Established {
     }
 
     /// Handles a failed reauthentication: it is repeated while there is time, after at least `wait`.
-    pub(crate) fn rearm_reauth(&mut self, core: &mut Core, ctx: &mut Context<'_>, wait: Duration) {
+    pub(crate) fn rearm_reauth(&mut self, ctx: &mut Context<'_>, wait: Duration) {
         let due = self.life.end_renewal();
         if due && self.phase == IkePhase::Alive {
             let wait = wait.max(ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD));
-            core.channel.timers.set(TimerKey::Ike(Timer::ReauthIke), ctx.now.mono + wait);
+            self.life.set(TimerKey::Ike(Timer::ReauthIke), ctx.now.mono + wait);
         }
     }
 
@@ -129,11 +126,11 @@ impl Established {
         }
         let due = core.channel.last_heard + delay;
         if due > ctx.now.mono {
-            return core.channel.timers.set(TimerKey::Ike(Timer::Dpd), due);
+            return self.life.set(TimerKey::Ike(Timer::Dpd), due);
         }
         if core.channel.window.outstanding().is_some() {
             // The request in flight is a liveness check as well.
-            return core.channel.timers.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
+            return self.life.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
         }
         self.query(ctx, Query::Liveness);
     }
@@ -169,53 +166,10 @@ impl Established {
 }
 
 impl Core {
-    /// Sets the timers of an established SA.
-    pub(crate) fn arm_lifetimes(&mut self, ctx: &mut Context<'_>) {
-        let connection = self.connection.clone();
-        let now = ctx.now.mono;
-        self.channel.timers.clear(TimerKey::Ike(Timer::HalfOpen));
-        let mut longest = Duration::ZERO;
-        for (timer, time) in
-            [(Timer::RekeyIke, connection.rekey_time), (Timer::ReauthIke, connection.reauth_time)]
-        {
-            if !time.is_zero() {
-                longest = longest.max(time);
-                let at = now + ctx.jittered(time, connection.rand_time);
-                self.channel.timers.set(TimerKey::Ike(timer), at);
-            }
-        }
-        if !longest.is_zero() {
-            let at = now + longest + connection.over_time;
-            self.channel.timers.set(TimerKey::Ike(Timer::HardLifeIke), at);
-        }
-        if !connection.dpd_delay.is_zero() {
-            self.channel.timers.set(TimerKey::Ike(Timer::Dpd), now + connection.dpd_delay);
-        }
-    }
-
     /// Until when a hard limit waits for the renewal that began at `soft`: for one retransmission schedule,
     /// because a host may have been suspended. A peer that has been silent since then may have lost the SA.
     pub(super) fn grace(&self, ctx: &Context<'_>, soft: Instant) -> Instant {
         let schedule = ctx.lookup.schedule();
         soft + if self.channel.last_heard > soft { schedule } else { schedule.min(SILENT_GRACE) }
-    }
-}
-
-/// Sets the timers of a child.
-pub(crate) fn arm_child(
-    timers: &mut crate::ike_sa::timer::TimerTable,
-    child: &ChildSa,
-    now: Instant,
-) {
-    if child.phase != Phase::Installed {
-        return;
-    }
-    timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::RekeyChild), child.rekey_at);
-    timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::HardLifeChild), child.expires_at);
-    let inactivity = child.config.inactivity;
-    let at = (!inactivity.is_zero()).then(|| now + inactivity);
-    timers.set_or_clear(TimerKey::Child(child.id, ChildTimer::Inactivity), at);
-    if child.standby {
-        timers.set(TimerKey::Child(child.id, ChildTimer::Standby), now + STANDBY);
     }
 }
