@@ -121,6 +121,9 @@ fn key_error(why: KeyError) -> LoadError {
         KeyError::NoKey => LoadError::Nothing("private key"),
         KeyError::Encrypted => LoadError::Unsupported("PEM encryption other than PKCS#8"),
         KeyError::RsaSize => LoadError::Unsupported("size of RSA key"),
+        KeyError::PssKey => LoadError::Unsupported(
+            "private key of type id-RSASSA-PSS (one of type rsaEncryption signs by RSASSA-PSS as well)",
+        ),
         KeyError::Malformed => LoadError::Malformed("private key"),
         KeyError::MlDsaForm => LoadError::Malformed(
             "ML-DSA private key: its parts differ, or it has neither a form of RFC 9881 §6 nor 32 octets",

@@ -286,7 +286,11 @@ fn certificate(
         // Without a path to a trusted CA nothing is fetched. A list at hand that revokes the certificate counts, since
         // the peer may have withheld the certificate of the CA that signed the list.
         Err(
-            PkiError::UnknownCa { .. } | PkiError::BasicConstraints | PkiError::TrustAnchor { .. },
+            PkiError::UnknownCa { .. }
+            | PkiError::BasicConstraints
+            | PkiError::TrustAnchor { .. }
+            // A trusted CA has the name of its issuer, and is another one.
+            | PkiError::BadSignature { .. },
         ) if pinned && policy.cacerts.is_empty() && policy.wanted().is_nothing() => {
             identity::check(id, end_entity)?;
             check_strength(end_entity, None, chain)?;

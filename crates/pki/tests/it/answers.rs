@@ -7,7 +7,7 @@ use ike_proto::wire::payload::Cert;
 use ike_proto::wire::registry::CertEncoding;
 use pki::issue::{self, CertificateStatus, Issuer, Template, ocsp_response};
 use pki::{
-    Authority, Certificate, FetchKind, LoadError, PeerPolicy, PkiError, Revocation,
+    Authority, Certificate, FetchKind, FetchRequest, LoadError, PeerPolicy, PkiError, Revocation,
     RevocationPolicy, TrustStore, verify_peer,
 };
 
@@ -75,13 +75,19 @@ impl World {
         Ok(matches!(peer.revocation, Revocation::Settled))
     }
 
-    /// Delivers the answer of the first responder that is still to be asked.
-    fn fetch(&self, trust: &mut TrustStore, body: &[u8]) -> Result<(), LoadError> {
+    /// What is to be fetched; from a responder first.
+    fn requests(&self, trust: &TrustStore) -> Vec<FetchRequest> {
         let policy = PeerPolicy { revocation: STRICT, ..PeerPolicy::default() };
         let certs = [x509(self.peer.der())];
         let peer = verify_peer(&id("peer.example.org"), &certs, &policy, trust, now()).unwrap();
         let Revocation::Pending(requests) = peer.revocation else { panic!("nothing to fetch") };
         assert!(matches!(requests[0].kind, FetchKind::Ocsp { .. }));
+        requests
+    }
+
+    /// Delivers the answer of the first responder that is still to be asked.
+    fn fetch(&self, trust: &mut TrustStore, body: &[u8]) -> Result<(), LoadError> {
+        let requests = self.requests(trust);
         trust.revocation.deliver(&requests[0], Some(body), now())
     }
 }
@@ -141,8 +147,8 @@ fn an_answer_without_next_update_is_good_for_a_day_and_revokes_without_end() {
     assert!(is_revoked(world.verdict(&trust, &[])));
 }
 
-/// Fault: in `OcspAnswer::outranks`, do not ask whether the answer is from the future; in `take_answer`, let one from the
-/// future take the place of another.
+/// Fault: in `OcspAnswer::outranks`, do not ask whether the answer is from the future; in `Responses::take`, let one of
+/// the future take the place of another.
 #[test]
 fn an_answer_from_the_future_revokes_but_outranks_none() {
     let world = World::new();
@@ -156,6 +162,19 @@ fn an_answer_from_the_future_revokes_but_outranks_none() {
     assert!(is_revoked(world.verdict(&trust, &[])));
     // The answer of today stands when the time of the other has come: it is the older one then.
     assert!(is_revoked(world.verdict(&trust, &[&good])));
+    // Both are kept, in whatever order they come.
+    let request = world.requests(&world.trust()).remove(0);
+    for first_good in [true, false] {
+        let mut trust = world.trust();
+        let mut bodies = [&bad, &good];
+        if first_good {
+            bodies.reverse();
+        }
+        for body in bodies {
+            assert_eq!(trust.revocation.deliver(&request, Some(body), now()), Ok(()));
+        }
+        assert!(is_revoked(world.verdict(&trust, &[])));
+    }
     let revoked_today = world.response(&world.ca, &[true], present);
     let cleared = world.response(&world.ca, &[false], future);
     let mut trust = world.trust();

@@ -80,3 +80,14 @@ fn a_list_may_have_any_length_of_salt() {
     trust.revocation.add_crl(&fixture("pss/longest.crl")).unwrap();
     verdict("longest.example.org", &["pss/longest"], &policy, &trust).unwrap();
 }
+
+/// Fault: in `files::key_error`, leave `PssKey` out.
+#[test]
+fn a_private_key_of_its_own_type_is_refused_by_name() {
+    let mut key = pq_kem::sign::generate(pq_kem::sign::KeyType::Rsa2048).unwrap().to_vec();
+    let oid = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+    let at = key.windows(9).position(|nine| nine == oid).unwrap();
+    key[at + 8] = 10;
+    let why = pki::files::load_private_key(&key, None).unwrap_err().to_string();
+    assert!(why.starts_with("private key of type id-RSASSA-PSS"), "{why}");
+}

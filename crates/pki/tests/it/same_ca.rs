@@ -50,6 +50,44 @@ fn a_new_root_key_signs_lists_about_certificates_by_the_old_one() {
     }
 }
 
+/// A CA changes its key. Both roots are trusted, and a list comes by either key. Each peer, by either key, gets in, and
+/// the one that is on the list does not. A list by the other key that is past its date stays at hand meanwhile.
+///
+/// Fault: in `PathQuery::signers`, leave out the anchors of the name: peers by the other key are locked out.
+#[test]
+fn a_rollover_of_the_cas_key_locks_nobody_out_under_strict_and_revokes_nobody_else() {
+    let (old, new) = (Owner::root("CA"), Owner::root("CA"));
+    let peer = |issuer: &Owner, serial: u8| {
+        let (names, crl) = (vec![crate::common::id("peer.example.org")], vec![URL.to_owned()]);
+        let peer = pki::issue::Template { names, crl, serial: vec![serial], ..template("peer") };
+        issuer.certify(&peer, key().public_key())
+    };
+    let both = trusting(&[&old, &new]);
+    for (signer, other) in [(&old, &new), (&new, &old)] {
+        let list = List::default().by(signer);
+        let before = List {
+            this_update: now() - 9 * DAY,
+            next_update: Some(now() - 2 * DAY),
+            number: Some(1),
+            extensions: vec![scope(&[place(URL)])],
+            ..List::default()
+        };
+        let mut kept = both.clone();
+        kept.revocation.add_crl(&before.by(other)).unwrap();
+        for trust in [&both, &kept] {
+            for issuer in [&old, &new] {
+                for (serial, expected) in
+                    [(SERIAL, Outcome::Revoked), (SERIAL + 1, Outcome::Accepted)]
+                {
+                    let (peer, served) = (peer(issuer, serial), [(URL, list.as_slice())]);
+                    let found = outcome_of(&[&peer], &by(STRICT), &mut trust.clone(), &served);
+                    assert_eq!(found, expected, "{serial}");
+                }
+            }
+        }
+    }
+}
+
 /// The new key is certified by the old one, or the old one by the new.
 ///
 /// Fault: in `PathQuery::signers`, leave out the intermediates.

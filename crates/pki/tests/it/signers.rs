@@ -5,7 +5,9 @@ use std::sync::Arc;
 use ike_proto::config::AuthConfig;
 use ike_proto::crypto::SignatureScheme;
 use pki::issue::Template;
-use pki::{Crl, LoadError, PeerPolicy, PkiError, RevocationPolicy, TrustStore, verify_peer};
+use pki::{
+    Certificate, Crl, LoadError, PeerPolicy, PkiError, RevocationPolicy, TrustStore, verify_peer,
+};
 use pq_kem::sign::KeyType;
 
 use crate::common::{id, now, x509};
@@ -33,8 +35,14 @@ fn a_signer_that_another_key_of_the_ca_revokes_says_nothing_and_cannot_clear_its
     let peer = old.peer();
     let by_second = List { this_update: now() - 3 * DAY, number: Some(2), ..List::default() };
     let by_second = by_second.by(&second);
-    let revoking = List { entries: vec![entry(9, &[])], ..List::default() };
-    let own = List { this_update: now(), number: Some(7), ..List::empty() }.by(&second);
+    // It is the older one: a newer one without the peer would end what the second key's list says.
+    let revoking = List {
+        this_update: now() - 5 * DAY,
+        number: Some(1),
+        entries: vec![entry(9, &[])],
+        ..List::default()
+    };
+    let own = List { this_update: now(), number: Some(7), ..List::default() }.by(&second);
     for (lists, expected) in [
         (vec![&by_second], Outcome::Revoked),
         (vec![&by_second, &revoking.by(&third)], Outcome::Accepted),
@@ -118,6 +126,30 @@ fn a_list_at_hand_counts_for_a_pinned_peer_without_a_path() {
     // The list is by another CA of this name.
     let both = with_links(&none(), &[&sub, &namesake]);
     assert_eq!(verdict(&[&foreign], both), Ok(()));
+}
+
+/// This end trusts another CA of the name that the pinned certificate has for its issuer.
+///
+/// Fault: in `verify::certificate`, leave `BadSignature` out.
+#[test]
+fn a_pinned_peer_is_accepted_beside_an_anchor_of_its_cas_name() {
+    let (ca, namesake) = (Owner::root("CA"), Owner::root("CA"));
+    let peer = ca.peer();
+    let verdict = |certs: Vec<Arc<Certificate>>, lists: &[Vec<u8>]| {
+        let mut trust = trusting(&[&namesake]);
+        for list in lists {
+            trust.revocation.add_crl(list).unwrap();
+        }
+        let policy = PeerPolicy { certs, ..by(RELAXED) };
+        let certs = [x509(peer.der())];
+        verify_peer(&id("peer.example.org"), &certs, &policy, &trust, now()).map(|_| ())
+    };
+    let pinned = || vec![Arc::clone(&peer)];
+    assert_eq!(verdict(pinned(), &[]), Ok(()));
+    assert_eq!(verdict(pinned(), &[List::default().by(&namesake)]), Ok(()));
+    let unverified = verdict(pinned(), &[List::default().by(&ca)]);
+    assert!(matches!(unverified, Err(PkiError::ListUnverified { .. })));
+    assert!(matches!(verdict(Vec::new(), &[]), Err(PkiError::BadSignature { .. })));
 }
 
 /// Fault: in `read::tbs`, refuse a list whose nextUpdate is no date.

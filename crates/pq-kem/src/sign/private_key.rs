@@ -23,6 +23,8 @@ pub enum KeyError {
     Encrypted,
     /// A key of an algorithm that no backend signs with.
     Unsupported,
+    /// An RSA key of type id-RSASSA-PSS (RFC 4055 §1.2).
+    PssKey,
     /// An RSA key of less than 2048 or more than 8192 bits, or with a public exponent below 65537 or
     /// not below 2^32.
     RsaSize,
@@ -39,6 +41,9 @@ impl fmt::Display for KeyError {
             Self::NoKey => "no private key in it",
             Self::Encrypted => "the private key is encrypted",
             Self::Unsupported => "a private key of an unsupported algorithm",
+            Self::PssKey => {
+                "a private key of type id-RSASSA-PSS is not used: one of type rsaEncryption signs by RSASSA-PSS, too"
+            }
             Self::RsaSize => {
                 "an RSA key must have 2048 to 8192 bits and an exponent of 65537 to 2^32"
             }
@@ -158,11 +163,14 @@ fn load_sec1(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
 
 fn load_pkcs8(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
     let (algorithm, private) = pkcs8_parts(octets).ok_or(KeyError::Malformed)?;
-    let scheme = SignatureScheme::ALL
-        .iter()
-        .copied()
-        .find(|scheme| scheme.key_algorithm_identifier() == algorithm)
-        .ok_or(KeyError::Unsupported)?;
+    let known = |scheme: &SignatureScheme| scheme.key_algorithm_identifier() == algorithm;
+    let Some(scheme) = SignatureScheme::ALL.iter().copied().find(known) else {
+        let oid = Der::new(algorithm)
+            .nested(der::SEQUENCE)
+            .and_then(|mut parts| parts.content(der::OBJECT_IDENTIFIER));
+        let is_pss = oid == Some(ID_RSASSA_PSS);
+        return Err(if is_pss { KeyError::PssKey } else { KeyError::Unsupported });
+    };
     match scheme {
         SignatureScheme::RsaPkcs1Sha1 => rsa(RsaKeyPair::from_pkcs8(octets).ok(), private),
         SignatureScheme::EcdsaP256Sha256
@@ -215,6 +223,8 @@ fn pkcs8_parts(octets: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((algorithm, fields.content(der::OCTET_STRING)?))
 }
 
+/// id-RSASSA-PSS (RFC 4055 §1.2).
+const ID_RSASSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
 /// Octets of the seed of an ML-DSA key (FIPS 204).
 const ML_DSA_SEED: usize = 32;
 

@@ -132,6 +132,18 @@ fn generated_keys_load() {
     }
 }
 
+/// Fault: in `load_pkcs8`, leave `ID_RSASSA_PSS` out.
+#[test]
+fn a_private_key_of_type_id_rsassa_pss_is_refused_by_its_name() {
+    let mut key = generate(KeyType::Rsa2048).unwrap().to_vec();
+    let oid = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+    let at = key.windows(9).position(|nine| nine == oid).unwrap();
+    key[at + 8] = 10;
+    let why = load_private_key(&key).unwrap_err();
+    assert_eq!(why, KeyError::PssKey);
+    assert!(why.to_string().contains("id-RSASSA-PSS"), "{why}");
+}
+
 #[test]
 fn refused_files() {
     for (name, file, error) in [
