@@ -30,7 +30,7 @@ use crate::verify::{PeerPolicy, Revocation, Terms, TrustedPeer, verify_peer_by};
 pub struct Answerer {
     trust: TrustStore,
     pub(crate) local: Rounds<Vec<Credential>>,
-    remote: Rounds<PeerPolicy>,
+    pub(crate) remote: Rounds<PeerPolicy>,
     /// Connections that send OCSP responses to peers that ask for them; true if the responses are fetched ahead.
     pub(crate) replies: HashMap<String, bool>,
     pub(crate) own_status: OwnStatus,

@@ -42,6 +42,22 @@ pub struct RecordedKind {
 }
 
 impl RecordedKind {
+    /// True for those of `certificate`, whatever their anchor: as far as its issuer's name and its distribution points
+    /// tell.
+    pub(crate) fn is_like(&self, certificate: &Certificate) -> bool {
+        self.ca.is_named(certificate.issuer_hash()) && self.points == points(certificate)
+    }
+
+    /// True if the path ends at the key of `anchor`.
+    pub(crate) fn ends_at(&self, anchor: &Certificate) -> bool {
+        self.anchor == key_of(anchor)
+    }
+
+    /// True for certificates without distribution points.
+    pub(crate) fn has_no_points(&self) -> bool {
+        self.points == [0; 4]
+    }
+
     /// The kinds of the certificates in a [path](ike_proto::PeerCertificate::path); none if it cannot be read.
     pub fn of_path(path: &[u8]) -> Vec<Self> {
         Record::of_path(path).into_iter().map(|record| record.kind).collect()
@@ -157,11 +173,26 @@ pub(crate) struct Example {
     pub certificate: Arc<Certificate>,
     /// Its issuer first; the anchor last. There is at least one.
     pub issuers: Vec<Arc<Certificate>>,
-    /// False for an example with other distribution points.
-    pub exact: bool,
+    pub points: Points,
+}
+
+/// The distribution points of an example.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Points {
+    /// Those of its kind.
+    Same,
+    /// It has none, and those of its kind are not known.
+    Unknown,
+    /// Others.
+    Other,
 }
 
 impl Example {
+    /// True if it has the distribution points of its kind.
+    pub fn is_exact(&self) -> bool {
+        self.points == Points::Same
+    }
+
     /// The certificate and its issuer.
     pub fn link(&self) -> Option<(&Arc<Certificate>, &Arc<Certificate>)> {
         Some((&self.certificate, self.issuers.first()?))
@@ -216,7 +247,7 @@ impl Examples {
                 continue;
             }
             let certificate = Arc::clone(certificate);
-            let example = Example { certificate, issuers: issuers.to_vec(), exact: true };
+            let example = Example { certificate, issuers: issuers.to_vec(), points: Points::Same };
             if known.all.insert(key, example).is_none() {
                 known.oldest_first.push_back(key);
                 known.awaited += u64::from(known.held.contains_key(&key));
@@ -266,7 +297,7 @@ impl Examples {
             .iter()
             .filter(|(other, _)| (other.anchor, other.ca) == (kind.anchor, kind.ca));
         let other = others.next().map(|(_, example)| example.clone());
-        other.map(|example| Example { exact: false, ..example })
+        other.map(|example| Example { points: Points::Other, ..example })
     }
 }
 

@@ -9,17 +9,78 @@ use ike_proto::wire::der::{
 
 use crate::answerer::Answerer;
 use crate::certificate::Certificate;
-use crate::record::Record;
+use crate::path::same_ca;
+use crate::record::{Example, Points, Record, RecordedKind};
 use crate::revocation::{FetchRequest, ListsDue};
+use crate::signed::Signed;
+use crate::verify::PeerPolicy;
 
 impl Answerer {
     /// When responders are due to be asked again about a certificate: when the response at hand is past its nextUpdate,
     /// or 24 hours after its thisUpdate without one. If there is none, at once, unless URLs of lists are known, which
     /// [`list_due`](Self::list_due) is about. `None` if no responder is known.
     pub fn status_due(&self, record: &Record, now: SystemTime) -> Option<ListsDue> {
-        let example = self.examples.of(record.kind)?;
+        let example = self.example_of(record.kind)?;
         let (certificate, issuer) = example.link()?;
         self.trust().revocation.status_due((certificate, issuer), record.serial, now)
+    }
+
+    /// An example of the certificates of this kind. If none was accepted yet, as for an SA that a ticket has resumed
+    /// after a restart, it is one that this end has itself; or nothing more than the name of the CA, for which an
+    /// authority may have URLs.
+    pub(crate) fn example_of(&self, kind: RecordedKind) -> Option<Example> {
+        let accepted = self.examples.of(kind);
+        if accepted.as_ref().is_some_and(Example::is_exact) {
+            return accepted;
+        }
+        self.own_example(kind).or(accepted)
+    }
+
+    fn own_example(&self, kind: RecordedKind) -> Option<Example> {
+        let issuers = self.issuers_of(kind)?;
+        let issuer = issuers.first()?;
+        let pinned = self
+            .all_policies()
+            .flat_map(|policy| policy.certs.iter().chain(&policy.key_certificates));
+        let mut own = self.chains().chain(pinned);
+        let (certificate, points) = match own.find(|own| kind.is_like(own)) {
+            Some(own) => (Arc::clone(own), Points::Same),
+            None => {
+                let points = if kind.has_no_points() { Points::Same } else { Points::Unknown };
+                (Arc::new(stand_in(issuer.subject(), issuer.spki(), &[1])?), points)
+            }
+        };
+        Some(Example { certificate, issuers, points })
+    }
+
+    /// The CA of these certificates, and those above it up to the anchor, if this end has all of them.
+    fn issuers_of(&self, kind: RecordedKind) -> Option<Vec<Arc<Certificate>>> {
+        let trust = self.trust();
+        let listed = self.all_policies().flat_map(|policy| &policy.cacerts);
+        let known =
+            trust.cas().iter().chain(trust.intermediates()).chain(listed).chain(self.chains());
+        let known: Vec<&Arc<Certificate>> = known.collect();
+        let mut issuers = vec![Arc::clone(known.iter().find(|ca| kind.ca.is(ca))?)];
+        while let Some(last) = issuers.last().filter(|last| !kind.ends_at(last)) {
+            let signed = Signed::parse(last.der())?;
+            let above = known.iter().find(|above| {
+                last.names_as_issuer(above)
+                    && !issuers.iter().any(|ca| same_ca(ca, above))
+                    && signed.is_by(above.spki())
+            });
+            issuers.push(Arc::clone(above?));
+        }
+        Some(issuers)
+    }
+
+    /// The certificates that this end sends.
+    fn chains(&self) -> impl Iterator<Item = &Arc<Certificate>> {
+        let rounds = self.local.values().flat_map(|rounds| rounds.values());
+        rounds.flatten().flat_map(|credential| credential.chain())
+    }
+
+    fn all_policies(&self) -> impl Iterator<Item = &PeerPolicy> {
+        self.remote.values().flat_map(|rounds| rounds.values())
     }
 
     /// The question about such a certificate to a responder that has not failed lately and that is `free`.
@@ -29,7 +90,7 @@ impl Answerer {
         free: &dyn Fn(&str) -> bool,
         now: SystemTime,
     ) -> Option<FetchRequest> {
-        let example = self.examples.of(record.kind)?;
+        let example = self.example_of(record.kind)?;
         let (certificate, issuer) = example.link()?;
         let asked = stand_in(certificate.issuer(), issuer.spki(), record.serial.number()?)?;
         let links = (&Arc::new(asked), issuer);

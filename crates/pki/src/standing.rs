@@ -12,7 +12,7 @@ use ike_proto::{Answer, Distrust, PeerCertificate, ResumeClaim};
 use crate::answerer::Answerer;
 use crate::certificate::Certificate;
 use crate::path::{ExtendedKeyUsagePolicy, Signer, same_ca};
-use crate::record::{Example, Record, RecordedKind, write_path};
+use crate::record::{Example, Points, Record, RecordedKind, write_path};
 use crate::revocation::{Counting, FetchRequest, ListsDue, Revoker};
 use crate::verify::{PeerPolicy, TrustedPeer, list_signers};
 
@@ -72,7 +72,7 @@ impl Answerer {
             };
             for record in &path {
                 let known = standings.judge(&claim.connection, record);
-                let exact = self.examples.of(record.kind).is_some_and(|example| example.exact);
+                let exact = self.examples.of(record.kind).is_some_and(|one| one.is_exact());
                 // Where it is not known which lists count for such a certificate, any list by its CA's name does. The
                 // peer is then judged in full, by the certificates that it sends.
                 let revoked = match known {
@@ -152,7 +152,7 @@ impl Answerer {
         kind: RecordedKind,
         now: SystemTime,
     ) -> Option<ListsDue> {
-        let example = self.examples.of(kind).filter(|example| example.exact)?;
+        let example = self.example_of(kind).filter(|one| one.points != Points::Other)?;
         let (issuer, _) = example.ends()?;
         let (store, none) = (&self.trust().revocation, PeerPolicy::default());
         let due = |policy: &PeerPolicy| {
@@ -171,7 +171,7 @@ impl Answerer {
         (due, free): (&ListsDue, &dyn Fn(&str) -> bool),
         now: SystemTime,
     ) -> Option<FetchRequest> {
-        let example = self.examples.of(kind).filter(|example| example.exact)?;
+        let example = self.example_of(kind).filter(|one| one.points != Points::Other)?;
         let (store, none) = (&self.trust().revocation, PeerPolicy::default());
         self.policies_or(connection, &none).into_iter().find_map(|policy| {
             let signers = self.signers(&example, policy, now)?;
@@ -210,7 +210,7 @@ impl Answerer {
         let mut signers =
             list_signers(&query, (&policy.chain, policy.revocation), links, anchor, trust);
         // A namesake's list counts only where the certificate itself names its URL.
-        signers.retain(|signer| example.exact || !signer.only_named);
+        signers.retain(|signer| example.is_exact() || !signer.only_named);
         signers.insert(0, Signer::of(Arc::clone(issuer)));
         Some(signers)
     }
@@ -231,7 +231,7 @@ impl Answerer {
 pub struct Standings<'a> {
     answerer: &'a Answerer,
     now: SystemTime,
-    known: HashMap<(String, RecordedKind), Option<Judge>>,
+    known: HashMap<RecordedKind, HashMap<String, Option<Judge>>>,
 }
 
 /// What certificates of one kind are judged by.
@@ -249,6 +249,11 @@ impl Standings<'_> {
     pub fn revoked(&mut self, connection: &str, path: &[u8]) -> Option<RevokedCertificate> {
         let path = Record::read_all(path)?;
         path.iter().find_map(|record| Some(self.judge(connection, record).ok()??.0))
+    }
+
+    /// True if this certificate in the path of a peer of `connection` is known to be revoked.
+    pub fn is_revoked(&mut self, connection: &str, record: &Record) -> bool {
+        matches!(self.judge(connection, record), Ok(Some(_)))
     }
 
     /// The standing of `path`, the [path](PeerCertificate::path) of a peer of `connection`, by the rule of a login.
@@ -292,10 +297,13 @@ impl Standings<'_> {
     ) -> Result<Option<(RevokedCertificate, bool)>, Unknown> {
         let Self { answerer, now, known } = self;
         let (store, now, serial) = (&answerer.trust().revocation, *now, record.serial);
-        let judge = known
-            .entry((connection.to_owned(), record.kind))
-            .or_insert_with(|| answerer.judge_of(connection, record.kind, now));
-        let (by, issuer) = match judge.as_ref().ok_or(Unknown)? {
+        let known = known.entry(record.kind).or_default();
+        if !known.contains_key(connection) {
+            let judge = answerer.judge_of(connection, record.kind, now);
+            known.insert(connection.to_owned(), judge);
+        }
+        let judge = known.get(connection).and_then(Option::as_ref);
+        let (by, issuer) = match judge.ok_or(Unknown)? {
             Judge::Example(example, sets) => {
                 let (certificate, issuer) = example.link().ok_or(Unknown)?;
                 let link = (&**certificate, &**issuer);
@@ -317,7 +325,7 @@ impl Answerer {
     fn judge_of(&self, connection: &str, kind: RecordedKind, now: SystemTime) -> Option<Judge> {
         let none = PeerPolicy::default();
         let policies = self.policies_or(connection, &none);
-        if let Some(example) = self.examples.of(kind) {
+        if let Some(example) = self.example_of(kind) {
             let store = &self.trust().revocation;
             let (certificate, issuer) = example.link()?;
             let sets = policies.iter().filter_map(|policy| {

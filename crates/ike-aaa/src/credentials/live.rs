@@ -226,12 +226,42 @@ impl Credentials {
         }
     }
 
+    /// The SAs that have a certificate which is known to be revoked. The index is asked about each certificate once.
+    async fn suspects(&self) -> Vec<IkeSaId> {
+        let connections = Arc::new(self.0.live.known().connections_by_kind());
+        let (mut suspects, mut after) = (Vec::new(), None);
+        loop {
+            let some = self.0.live.known().certificates_after(after, PIECE);
+            let Some(last) = some.last() else { return suspects };
+            after = Some(*last);
+            let connections = Arc::clone(&connections);
+            let revoked = self.work(move |answerer| {
+                let mut standings = answerer.standings(SystemTime::now());
+                let mut is_revoked = |record: &Record| {
+                    let mut of = connections.get(&record.kind).into_iter().flatten();
+                    of.any(|connection| standings.is_revoked(connection, record))
+                };
+                some.into_iter().filter(|record| is_revoked(record)).collect::<Vec<_>>()
+            });
+            let revoked = revoked.await.unwrap_or_default();
+            let known = self.0.live.known();
+            suspects.extend(revoked.iter().flat_map(|record| known.sas_of(record)));
+        }
+    }
+
     /// Judges the SAs that are to be judged.
     async fn judge_live(&self) -> Vec<Verdict> {
-        let ids = self.0.live.known().take();
+        let (mut ids, all) = self.0.live.known().take();
         let mut verdicts = Vec::new();
-        if self.present().knows_no_revocation() {
-            self.0.live.known().calm(&ids);
+        let knows_nothing = self.present().knows_no_revocation();
+        if all {
+            let suspects = if knows_nothing { Vec::new() } else { self.suspects().await };
+            self.0.live.known().calm_others(&suspects);
+            ids.extend(suspects);
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        if knows_nothing {
             return verdicts;
         }
         // Others want the processors meanwhile.
@@ -517,6 +547,8 @@ const A_SECOND: u32 = 20;
 /// How often to look at what is due, at the least and at the most: the clock may be set.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(3600);
 const LOOK_AT_MOST: Duration = Duration::from_millis(100);
+/// Most certificates that are looked at at a time.
+const PIECE: usize = if cfg!(test) { 4 } else { 4096 };
 /// Most SAs that are judged at a time.
 const CHUNK: usize = 256;
 /// Fetches for live SAs at a time.

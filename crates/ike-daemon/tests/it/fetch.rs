@@ -18,7 +18,7 @@ pub fn serve(answers: Vec<Vec<u8>>) -> Server {
 }
 
 /// As [`serve`], with a pause after each half of an answer.
-fn serve_slowly(answers: Vec<Vec<u8>>, pause: Duration) -> Server {
+pub fn serve_slowly(answers: Vec<Vec<u8>>, pause: Duration) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let (sender, requests) = channel();

@@ -10,15 +10,15 @@ use ::pki::issue::{self, CertificateStatus, Issuer, RevokedEntry};
 use ::pki::{Certificate, files};
 use ike_control::vici::ViciSocket;
 use ike_control::views::{IkeSa, render};
-use ike_daemon::config::{self, Config};
-use ike_daemon::daemon::Daemon;
-use ike_tokio::Target;
+use ike_daemon::config::{self, Config, Ports};
+use ike_daemon::daemon::{Daemon, open};
+use ike_tokio::{Listen, Plane, Sockets, Target};
 use tracing_subscriber::fmt::MakeWriter;
 use vici::Section;
 
 use crate::certificates::{Sides, net};
-use crate::common::{Pair, list, until};
-use crate::fetch::{Server, ok, serve, url};
+use crate::common::{Pair, list, start, until};
+use crate::fetch::{Server, ok, serve, serve_slowly, url};
 use crate::pki::done;
 use crate::vici::{Client, inside};
 
@@ -235,18 +235,20 @@ async fn a_client_of_eap_tls_ends_as_well() {
     until(&pair.right, "nothing", <[_]>::is_empty).await;
 }
 
-/// Twelve SAs of one connection, whose certificate is revoked, end at the limited rate, after one line.
+/// Twelve SAs of one connection, whose certificate is revoked, go on after one line and one for each with
+/// `revocation_live = no`. With `yes` they end at the limited rate, after one line.
 ///
-/// Fault: in `Group::is_suspicious`, return false.
+/// Fault: in `Group::is_suspicious`, return false; in `Credentials::act`, leave the line for `no` out.
 #[tokio::test]
 async fn a_list_that_ends_most_sas_of_a_connection_is_slowed_down() {
     const MANY: usize = 12;
     let sides = Sides::new("live-brake", KIND, "");
-    let configure = |side: &str, port: u16| {
+    let with = |side: &str, port: u16, live: bool| {
         let text = sides.text(side, port, "");
         let site = text.find("[connections.site]").unwrap();
         let (charon, site) = text.split_at(site);
-        let site = site.replace("[connections.site]", "[connections.site]\nunique = 'never'");
+        let options = format!("[connections.site]\nunique = 'never'\nrevocation_live = {live}");
+        let site = site.replace("[connections.site]", &options);
         match side {
             "left" => {
                 let one = |n: usize| {
@@ -259,15 +261,25 @@ async fn a_list_that_ends_most_sas_of_a_connection_is_slowed_down() {
             _ => read(&sides, side, &format!("{charon}{site}")),
         }
     };
-    let pair = Pair::configured(configure).await;
+    let pair = Pair::configured(|side, port| with(side, port, false)).await;
     for n in 0..MANY {
         pair.left.operator().up(&Target::named(format!("net{n}"))).await.unwrap();
     }
     until(&pair.right, "all", |sas| sas.len() == MANY).await;
     let (log, _guard) = Log::begin();
     publish(&sides, "ca", "ca.crl", "--cert left/x509/own.pem");
+    pair.right.reload(with("right", pair.left.ports().nat_t, false)).await.unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    while log.with("IKE SA goes on").len() < MANY {
+        assert!(Instant::now() < end, "no warnings");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let first = log.with("").remove(0);
+    assert!(first.contains("ERROR") && first.contains("revoked=12 of=12"), "{first}");
+    assert!(first.contains("as `revocation_live = no` says"), "{first}");
+    log.0.lock().unwrap().clear();
     let begun = Instant::now();
-    pair.right.reload(configure("right", pair.left.ports().nat_t)).await.unwrap();
+    pair.right.reload(with("right", pair.left.ports().nat_t, true)).await.unwrap();
     until(&pair.right, "some", |sas| sas.len() < MANY).await;
     let left = list(&pair.right).await.len();
     assert!(left > 0, "they end one after the other");
@@ -317,6 +329,59 @@ async fn a_list_is_fetched_again_while_an_sa_depends_on_it() {
     assert_eq!(server.requests.try_iter().count(), 1, "the next list");
     tokio::time::sleep(3 * second).await;
     assert_eq!(server.requests.try_iter().count(), 0, "nobody depends on it");
+}
+
+/// The gateway restarts. The client's ticket is good, since the gateway has no list yet. The gateway fetches one at once,
+/// from the URL of the CA's authority, although no peer has shown a certificate.
+///
+/// Fault: in `Answerer::list_due`, ask for an example that was accepted.
+#[tokio::test]
+async fn an_sa_that_a_ticket_resumes_after_a_restart_ends_by_a_list_that_is_fetched_for_it() {
+    let sides = Sides::new("live-resumed", KIND, "");
+    fs::create_dir(sides.folder("right").join("tickets")).unwrap();
+    config::make_ticket_key(&sides.folder("right").join("tickets/1.key")).unwrap();
+    for (file, revoked) in [("good", ""), ("revoking", "--cert left/x509/own.pem")] {
+        let sign = "--signcrl --cacert ca.pem --cakey ca.key";
+        done(&sides.0, &format!("{sign} --out {file}.crl {revoked}"));
+    }
+    let served = |file: &str| ok(&fs::read(sides.0.join(file)).unwrap());
+    // The second one comes slowly, so that the SA is seen before it ends.
+    let pause = Duration::from_millis(150);
+    let server = serve_slowly(vec![served("good.crl"), served("revoking.crl")], pause);
+    let configure = |side: &str, port: u16| {
+        let options = "session_resumption = true\ndpd_delay = '1s'\nkeyingtries = 1";
+        let site = format!("[connections.site]\n{options}");
+        let mut text = sides.text(side, port, "").replace("[connections.site]", &site);
+        if side == "right" {
+            text += "[charon.session_resumption]\nkeys = 'tickets'\n";
+            text += &format!("[authorities.ca]\ncacert = 'ca.pem'\ncrl_uris = '{}'", url(&server));
+        }
+        read(&sides, side, &text.replace("retransmit_timeout = 0.5", "retransmit_timeout = 0.2"))
+    };
+    let Pair { left, right, .. } = Pair::configured(configure).await;
+    left.operator().up(&net()).await.unwrap();
+    let nat_t = right.ports().nat_t;
+    drop(right);
+    until(&left, "the gateway is given up", <[_]>::is_empty).await;
+    let listen = Listen {
+        addresses: vec![std::net::Ipv4Addr::LOCALHOST.into()],
+        lenient: false,
+        esp: false,
+        kernel: false,
+        mark: None,
+        tcp: None,
+        tcp_remote: Vec::new(),
+        shards: 1,
+    };
+    let none = |_: &Sockets| Ok(Plane::none());
+    let (sockets, plane) = open(&listen, Ports { ike: 0, nat_t }, none).unwrap();
+    let right = start(configure("right", left.ports().nat_t), sockets, plane).await;
+    let (log, _guard) = Log::begin();
+    left.operator().up(&net()).await.unwrap();
+    assert!(list(&left).await.iter().all(|sa| sa.resumed), "{:?}", list(&left).await);
+    until(&right, "nothing", <[_]>::is_empty).await;
+    assert_eq!(log.with("IKE SA ended").len(), 1);
+    assert_eq!(server.requests.try_iter().count(), 2);
 }
 
 /// A pair that is up. The left one's certificate is good by a response for three seconds. The next one revokes it.

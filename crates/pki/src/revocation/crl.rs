@@ -197,10 +197,25 @@ impl Crl {
         NameHash::of(&self.head.issuer)
     }
 
-    /// The list in words that are safe in a log line.
+    /// The list in words that are safe in a log line. A CA may make several lists at one time, for other URLs.
     pub(crate) fn describe(&self) -> String {
         let issuer = self.issuer_text();
-        format!("the revocation list of {issuer:?} of {}", Date(self.head.this_update))
+        let mut text =
+            format!("the revocation list of {issuer:?} of {}", Date(self.head.this_update));
+        if let Some(url) = self.own_url() {
+            text.push_str(&format!(" for {:?}", url.chars().take(MAX_URL).collect::<String>()));
+        }
+        text
+    }
+
+    /// The URL in its issuingDistributionPoint, if there is one.
+    fn own_url(&self) -> Option<&str> {
+        let point = self.head.extensions.point.as_ref()?.distribution_point.as_ref()?;
+        let DistributionPointName::FullName(names) = point else { return None };
+        names.iter().find_map(|name| match name {
+            GeneralName::UniformResourceIdentifier(url) => Some(url.as_str()),
+            _ => None,
+        })
     }
 
     /// True if `certificate` names the issuer of the list: as its issuer, or, for an indirect list, as the cRLIssuer
@@ -439,6 +454,8 @@ fn entry(revoked: &RevokedCert) -> RevokedEntry {
     }
 }
 
+/// Most characters of a list's URL in a log line.
+const MAX_URL: usize = 128;
 const LONG: LoadError = LoadError::TooLong { what: "revocation list to print", most: MAX_WHOLE };
 /// Most octets of a list: public CAs have lists of 100 MB.
 pub const MAX_LIST: usize = 100 * 1024 * 1024;

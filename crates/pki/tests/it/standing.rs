@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use ike_proto::{Answer, OwnedCert, PeerCredentials, Question};
 use pki::issue::{self, CertificateStatus, Issuer, Template};
 use pki::{
-    Answerer, Certificate, FetchKind, FetchRequest, PeerPolicy, Record, RecordedKind, Standing,
-    TrustStore, verify_peer,
+    Answerer, Authority, Certificate, Credential, FetchKind, FetchRequest, PeerPolicy, Record,
+    RecordedKind, Standing, TrustStore, verify_peer,
 };
 
 use crate::common::{id, now, x509};
@@ -302,4 +302,91 @@ fn a_revoked_delegate_ends_no_sa() {
         let revoked = answerer.standings(now()).revoked("site", &path);
         assert_eq!(revoked.is_some(), ends, "{listed}");
     }
+}
+
+/// A ticket has resumed an SA after a restart: this end has accepted no certificate yet.
+///
+/// Fault: in `Answerer::own_example`, look for no certificate of this end, or make no stand-in; in `issuers_of`, end at
+/// the CA itself.
+#[test]
+fn lists_about_an_sa_that_is_resumed_after_a_restart_are_due_at_once() {
+    let root = Owner::root("root");
+    let middle = root.sub_ca("middle", key(), 9);
+    for (ca, links) in [(&root, vec![]), (&middle, vec![&middle])] {
+        let peer = ca.peer();
+        let mut trust = trusting(&[&root]);
+        for link in &links {
+            trust.add_intermediate((*link.certificate).clone()).unwrap();
+        }
+        let (shown, policy) = ([x509(peer.der())], PeerPolicy::default());
+        let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now());
+        let path = accepted.unwrap().shown().expect("a certificate").path.clone();
+        let kind = RecordedKind::of_path(&path)[0];
+        let restarted = |trust: TrustStore| {
+            let mut answerer = Answerer::new(trust);
+            answerer.set_policy("site", "remote", PeerPolicy::default());
+            answerer
+        };
+        let due = |answerer: &Answerer| answerer.list_due("site", kind, now());
+        let none = restarted(trust.clone());
+        assert!(due(&none).is_none(), "no URL is known");
+        // The URL is that of its own certificate, or of the CA's authority.
+        let own_key = key();
+        let template = Template { crl: vec![URL.to_owned()], ..template("gateway") };
+        let own = ca.certify(&template, own_key.public_key());
+        let mut with_own = restarted(trust.clone());
+        let credential = Credential::new(own_key.into(), own, &[]).unwrap();
+        with_own.add_credential("site", "local", credential);
+        let mut with_authority = restarted(trust.clone());
+        let authority = Authority {
+            ca: Arc::clone(&ca.certificate),
+            crl_uris: vec![URL.to_owned()],
+            ocsp_uris: vec![RESPONDER.to_owned()],
+            cert_uri_base: None,
+        };
+        with_authority.trust_mut().revocation.add_authority(authority).unwrap();
+        for mut answerer in [with_own, with_authority] {
+            let first = due(&answerer).expect("a URL is known");
+            assert!(first.is_at_once());
+            let fetch = answerer.list_again("site", kind, (&first, &|_| true), now());
+            let fetch = fetch.expect("a fetch");
+            assert_eq!((fetch.url.as_str(), &fetch.kind), (URL, &FetchKind::Crl));
+            let list = List::default();
+            answerer.deliver(&fetch, Some(&list.by(ca)), now()).unwrap();
+            assert_eq!(due(&answerer).map(|due| due.at), list.next_update);
+            let standing = answerer.standings(now()).standing("site", &path, &|_| true);
+            assert!(matches!(standing, Standing::Revoked(_)), "{standing:?}");
+        }
+        // The same by OCSP alone.
+        let mut responder = restarted(trust.clone());
+        let authority = Authority {
+            ca: Arc::clone(&ca.certificate),
+            crl_uris: Vec::new(),
+            ocsp_uris: vec![RESPONDER.to_owned()],
+            cert_uri_base: None,
+        };
+        responder.trust_mut().revocation.add_authority(authority).unwrap();
+        let record = Record::of_path(&path)[0];
+        assert!(responder.status_due(&record, now()).is_some_and(|due| due.is_at_once()));
+        let fetch = responder.status_again(&record, &|_| true, now()).expect("a question");
+        responder.deliver(&fetch, Some(&response(ca, &peer, true, None)), now()).unwrap();
+        assert!(responder.standings(now()).revoked("site", &path).is_some());
+    }
+}
+
+/// A CA may publish two lists at one time, each for a part of its certificates. If each ends many SAs, there are two
+/// lines.
+///
+/// Fault: in `Crl::describe`, leave the URL out.
+#[test]
+fn two_lists_of_one_time_are_told_apart() {
+    let ca = Owner::root("CA");
+    let by = |url: &str| {
+        let extensions = vec![crate::lists::scope(&[crate::lists::place(url)])];
+        let list = List { extensions, ..List::default() }.by(&ca);
+        let (answerer, path) = accepting(trusting(&[&ca]), &ca, &[list]);
+        answerer.standings(now()).revoked("site", &path).expect("it is revoked").by
+    };
+    assert_ne!(by(URL), by("http://ca.example.org/2.crl"));
+    assert!(by(URL).ends_with(&format!(" for {URL:?}")));
 }

@@ -1,7 +1,8 @@
 //! The index of IKE SAs that are up, by the certificates of their peers.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -179,7 +180,7 @@ impl Known {
 
     /// The SAs that depend on this certificate.
     pub fn sas_of(&self, record: &Record) -> impl Iterator<Item = IkeSaId> {
-        let all = (*record, IkeSaId(0))..=(*record, IkeSaId(u64::MAX));
+        let all = (*record, IkeSaId(0))..=(*record, LAST);
         self.of_certificate.range(all).map(|(_, ike)| *ike)
     }
 
@@ -216,13 +217,33 @@ impl Known {
         };
     }
 
-    /// Those to be judged now.
-    pub fn take(&mut self) -> Vec<IkeSaId> {
-        let fresh = std::mem::take(&mut self.fresh);
-        match std::mem::take(&mut self.all) {
-            true => self.sas.keys().copied().collect(),
-            false => fresh,
+    /// The SAs that are to be judged now because they are new, and whether all others are.
+    pub fn take(&mut self) -> (Vec<IkeSaId>, bool) {
+        (std::mem::take(&mut self.fresh), std::mem::take(&mut self.all))
+    }
+
+    /// The next `most` certificates in the index after this one.
+    pub fn certificates_after(&self, after: Option<Record>, most: usize) -> Vec<Record> {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded((after, LAST)));
+        let mut found: Vec<Record> = Vec::new();
+        for (record, _) in self.of_certificate.range((from, Bound::Unbounded)) {
+            if found.last() != Some(record) {
+                if found.len() == most {
+                    break;
+                }
+                found.push(*record);
+            }
         }
+        found
+    }
+
+    /// The connections that have SAs with certificates of each kind.
+    pub fn connections_by_kind(&self) -> HashMap<RecordedKind, Vec<Arc<str>>> {
+        let mut all: HashMap<RecordedKind, Vec<Arc<str>>> = HashMap::new();
+        for (connection, kind) in self.kinds.keys() {
+            all.entry(*kind).or_default().push(Arc::clone(connection));
+        }
+        all
     }
 
     /// Those of them that are up and do not end already.
@@ -232,6 +253,16 @@ impl Known {
             Some((*ike, Arc::clone(&sa.connection), sa.certificates.clone()))
         });
         found.collect()
+    }
+
+    /// No SA but these has a revoked certificate; see [`calm`](Self::calm).
+    pub fn calm_others(&mut self, suspects: &[IkeSaId]) {
+        let suspects: HashSet<IkeSaId> = suspects.iter().copied().collect();
+        for (ike, sa) in &mut self.sas {
+            if sa.state == State::Warned && !suspects.contains(ike) {
+                sa.state = State::Good;
+            }
+        }
     }
 
     /// They are not revoked any more. If that changes, there is another warning.
@@ -337,5 +368,7 @@ fn less<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) -> bool
     last
 }
 
+/// No SA comes after it.
+const LAST: IkeSaId = IkeSaId(u64::MAX);
 /// So many SAs of a connection may end by one list, whatever part of them they are.
 const FEW: usize = 10;

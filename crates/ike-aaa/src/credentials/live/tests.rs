@@ -11,6 +11,27 @@ impl Live {
     }
 }
 
+impl Credentials {
+    /// A peer of `connection` with these paths is up.
+    pub(in crate::credentials) fn has_up(&self, ike: u64, connection: &str, path: &[u8]) {
+        let certificates = [certificate(path, false)].into();
+        self.0.live.known().add(IkeSaId(ike), connection, certificates).tell(&self.present());
+    }
+
+    /// The SAs with revoked certificates, and how many were looked at for that.
+    pub(in crate::credentials) async fn looked_at(&self) -> (Vec<IkeSaId>, usize) {
+        self.0.live.known().all = true;
+        let suspects = self.suspects().await;
+        let verdicts = self.judge_live().await.into_iter().map(|verdict| verdict.ike);
+        (verdicts.collect(), suspects.len())
+    }
+
+    /// Has lists fetched that are due.
+    pub(in crate::credentials) async fn renew_now(&self) {
+        self.renew_lists().await;
+    }
+}
+
 fn certificate(path: &[u8], unchecked: bool) -> Arc<PeerCertificate> {
     Arc::new(PeerCertificate { subject: "CN=peer".into(), path: path.into(), unchecked })
 }
@@ -31,20 +52,33 @@ fn the_index_has_what_is_up_and_nothing_else() {
     known.add(IkeSaId(4), "b", [certificate(&path(1), false)].into());
     let counts: Vec<_> = ["a", "b"].map(|name| known.connections[name]).into();
     assert_eq!((counts, known.kinds.len(), known.unchecked), (vec![3, 1], 3, 1));
-    assert_eq!(known.take().len(), 4);
-    assert!(known.take().is_empty(), "they are judged once");
+    assert_eq!(known.take().0.len(), 4);
+    assert_eq!(known.take(), (vec![], false), "they are judged once");
     // A rekey keeps it. A verdict may have come too late for the new SA, so that each is judged again.
     assert!(known.set(IkeSaId(1), State::Ending));
     assert!(!known.set(IkeSaId(1), State::Ending));
     known.moved(IkeSaId(1), IkeSaId(11));
     known.moved(IkeSaId(2), IkeSaId(12));
-    assert_eq!(known.take(), [IkeSaId(11), IkeSaId(12)]);
+    assert_eq!(known.take(), (vec![IkeSaId(11), IkeSaId(12)], false));
     known.all = true;
-    assert_eq!(known.take().len(), 4);
+    assert_eq!(known.take(), (vec![], true));
+    let certificates = |most| {
+        let mut all = Vec::new();
+        loop {
+            match known.certificates_after(all.last().copied(), most) {
+                some if some.is_empty() => return all,
+                some => all.extend(some),
+            }
+        }
+    };
+    assert_eq!(certificates(1), certificates(9), "in pieces of any size");
+    assert_eq!(certificates(1).len(), 2);
+    assert_eq!(known.connections_by_kind().values().map(Vec::len).sum::<usize>(), 3);
     for ike in [11, 12, 3, 4, 4, 99] {
         known.remove(IkeSaId(ike));
     }
     assert!(known.sas.is_empty() && known.kinds.is_empty() && known.connections.is_empty());
+    assert!(known.of_certificate.is_empty());
     assert_eq!(known.unchecked, 0);
 }
 
@@ -165,7 +199,7 @@ fn a_rekey_does_not_pass_the_line() {
     assert_eq!(known.brake(&mut after, false), Brake::None, "the line has ended");
 }
 
-/// Fault: in `Known::calm`, do nothing.
+/// Fault: in `Known::calm` or `Known::calm_others`, do nothing.
 #[test]
 fn there_is_another_warning_if_a_list_that_was_lifted_comes_again() {
     let mut known = Known::default();
@@ -173,6 +207,10 @@ fn there_is_another_warning_if_a_list_that_was_lifted_comes_again() {
     assert!(known.set(IkeSaId(1), State::Warned));
     assert!(!known.set(IkeSaId(1), State::Warned));
     known.calm(&[IkeSaId(1), IkeSaId(2)]);
+    assert!(known.set(IkeSaId(1), State::Warned));
+    known.calm_others(&[IkeSaId(1)]);
+    assert!(!known.set(IkeSaId(1), State::Warned));
+    known.calm_others(&[IkeSaId(2)]);
     assert!(known.set(IkeSaId(1), State::Warned));
     known.set(IkeSaId(1), State::Ending);
     known.calm(&[IkeSaId(1)]);

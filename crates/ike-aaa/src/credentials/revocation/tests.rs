@@ -152,7 +152,7 @@ fn list(key: &dyn SigningKey, number: u64, (age, days): (u32, u32), revoked: &[u
 
 /// The list at hand is past its date, and the server has one that is older still, and current.
 ///
-/// Fault: in `Lists::deliver`, keep a list that is older than the one at hand; in `fetch_for`, take away `before`.
+/// Fault: in `Lists::deliver`, keep a list that is older than the one at hand.
 #[tokio::test]
 async fn a_list_older_than_the_one_at_hand_is_fetched_once() {
     let world = World::new(|key| list(key, 1, (20, 90), &[]), None);
@@ -166,7 +166,7 @@ async fn a_list_older_than_the_one_at_hand_is_fetched_once() {
     assert_eq!(credentials.present().trust().revocation.crls().count(), 1);
 }
 
-/// Fault: in `fetch_for`, drop the tasks when the time is over; in `Fetcher::new`, limit the whole fetch of a list.
+/// Fault: in `Fetcher::with_limits`, limit the whole fetch of a list.
 #[tokio::test]
 async fn a_fetch_that_outlasts_the_handshake_serves_the_next_peer() {
     let (go, held): (Sender<()>, _) = channel();
@@ -331,4 +331,48 @@ async fn a_list_that_is_at_hand_has_no_sa_judged() {
     assert!(spawn_blocking(move || again.fetch_now(&fetch)).await.unwrap());
     assert_eq!(world.asked(), 2);
     assert!(!credentials.0.live.takes_all());
+}
+
+/// More SAs than are judged at a time, some with a revoked certificate.
+///
+/// Fault: in `judge_live`, judge the first `CHUNK` alone; in `suspects`, name all SAs, or end after the first piece.
+#[tokio::test]
+async fn a_round_finds_every_sa_of_a_revoked_certificate_by_the_index_and_looks_at_no_other() {
+    let world = World::new(|key| list(key, 1, (1, 7), &[]), None);
+    let revoking = list(&*world.key, 1, (1, 7), &[SERIAL]);
+    let accepting = world.credentials(&[], Duration::from_secs(5));
+    let Answer::Key(key) = world.answer(&accepting).await else { panic!("it is accepted") };
+    let path = key.certificate.expect("a certificate").path.clone();
+    let credentials = world.credentials(&[revoking], Duration::from_secs(5));
+    // The last octet of a path is that of the serial number.
+    let with_serial = |serial: u8| [&path[..path.len() - 1], &[serial]].concat();
+    for ike in 0..700 {
+        let serial = if ike % 2 == 0 { SERIAL } else { SERIAL - 1 - (ike % 9) as u8 };
+        credentials.has_up(ike, "c", &with_serial(serial));
+    }
+    // They have come up.
+    let fresh = credentials.looked_at().await.0;
+    assert_eq!(fresh.len(), 350);
+    let (revoked, looked_at) = credentials.looked_at().await;
+    assert_eq!((revoked.len(), looked_at), (350, 350));
+    assert!(revoked.iter().all(|ike| ike.0 % 2 == 0));
+}
+
+/// Fault: in `renew_lists`, end where neither a list nor a response is at hand.
+#[tokio::test]
+async fn lists_about_live_sas_are_fetched_after_a_flush_of_everything() {
+    let world = World::new(|key| list(key, 1, (1, 7), &[]), None);
+    let credentials = world.credentials(&[], Duration::from_secs(5));
+    let Answer::Key(key) = world.answer(&credentials).await else { panic!("it is accepted") };
+    credentials.has_up(1, "c", &key.certificate.expect("a certificate").path);
+    credentials.renew_now().await;
+    credentials.flush(true, true);
+    assert_eq!(credentials.present().trust().revocation.crls().count(), 0);
+    credentials.renew_now().await;
+    let end = Instant::now() + Duration::from_secs(30);
+    while credentials.present().trust().revocation.crls().count() == 0 {
+        assert!(Instant::now() < end, "it is not fetched again");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(world.asked(), 2, "not before the flush");
 }
