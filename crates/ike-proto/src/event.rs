@@ -67,7 +67,8 @@ pub enum Input<'a> {
 /// The addresses of this host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Network {
-    /// Addresses from which packets can be sent: of links that are up, without loopback addresses.
+    /// Addresses from which packets can be sent to other hosts: of links that are up, those of the loopback among
+    /// them, without 127.0.0.0/8 and ::1.
     pub addresses: Vec<IpAddr>,
     /// The source address of packets to a peer's address, by the routes. An address without an entry has no route,
     /// or was not looked up.

@@ -1,5 +1,6 @@
 //! The addresses of this host, and word of changes to them, to links and to routes.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
@@ -64,49 +65,60 @@ impl HostWatch {
         true
     }
 
-    /// The addresses that something can be sent from to other hosts: of links that are up and have a carrier,
-    /// without the loopback, link-local ones, and those that are not ready or not to be used any more.
+    /// The addresses that the kernel sends from to other hosts: of links that are up and have a carrier, the loopback
+    /// among them, on which routers have addresses that dynamic routing announces. Without 127.0.0.0/8, ::1 and link-local
+    /// ones, and those that are not ready. One that is not to be used any more (deprecated, RFC 4862 §5.5.4) counts
+    /// while its family has no other.
     pub async fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         let failed = |e: rtnetlink::Error| format!("netlink: {e}");
         let links: Vec<_> =
             self.handle.link().get().execute().try_collect().await.map_err(failed)?;
-        let usable: Vec<u32> = links
+        let usable: BTreeMap<u32, bool> = links
             .iter()
-            .filter(|link| {
-                let flags = link.header.flags;
-                flags.contains(LinkFlags::Up | LinkFlags::LowerUp)
-                    && !flags.contains(LinkFlags::Loopback)
-            })
-            .map(|link| link.header.index)
+            .map(|link| (link.header.index, link.header.flags))
+            .filter(|(_, flags)| flags.contains(LinkFlags::Up | LinkFlags::LowerUp))
+            .map(|(index, flags)| (index, flags.contains(LinkFlags::Loopback)))
             .collect();
         let all: Vec<AddressMessage> =
             self.handle.address().get().execute().try_collect().await.map_err(failed)?;
-        let mut addresses: Vec<_> = all
-            .iter()
-            .filter(|message| usable.contains(&message.header.index))
-            .filter_map(usable_address)
-            .collect();
+        let usable = |message: &AddressMessage| {
+            let loopback = *usable.get(&message.header.index)?;
+            let (address, deprecated) = usable_address(message)?;
+            Some((deprecated, loopback, address))
+        };
+        let mut found: Vec<_> = all.iter().filter_map(usable).collect();
+        let fresh = |ipv4: bool| found.iter().any(|(old, _, ip)| !old && ip.is_ipv4() == ipv4);
+        let (v4, v6) = (fresh(true), fresh(false));
+        found.retain(|(old, _, ip)| !(*old && if ip.is_ipv4() { v4 } else { v6 }));
+        // Of the loopback last: only the first few are announced to a peer.
+        found.sort_by_key(|(_, loopback, _)| *loopback);
+        let mut addresses: Vec<_> = found.into_iter().map(|(_, _, address)| address).collect();
         addresses.dedup();
         Ok(addresses)
     }
 }
 
-fn usable_address(message: &AddressMessage) -> Option<IpAddr> {
-    let unusable = AddressFlags::Tentative | AddressFlags::Dadfailed | AddressFlags::Deprecated;
-    let (mut local, mut address) = (None, None);
+/// An address that can be sent from, and whether it is deprecated.
+fn usable_address(message: &AddressMessage) -> Option<(IpAddr, bool)> {
+    let unready = AddressFlags::Tentative | AddressFlags::Dadfailed;
+    let (mut local, mut address, mut deprecated) = (None, None, false);
     for attribute in &message.attributes {
         match attribute {
             // Of a point-to-point link the address is the other end's.
             AddressAttribute::Local(ip) => local = Some(*ip),
             AddressAttribute::Address(ip) => address = Some(*ip),
-            AddressAttribute::Flags(flags) if flags.intersects(unusable) => return None,
+            AddressAttribute::Flags(flags) if flags.intersects(unready) => return None,
+            AddressAttribute::Flags(flags) => {
+                deprecated = flags.contains(AddressFlags::Deprecated);
+            }
             _ => {}
         }
     }
-    local.or(address).filter(|ip| match ip {
+    let found = local.or(address).filter(|ip| match ip {
         IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local(),
         IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local(),
-    })
+    });
+    found.map(|address| (address, deprecated))
 }
 
 impl std::fmt::Debug for HostWatch {

@@ -414,7 +414,10 @@ fn a_virtual_ip_that_others_remove_is_set_again() {
     assert!(!shown().contains("10.9.0.1") && !shown().contains("fd09::1"), "{}", shown());
 }
 
-/// Addresses as they come and go, and with the links that they are on.
+/// Addresses as they come and go, and with the links that they are on. Those of the loopback are sent from like others,
+/// and a deprecated one while there is no other.
+///
+/// Fault: in `HostWatch::addresses`, leave links with `LinkFlags::Loopback` out, or take all of `found`.
 fn the_addresses_of_the_host_are_watched() {
     host();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -435,14 +438,19 @@ fn the_addresses_of_the_host_are_watched() {
             }
             panic!("{now:?}, not {wanted:?}");
         };
-        // Neither those of the loopback nor link-local ones.
-        becomes(&mut watch, &["192.0.2.1", "2001:db8::1"]).await;
+        // Neither 127.0.0.1, ::1 nor link-local ones.
+        let inner = "10.1.0.1";
+        becomes(&mut watch, &["192.0.2.1", "2001:db8::1", inner, "fd01::1"]).await;
         ip("addr add 198.51.100.1/24 dev out0");
-        becomes(&mut watch, &["192.0.2.1", "198.51.100.1", "2001:db8::1"]).await;
+        becomes(&mut watch, &["192.0.2.1", "198.51.100.1", "2001:db8::1", inner, "fd01::1"]).await;
         ip("addr del 192.0.2.1/24 dev out0");
-        becomes(&mut watch, &["198.51.100.1", "2001:db8::1"]).await;
+        becomes(&mut watch, &["198.51.100.1", "2001:db8::1", inner, "fd01::1"]).await;
+        ip("-6 addr change 2001:db8::1/64 dev out0 nodad preferred_lft 0");
+        becomes(&mut watch, &["198.51.100.1", inner, "fd01::1"]).await;
+        ip("-6 addr del fd01::1/128 dev lo");
+        becomes(&mut watch, &["198.51.100.1", "2001:db8::1", inner]).await;
         // The far end of the link goes down: there is no carrier.
         ip("link set far0 down");
-        becomes(&mut watch, &[]).await;
+        becomes(&mut watch, &[inner]).await;
     });
 }

@@ -252,3 +252,39 @@ pub(crate) fn a_silent_name_server_holds_no_reload_and_no_other_connection() {
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
+
+/// A router whose tunnel has an address of the loopback, as with BGP. Routes change while it is up, without MOBIKE and
+/// with it.
+///
+/// Fault: in `HostWatch::addresses`, leave links with `LinkFlags::Loopback` out: another IKE SA with each change.
+pub(crate) fn changes_of_routes_do_nothing_to_an_ike_sa_of_a_loopback_address() {
+    let host = road_warrior();
+    let folder = folder("loopback");
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    host.run("ip addr add 203.0.113.1/32 dev lo");
+    run("ip route add 203.0.113.1/32 via 192.0.2.1");
+    for mobike in [false, true] {
+        let mine =
+            format!("vips = '0.0.0.0'\n    mobike = {mobike}\n    local_addrs = '203.0.113.1'\n");
+        let configuration = CLIENT.replace("vips = '0.0.0.0'\n", &mine);
+        let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+        let client = start(&folder, "client", &configuration, &host.inside(exe), "none");
+        let seen = |list: &str| {
+            let all: serde_json::Value = serde_json::from_str(list).unwrap();
+            let of = |sa: &serde_json::Value| {
+                (sa["initiator-spi"].clone(), sa["local-host"].clone(), sa["uniqueid"].clone())
+            };
+            all.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+        };
+        let before = seen(&until(&client, |list| list.contains("\"INSTALLED\"")));
+        assert_eq!(before.len(), 1);
+        for n in 0..5 {
+            host.run(&format!("ip route add 198.18.{n}.0/24 via 192.0.2.2"));
+            std::thread::sleep(Duration::from_millis(250));
+        }
+        let after = seen(&until(&client, |list| list.contains("\"INSTALLED\"")));
+        assert_eq!(before, after, "mobike = {mobike}");
+        assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+        (0..5).for_each(|n| host.run(&format!("ip route del 198.18.{n}.0/24 via 192.0.2.2")));
+    }
+}
