@@ -30,6 +30,8 @@ pub(super) const OURS: RouteProtocol = RouteProtocol::Other(122);
 /// How long until a next try at what has failed.
 const AGAIN: Duration = Duration::from_secs(1);
 const ENOENT: i32 = 2;
+/// A route of IPv6 by a device on which IPv6 is disabled.
+const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const EOPNOTSUPP: i32 = 95;
 const EAFNOSUPPORT: i32 = 97;
@@ -91,6 +93,8 @@ pub(super) struct Table {
     patience: Patience<Thing>,
     /// What could not be set at the last try.
     failing: BTreeSet<Thing>,
+    /// Where routes cannot be because IPv6 is off. Packets to there are held, also when it comes on.
+    off: BTreeSet<Prefix>,
     /// True if the kernel has rules for IPv6.
     ipv6: bool,
     /// True while routes of an earlier run stay.
@@ -127,6 +131,7 @@ impl Table {
             set: BTreeMap::new(),
             patience: Patience::default(),
             failing: BTreeSet::new(),
+            off: BTreeSet::new(),
             ipv6: true,
             keeps: leftovers == Leftovers::Keep,
         };
@@ -419,6 +424,11 @@ impl Table {
             }
             match self.take(step, &mut wanted, &mut present).await {
                 Ok(()) => _ = self.failing.remove(&thing),
+                // News of addresses, or the next regular look, is the next try.
+                Err(error) if is_off(&error) => match step {
+                    Step::SetRoute((prefix, false), _) => self.hold(prefix, &error).await,
+                    _ => debug!(%error, "{thing}: IPv6 is off"),
+                },
                 Err(error) => {
                     mended.again(now.checked_add(AGAIN));
                     if self.failing.insert(thing) {
@@ -456,6 +466,7 @@ impl Table {
                 let done = self.handle.route().add(message).replace().execute().await;
                 if done.is_ok() {
                     self.set.insert(place, way);
+                    self.off.remove(&place.0);
                 }
                 done
             }
@@ -477,6 +488,10 @@ impl Table {
             let walls = self.walls.iter().filter(|wall| wall.address.is_ipv4() == ipv4);
             let walls = walls.flat_map(|wall| self.wall(*wall));
             [self.rule(ipv4)].into_iter().chain(walls).for_each(|message| wanted.add_rule(message));
+        }
+        for &prefix in &self.off {
+            let held = self.message(Route { prefix, via: Via::Unreachable }, None, None);
+            held.into_iter().for_each(|message| wanted.add_route(message));
         }
         let all: Vec<_> = self.installed.values().cloned().collect();
         for (routes, local) in all {
@@ -539,7 +554,38 @@ impl Table {
         }
     }
 
+    /// There cannot be a route to `prefix`, because IPv6 is off: packets to there are held. The rest of the policy is as
+    /// it is to be.
+    async fn hold(&mut self, prefix: Prefix, error: &rtnetlink::Error) {
+        if self.off.is_empty() {
+            warn!(
+                %error,
+                "route {}/{}: IPv6 is off on this host; what is protected of it is held, and carried once IPv6 is on",
+                prefix.address, prefix.len
+            );
+        }
+        self.off.insert(prefix);
+        let held = Route { prefix, via: Via::Unreachable };
+        let message = match self.message(held, None, None) {
+            Ok(message) => message,
+            Err(error) => return warn!(%error, "{}: not held", Thing::Route(held.place())),
+        };
+        let way = Way::of(&message);
+        match self.handle.route().add(message).replace().execute().await {
+            Ok(()) => _ = self.set.insert(held.place(), way),
+            Err(error) if is_off(&error) => debug!(%error, "no IPv6 in the kernel"),
+            Err(error) => warn!(%error, "{}: not held", Thing::Route(held.place())),
+        }
+    }
+
     async fn delete(&mut self, route: Route) {
+        if self.off.remove(&route.prefix) {
+            self.remove_one(Route { via: Via::Unreachable, ..route }).await;
+        }
+        self.remove_one(route).await;
+    }
+
+    async fn remove_one(&mut self, route: Route) {
         self.set.remove(&route.place());
         let Ok(message) = self.message(route, None, None) else { return };
         match self.handle.route().del(message).execute().await {
@@ -553,13 +599,14 @@ impl Table {
         let place = route.place();
         self.set.remove(&place);
         let way = Way::of(&message);
-        self.handle
-            .route()
-            .add(message)
-            .replace()
-            .execute()
-            .await
-            .map_err(|e| text(route.prefix, &e))?;
+        match self.handle.route().add(message).replace().execute().await {
+            Err(error) if is_off(&error) && !matches!(route.via, Via::Peer { .. }) => {
+                self.hold(route.prefix, &error).await;
+                return Ok(());
+            }
+            done => done.map_err(|e| text(route.prefix, &e))?,
+        }
+        self.off.remove(&route.prefix);
         self.set.insert(place, way);
         debug!(?route, ?way, "route");
         Ok(())
@@ -762,6 +809,11 @@ fn code(error: &rtnetlink::Error) -> Option<i32> {
         rtnetlink::Error::NetlinkError(message) => Some(-message.raw_code()),
         _ => None,
     }
+}
+
+/// True if the kernel has no IPv6, or if it is disabled on the device.
+fn is_off(error: &rtnetlink::Error) -> bool {
+    matches!(code(error), Some(EACCES | EOPNOTSUPP | EAFNOSUPPORT))
 }
 
 /// True if what was to be removed is not there: the kernel may have removed it, with an address or the

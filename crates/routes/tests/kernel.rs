@@ -22,6 +22,7 @@ ike_test_namespace::harness! {
         what_others_take_away_all_the_time_is_put_back_seldom,
         a_virtual_ip_that_others_remove_is_set_again,
         the_addresses_of_the_host_are_watched,
+        a_family_that_is_off_is_held_until_it_is_on,
     ],
 }
 
@@ -453,4 +454,35 @@ fn the_addresses_of_the_host_are_watched() {
         ip("link set far0 down");
         becomes(&mut watch, &[inner]).await;
     });
+}
+
+/// A tunnel of both families on a host where IPv6 is disabled, and then enabled.
+///
+/// Fault: in `Table::add_route`, make `is_off` an error as others; in `Table::hold`, set no route.
+fn a_family_that_is_off_is_held_until_it_is_on() {
+    let disabled = |on: &str| {
+        for of in ["all", "default"] {
+            let file = format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6");
+            std::fs::write(file, on).unwrap();
+        }
+    };
+    ip("link set lo up");
+    disabled("1");
+    ip("link add out0 type veth peer name far0");
+    ip("link set far0 up");
+    ip("link set out0 up");
+    ip("addr add 192.0.2.1/24 dev out0");
+    let index = ip("-o link show out0").split(':').next().unwrap().trim().parse().unwrap();
+    let routes = start(Leftovers::Remove);
+    let both: Vec<TrafficSelector> = [ts("10.2.0.0/16"), ts("fd02::/64")].concat();
+    routes.install(PolicyId(1), &ts("10.1.0.0/16"), &both, Via::Device(index)).unwrap();
+    becomes("10.2.0.0/16", "dev out0");
+    becomes("fd02::/64", "unreachable");
+    disabled("0");
+    let carried = within_a_second(|| shown().join("\n"), |all| all.contains("fd02::/64 dev out0"));
+    assert!(carried.contains("fd02::/64 dev out0"), "{carried}");
+    disabled("1");
+    becomes("fd02::/64", "unreachable");
+    routes.remove(PolicyId(1)).unwrap();
+    assert_eq!(shown(), [""; 0]);
 }

@@ -288,3 +288,24 @@ pub(crate) fn changes_of_routes_do_nothing_to_an_ike_sa_of_a_loopback_address() 
         (0..5).for_each(|n| host.run(&format!("ip route del 198.18.{n}.0/24 via 192.0.2.2")));
     }
 }
+
+/// A full tunnel of both families, the gateway has an address for IPv4 only, and IPv6 is disabled on the host.
+///
+/// Fault: in `Table::add_route` of the routes, make `is_off` an error as others.
+pub(crate) fn a_full_tunnel_of_both_families_is_up_where_ipv6_is_off() {
+    let host = road_warrior();
+    let folder = folder("one-family");
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    for of in ["all", "default"] {
+        let file = format!("/proc/sys/net/ipv6/conf/{of}/disable_ipv6");
+        let command = host.inside(&format!("sh -c 'echo 1 > {file}'"));
+        assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
+    }
+    let both = CLIENT.replace("remote_ts = '0.0.0.0/0'", "remote_ts = ['0.0.0.0/0', '::/0']");
+    let gateway = GATEWAY.replace("local_ts = '0.0.0.0/0'", "local_ts = ['0.0.0.0/0', '::/0']");
+    let gateway = start(&folder, "gateway", &gateway, exe, "none");
+    let client = start(&folder, "client", &both, &host.inside(exe), "userspace");
+    client.wait_for("IPv6 is off on this host");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
