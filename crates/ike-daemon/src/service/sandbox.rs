@@ -23,6 +23,16 @@ const KEPT: [Capability; 3] =
 /// Files of the system that are read: names, time zones, libraries of the resolver, the kernel's figures.
 const READ: &[&str] = &["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/run/systemd/resolve"];
 
+/// Files of the C library's resolver. Network managers make links of them to folders of their own.
+const RESOLVER: &[&str] =
+    &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"];
+
+/// Folders of very many programs: of these a link opens its file alone.
+const SHARED: &[&str] = &["/", "/run", "/var", "/var/lib", "/tmp", "/mnt"];
+
+/// The most links in a row that are followed, as the kernel does.
+const LINKS: usize = 40;
+
 /// Programs of other people and what they are made of, with `programs`.
 const RUN: &[&str] = &["/bin", "/sbin", "/etc", "/usr", "/lib", "/lib64"];
 
@@ -121,10 +131,19 @@ impl Plan {
         if self.landlock {
             match (restrict_files(self.programs, files), level) {
                 (_, Level::Trial) => {}
-                (Ok(()), Level::Real) => tracing::info!(
-                    config = %files.config.display(),
-                    "sandbox: Landlock: the daemon opens no files elsewhere, at a reload either"
-                ),
+                (Ok(()), Level::Real) => {
+                    tracing::info!(
+                        config = %files.config.display(),
+                        "sandbox: Landlock: the daemon opens no files elsewhere, at a reload either"
+                    );
+                    let names = linked(Path::new("/etc/resolv.conf"));
+                    if !names.exists() {
+                        tracing::warn!(
+                            path = %names.display(),
+                            "sandbox: /etc/resolv.conf leads to a folder that is not there: restart the daemon if host names are not found"
+                        );
+                    }
+                }
                 (Err(error), Level::Real) => {
                     tracing::warn!(%error, "sandbox: this kernel has no such Landlock");
                 }
@@ -222,6 +241,7 @@ fn restrict_files(programs: bool, files: &Files) -> Result<(), landlock::Ruleset
     let mut readable: Vec<PathBuf> = READ.iter().map(PathBuf::from).collect();
     readable.push(folder(&files.config));
     readable.extend(paths::credentials());
+    readable.extend(RESOLVER.iter().map(|file| linked(Path::new(file))));
     let written = files.written.iter().map(|file| folder(file));
     let mut ruleset = Ruleset::default()
         // Sockets are renamed into their place, which the first Landlock forbids whatever one asks for.
@@ -237,6 +257,22 @@ fn restrict_files(programs: bool, files: &Files) -> Result<(), landlock::Ruleset
         ruleset = ruleset.add_rules(path_beneath_rules(RUN, read | AccessFs::Execute))?;
     }
     ruleset.restrict_self().map(drop)
+}
+
+/// What has to be readable so that `file` is, also after the file that its link leads to has been replaced: the folder of
+/// that one.
+fn linked(file: &Path) -> PathBuf {
+    let mut file = file.to_path_buf();
+    for _ in 0..LINKS {
+        match std::fs::read_link(&file) {
+            Ok(target) => file = folder(&file).join(target),
+            Err(_) => break,
+        }
+    }
+    // Folders may be links, too: /var/run is one.
+    let file = std::fs::canonicalize(&file).unwrap_or(file);
+    let folder = folder(&file);
+    if SHARED.iter().any(|shared| folder == Path::new(shared)) { file } else { folder }
 }
 
 /// The folder that a file lies in.

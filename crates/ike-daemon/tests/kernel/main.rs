@@ -10,6 +10,7 @@ ike_test_namespace::harness! {
     ike_test_namespace::VETH => [mobike_shards::moves_of_either_end_keep_every_sa_on_its_shard],
     own_tunnel::VETH_AND_TUN => [
         own_tunnel::a_full_tunnel_of_both_families_is_up_where_ipv6_is_off,
+        own_tunnel::a_resolver_file_behind_a_link_is_read_in_the_sandbox,
         own_tunnel::a_start_that_waits_follows_a_reload,
         own_tunnel::a_start_without_a_route_is_not_a_try,
         own_tunnel::a_silent_name_server_holds_no_reload_and_no_other_connection,

@@ -309,3 +309,34 @@ pub(crate) fn a_full_tunnel_of_both_families_is_up_where_ipv6_is_off() {
     until(&client, |list| list.contains("\"INSTALLED\""));
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
+
+/// /etc/resolv.conf is a link to a folder of a network manager, and that replaces the file after the start.
+///
+/// Fault: in `sandbox::restrict_files`, leave out `RESOLVER`: no question comes to the name server.
+pub(crate) fn a_resolver_file_behind_a_link_is_read_in_the_sandbox() {
+    let host = road_warrior();
+    let (folder, manager) = (folder("linked"), folder("manager"));
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let etc = folder.join("etc");
+    let script = format!(
+        "mkdir {etc} && cp -a /etc/nsswitch.conf /etc/hosts /etc/passwd {etc}/; \
+         ln -s {manager}/resolv.conf {etc}/resolv.conf\n\
+         mount --bind {etc} /etc && exec {exe} \"$@\"\n",
+        etc = etc.display(),
+        manager = manager.display()
+    );
+    let file = manager.join("resolv.conf");
+    std::fs::write(&file, "nameserver 127.0.0.1\n").unwrap();
+    std::fs::write(folder.join("run"), script).unwrap();
+    let server = std::net::UdpSocket::bind("198.51.100.8:53").unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let named = CLIENT.replace("'198.51.100.9'", "'gw.example'");
+    let command = host.inside(&format!("unshare --mount sh {}", folder.join("run").display()));
+    let client = start(&folder, "client", &named, &command, "none");
+    std::fs::write(manager.join("new"), "nameserver 198.51.100.8\n").unwrap();
+    std::fs::rename(manager.join("new"), &file).unwrap();
+    let mut question = [0; 512];
+    let length = server.recv(&mut question).expect("a question");
+    assert!(question[..length].windows(7).any(|octets| octets == b"example"), "{question:?}");
+    assert_eq!(client.end(), Some(0));
+}
