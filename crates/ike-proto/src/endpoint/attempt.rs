@@ -391,7 +391,7 @@ impl Attempt {
             return ctx.dropped(path, DropReason::NotInitResponse);
         }
         for candidate in &mut self.candidates {
-            if candidate.core.spis.r() == header.spi_r {
+            if candidate.core.spis().r() == header.spi_r {
                 candidate.on_datagram(ctx, path, octets, message);
             }
         }
@@ -417,7 +417,7 @@ impl Attempt {
     /// Handles a smaller path MTU.
     pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
         for candidate in &mut self.candidates {
-            candidate.core.on_path_mtu(ctx);
+            candidate.core.channel.on_path_mtu(ctx);
         }
     }
 
@@ -709,7 +709,7 @@ impl Attempt {
             state: IkeState::Connecting,
             initiator: true,
             spi_i: self.spi_i,
-            spi_r: self.candidates.first().map_or(0, |candidate| candidate.core.spis.r()),
+            spi_r: self.candidates.first().map_or(0, |candidate| candidate.core.spis().r()),
             path: self
                 .candidates
                 .first()

@@ -75,11 +75,11 @@ impl Closed {
         let last = sa.core.channel.window.take_answered()?;
         let none = self.answers.is_empty();
         let until = now + KEPT;
-        let spi = sa.core.local_spi();
+        let spi = sa.core.channel.link.local_spi();
         let answer = Answer {
-            peer_spi: if sa.core.initiator { sa.core.spis.r() } else { sa.core.spis.i() },
-            from_initiator: !sa.core.initiator,
-            to: sa.core.answer_to(),
+            peer_spi: if sa.core.is_initiator() { sa.core.spis().r() } else { sa.core.spis().i() },
+            from_initiator: !sa.core.is_initiator(),
+            to: sa.core.channel.answer_to(),
             roams: sa.core.channel.nat.remote
                 || sa.core.channel.mobike.is_some()
                 || sa.core.channel.stream.as_ref().is_some_and(|stream| !stream.ours),

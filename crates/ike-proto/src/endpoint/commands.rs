@@ -113,7 +113,7 @@ impl Endpoint {
         let Some(child) = established.children.get(child) else {
             return;
         };
-        let name = (sa.core.connection.name.clone(), Some(child.config.name.clone()));
+        let name = (sa.core.connection().name.clone(), Some(child.config.name.clone()));
         self.unwant_name(&name);
     }
 
@@ -504,14 +504,14 @@ impl Endpoint {
             let name = wanted.child.as_ref().map(|child| child.name.clone());
             let several = name
                 .as_deref()
-                .is_some_and(|name| self.wants.has_several(&sa.core.connection.name, name));
+                .is_some_and(|name| self.wants.has_several(&sa.core.connection().name, name));
             seen.insert(name) || several
         });
         match wanted.first_mut() {
             Some(first) => first.request = request,
             None => wanted.push(Wanted { child: None, request, packet: None }),
         }
-        let connection = Arc::clone(&sa.core.connection);
+        let connection = Arc::clone(sa.core.connection());
         let path = self.path_to(
             &connection,
             sa.core.channel.path.local.ip(),

@@ -66,21 +66,24 @@ impl Party {
     /// The party of `sa`; `None` if `sa` cannot cross others.
     pub(super) fn of(sa: &IkeSa, registry: &Registry) -> Option<Self> {
         let (established, _) = sa.established()?;
-        let connection = &sa.core.connection;
+        let connection = sa.core.connection();
         let single = connection.unique != Unique::Never
             && connection.vips.is_empty()
             && sa.core.assigned.is_none()
             && established.identity.owner_id().kind != IdType::NULL;
-        let took =
-            established.identity.since().saturating_duration_since(sa.core.started).as_micros();
+        let took = established
+            .identity
+            .since()
+            .saturating_duration_since(sa.core.channel.link.started())
+            .as_micros();
         single.then(|| Self {
             with: registry
                 .digest((&connection.name, sa.core.channel.path.remote.ip().to_canonical())),
-            spis: sa.core.spis.pair(),
+            spis: sa.core.spis().pair(),
             done: established.identity.since(),
             // More than an hour counts as an hour.
             took: u32::try_from(took).unwrap_or(u32::MAX),
-            ours: sa.core.initiator,
+            ours: sa.core.is_initiator(),
         })
     }
 
@@ -219,7 +222,7 @@ impl Endpoint {
     /// Handles the verdict that the IKE SA `ike` is redundant.
     pub(super) fn on_crossed(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let stays = if sa.core.initiator { OWN_STAYS } else { THEIRS_STAYS };
+        let stays = if sa.core.is_initiator() { OWN_STAYS } else { THEIRS_STAYS };
         self.crossings.redundant.insert(ike, Redundant { kept, since: now.mono });
         self.look_at_crossing(ike, now.mono + stays);
     }
@@ -274,7 +277,7 @@ impl Endpoint {
             Cover::Whole if sa.core.channel.last_heard > estate.since => {
                 let until = now.mono + OTHER_RULE;
                 let children = estate.children.iter().map(|child| child.name().to_owned());
-                let (connection, path) = (sa.core.connection.name.clone(), sa.core.channel.path);
+                let (connection, path) = (sa.core.connection().name.clone(), sa.core.channel.path);
                 let children = children.collect();
                 let known = Kept { connection, path, children, until };
                 self.crossings.kept.insert(kept, known);

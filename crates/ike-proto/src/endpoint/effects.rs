@@ -33,7 +33,7 @@ impl Endpoint {
             }
             Effect::EndOthers(ike, answer) => self.end_others(now, ike, *answer),
             Effect::Rekeyed(sa) => {
-                let (id, spi) = (sa.core.id, sa.core.local_spi());
+                let (id, spi) = (sa.core.id(), sa.core.channel.link.local_spi());
                 self.insert(now, id, spi, Entry::Sa(sa));
                 self.index_identity(id, false);
             }
@@ -106,13 +106,13 @@ impl Endpoint {
 
     fn on_established(&mut self, now: Now, ike: IkeSaId, initial_contact: bool) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let matters = match sa.core.connection.unique {
+        let matters = match sa.core.connection().unique {
             Unique::Never => false,
             Unique::No => initial_contact,
             Unique::Keep | Unique::Replace => true,
         };
         // There may be many of them, so they are examined only if that matters.
-        let (matters, initiator) = (matters && !sa.core.initiator, sa.core.initiator);
+        let (matters, initiator) = (matters && !sa.core.is_initiator(), sa.core.is_initiator());
         let resumes = if initiator { None } else { self.resumes(ike) };
         let mut others = self.index_identity(ike, matters || resumes.is_some());
         if let Some(spis) = resumes {
@@ -129,7 +129,7 @@ impl Endpoint {
             return;
         };
         let replaced = sa.core.lineage.reauthenticates;
-        let unique = sa.core.connection.unique;
+        let unique = sa.core.connection().unique;
         let waiting = std::mem::take(&mut sa.core.waiting);
         let identity = identity.clone();
         let crossed = self.note_crossings(now, ike);
@@ -142,7 +142,7 @@ impl Endpoint {
         if !self.wants.is_empty()
             && let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike)
         {
-            let connection = sa.core.connection.name.clone();
+            let connection = sa.core.connection().name.clone();
             self.effects.push_back(Effect::Carried { connection, child: None });
         }
         if let Some(old) = replaced {

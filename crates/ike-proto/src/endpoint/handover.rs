@@ -317,7 +317,7 @@ impl Endpoint {
         if names.is_empty() {
             return;
         }
-        let configs = names.iter().filter_map(|name| new.core.connection.child(name).cloned());
+        let configs = names.iter().filter_map(|name| new.core.connection().child(name).cloned());
         let configs: Vec<_> = configs.collect();
         if let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get_mut(&old) {
             asked.extend(names);

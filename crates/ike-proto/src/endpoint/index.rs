@@ -121,7 +121,7 @@ impl Index {
             }
             Entry::Sa(sa) => match &sa.state {
                 State::Established(established) => (
-                    Some(&sa.core.connection),
+                    Some(sa.core.connection()),
                     sa.core.channel.path,
                     sa.core.lineage.reauthenticates,
                     Some(established),

@@ -645,7 +645,7 @@ impl Endpoint {
         }
         let spi = match &slot.entry {
             Entry::Attempt(attempt) => attempt.spi_i,
-            Entry::Sa(sa) => sa.core.local_spi(),
+            Entry::Sa(sa) => sa.core.channel.link.local_spi(),
             Entry::Parked(parked) => parked.spi(),
         };
         if self.by_spi.get(&spi) == Some(&id) {
@@ -658,7 +658,7 @@ impl Endpoint {
                 self.end_crossing(now, id, &reason);
                 self.leave_handovers(now, id);
                 if sa.core.ticketed {
-                    self.registry.take_back(sa.core.spis.pair());
+                    self.registry.take_back(sa.core.spis().pair());
                 }
                 let due = self.closed.keep(now.mono, &mut sa, known);
                 self.deadlines.extend(due.map(|at| (at, Deadline::Housekeeping)));

@@ -23,7 +23,7 @@ impl Endpoint {
         }));
         for (_, sa) in self.mobile() {
             let here = sa.core.channel.path.local.ip().to_canonical();
-            if sa.core.decides() || !addresses.contains(&here) {
+            if sa.core.channel.decides() || !addresses.contains(&here) {
                 peers.insert(sa.core.channel.path.remote.ip().to_canonical());
                 peers.extend(
                     sa.core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied()),
@@ -63,7 +63,7 @@ impl Endpoint {
             let (slot, mut ctx) = self.lend(now, id);
             match slot.map(|slot| &mut slot.entry) {
                 Some(Entry::Attempt(attempt)) => attempt.on_path_mtu(&mut ctx),
-                Some(Entry::Sa(sa)) => sa.core.on_path_mtu(&mut ctx),
+                Some(Entry::Sa(sa)) => sa.core.channel.on_path_mtu(&mut ctx),
                 Some(Entry::Parked(_)) | None => continue,
             }
             self.settle(now, id);

@@ -223,8 +223,8 @@ impl Parked {
         let mut core = Core::new(ctx, new);
         core.channel.last_heard = self.answered;
         core.channel.window = Window::after_init(ctx.config.retransmission, false);
-        core.init_answered(self.answered, false);
-        core.init_answered(self.sent, true);
+        core.channel.init_answered(self.answered, false);
+        core.channel.init_answered(self.sent, true);
         core.channel.limit_half_open(self.until);
         Ok(IkeSa { core, state: expect_request(rest, auth) })
     }

@@ -274,7 +274,7 @@ impl Endpoint {
         let again = match self.entries.get_mut(id).map(|slot| &mut slot.entry) {
             // Later the request is an old duplicate.
             Some(Entry::Sa(sa)) => {
-                sa.core.init_answered(now.mono, true);
+                sa.core.channel.init_answered(now.mono, true);
                 sa.state.half_open().map(|waiting| {
                     (
                         Arc::clone(&waiting.transcript.response),

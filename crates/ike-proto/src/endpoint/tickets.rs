@@ -198,7 +198,7 @@ impl Endpoint {
     //# invalidated, and the client SHOULD request a new ticket.
     pub(super) fn renew_ticket(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&from) else { return };
-        if !sa.core.connection.session_resumption {
+        if !sa.core.connection().session_resumption {
             return;
         }
         let given = sa.core.spis_of_tickets();
@@ -223,7 +223,7 @@ impl Endpoint {
     /// only one, which it usually is when this matters, the SPIs tell.
     pub(super) fn resumed_of(&self, others: &[IkeSaId], spis: (u64, u64)) -> Option<IkeSaId> {
         let is_it = |ike: &&IkeSaId| match self.entries.get(*ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) => sa.core.spis.pair() == spis,
+            Some(Entry::Sa(sa)) => sa.core.spis().pair() == spis,
             _ => false,
         };
         if let Some(found) = others.iter().find(is_it) {
@@ -246,7 +246,7 @@ impl Endpoint {
     /// Ends `ike` if it is the IKE SA that has been resumed.
     pub(super) fn on_resumed(&mut self, now: Now, ike: IkeSaId, spis: (u64, u64)) {
         self.with_sa(now, ike, |sa, ctx| {
-            if sa.core.spis.pair() == spis {
+            if sa.core.spis().pair() == spis {
                 sa.close(ctx, Failure::Replaced);
             }
         });

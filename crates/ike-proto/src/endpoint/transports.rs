@@ -160,7 +160,7 @@ impl Endpoint {
         let Some(Slot { entry, keys, .. }) = self.entries.get_mut(&id) else { return };
         let stream = match &*entry {
             Entry::Attempt(attempt) => attempt.stream_path().map(|path| (path, false)),
-            Entry::Sa(sa) => sa.core.stream_path().map(|path| {
+            Entry::Sa(sa) => sa.core.channel.stream_path().map(|path| {
                 let ours = sa.core.channel.stream.as_ref().is_some_and(|stream| stream.ours);
                 (path, !ours && matches!(sa.state, State::Established(_)))
             }),

@@ -34,14 +34,6 @@ const REAUTH: TimerKey = TimerKey::Ike(Timer::ReauthIke);
 const END: TimerKey = TimerKey::Ike(Timer::Authorization);
 
 impl Established {
-    /// True if this end may make a new IKE SA to replace this one. A gateway that has authenticated its client by
-    /// EAP, or gave it an address, may not: only the client can begin that.
-    pub(crate) fn may_reauthenticate(&self, core: &Core) -> bool {
-        let eap = self.identity.has_eap();
-        let gave = core.assigned.as_ref().is_some_and(|assigned| !assigned.0.ours);
-        core.extensions.client || !(eap || gave)
-    }
-
     /// The same for an established SA. False if the SA is about to end.
     pub(crate) fn change_auth_lifetime(
         &mut self,
@@ -52,22 +44,15 @@ impl Established {
         if self.phase != IkePhase::Alive {
             return false;
         }
-        self.life.limit_authentication(&core.connection, ctx.now.mono, lifetime);
-        if core.connection.session_resumption && !core.extensions.client {
+        self.life.limit_authentication(core.connection(), ctx.now.mono, lifetime);
+        if core.connection().session_resumption && !core.extensions().client {
             // The ticket has the earlier limit.
-            ctx.effects.push_back(Effect::TicketOver(core.id, core.spis_of_tickets()));
+            ctx.effects.push_back(Effect::TicketOver(core.id(), core.spis_of_tickets()));
         }
-        if !self.may_reauthenticate(core) {
+        if !self.identity.may_reauthenticate(core) {
             self.queue.push(Task::AuthLifetime);
         }
         true
-    }
-
-    /// Limits a resumed SA to the time of the SA before it.
-    pub(crate) fn await_reauthentication_by(&mut self, core: &mut Core, by: Instant) {
-        if !self.may_reauthenticate(core) {
-            self.life.set(END, by + core.connection.over_time.max(AT_LEAST));
-        }
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4478#section-2
@@ -77,7 +62,8 @@ impl Established {
     //# time.
     /// The notify for the client, if it has to authenticate again.
     pub(crate) fn own_auth_lifetime(&self, core: &Core, now: Instant) -> OwnedNotifies {
-        let Some(at) = self.life.at(REAUTH).filter(|_| !self.may_reauthenticate(core)) else {
+        let Some(at) = self.life.at(REAUTH).filter(|_| !self.identity.may_reauthenticate(core))
+        else {
             return Vec::new();
         };
         let seconds = at.saturating_duration_since(now).as_secs();
@@ -102,19 +88,19 @@ impl Established {
         now: Instant,
         payloads: &Payloads<'_, '_>,
     ) {
-        if !core.extensions.client || self.phase != IkePhase::Alive {
+        if !core.extensions().client || self.phase != IkePhase::Alive {
             return;
         }
         let Some(told) = payloads.notify(NotifyType::AUTH_LIFETIME) else { return };
         let Ok(seconds) = <[u8; 4]>::try_from(told.data) else { return };
         let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
-        let margin = (lifetime / 10).min(core.connection.over_time);
+        let margin = (lifetime / 10).min(core.connection().over_time);
         let by = (now + (lifetime - margin)).max(self.identity.since() + SOONEST);
         //= https://www.rfc-editor.org/rfc/rfc4478#section-5
         //# the
         //# Initiator may have a different policy regarding re-authentication,
         //# requiring more frequent re-authentication.
-        let own = self.life.at(REAUTH).filter(|_| !core.connection.reauth_time.is_zero());
+        let own = self.life.at(REAUTH).filter(|_| !core.connection().reauth_time.is_zero());
         self.life.set(REAUTH, own.map_or(by, |at| at.min(by)));
     }
 }
@@ -146,5 +132,10 @@ impl Life {
         if self.at(END).is_none() {
             self.set(END, now + connection.over_time.max(AT_LEAST));
         }
+    }
+
+    /// Limits a resumed SA, which this end may not reauthenticate, to the time of the SA before it.
+    pub(crate) fn end_after(&mut self, connection: &ConnectionConfig, by: Instant) {
+        self.set(END, by + connection.over_time.max(AT_LEAST));
     }
 }

@@ -71,7 +71,7 @@ impl Established {
     ) -> Result<AnsweredChild, Halt> {
         let answer = self.make_child(core, ctx, payloads, request, old);
         if let Err(Halt::Refuse(refusal)) = &answer
-            && let Some(mut why) = detail::child(&core.connection.children, payloads, refusal)
+            && let Some(mut why) = detail::child(&core.connection().children, payloads, refusal)
         {
             let remote_id = Some(self.identity.remote_id().clone());
             if refusal.kind == NotifyType::TS_UNACCEPTABLE
@@ -79,7 +79,7 @@ impl Established {
             {
                 why.push_str("; the peer's certificate limits its addresses (RFC 3779)");
             }
-            ctx.event(Event::ChildRefused { ike: core.id, remote_id, why });
+            ctx.event(Event::ChildRefused { ike: core.id(), remote_id, why });
         }
         answer
     }
@@ -141,7 +141,7 @@ impl Established {
             shared = Some(secret);
         }
         let id = ctx.ids.child();
-        let spi_in = ctx.ids.esp_spi(ctx.rng, (core.id, id));
+        let spi_in = ctx.ids.esp_spi(ctx.rng, (core.id(), id));
         let terms = Terms {
             id,
             policy: match (old, &place) {
@@ -183,7 +183,7 @@ impl Established {
         let Some(other) = self.children.sibling(config, local_ts, remote_ts) else {
             return Ok(None);
         };
-        let place = self.place_beside(other, &ctx.plane)?;
+        let place = self.places().beside(other, &ctx.plane)?;
         if !resource::is_alike(other, selected, mode, local_ts, remote_ts) {
             return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
         }
@@ -233,17 +233,17 @@ impl Established {
             //# SA MUST NOT have narrower selectors than the original.
             // What they leave out would leave without protection. If a host has moved, what the configuration calls
             // `dynamic` has another address now.
-            let ours = self.resolve(core, &old.config, true);
-            let theirs = self.resolve(core, &old.config, false);
+            let ours = self.identity.resolve(core, &old.config, true);
+            let theirs = self.identity.resolve(core, &old.config, false);
             let chosen =
                 within((&old.local_ts, &old.remote_ts)).or_else(|| within((&ours, &theirs)));
             return chosen.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into());
         }
         let mut second_best = None;
-        for config in &core.connection.children {
-            let ours = self.resolve(core, config, true);
+        for config in &core.connection().children {
+            let ours = self.identity.resolve(core, config, true);
             let local_ts = few(narrow(&ours, local), &ours);
-            let ours = self.resolve(core, config, false);
+            let ours = self.identity.resolve(core, config, false);
             let remote_ts = few(narrow(&ours, remote), &ours);
             if local_ts.is_empty() || remote_ts.is_empty() {
                 continue;
@@ -272,7 +272,7 @@ impl Core {
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
     ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        let Path { local: here, remote: there, .. } = self.esp_path();
+        let Path { local: here, remote: there, .. } = self.channel.esp_path();
         let local = translated(local, self.channel.nat.local, here.ip().to_canonical());
         (local, translated(remote, self.channel.nat.remote, there.ip().to_canonical()))
     }
@@ -317,7 +317,7 @@ impl Terms {
             None => {
                 let if_ids = core.if_ids.values;
                 let (mut processing, lease) = ctx
-                    .processing(&core.connection, config, if_ids, self.asker)
+                    .processing(core.connection(), config, if_ids, self.asker)
                     .map_err(|NoneLeft| NotifyType::NO_ADDITIONAL_SAS)?;
                 if processing.per_cpu != self.per_cpu {
                     Arc::make_mut(&mut processing).per_cpu = self.per_cpu;
@@ -335,7 +335,7 @@ impl Terms {
         }
         let Heritage { processing, lease, line, cpu, ordinal } = heritage;
         let behind_nat = core.channel.nat.local || core.channel.nat.remote;
-        let owner = format!("{} [{}]", core.connection.name, identity.remote_id());
+        let owner = format!("{} [{}]", core.connection().name, identity.remote_id());
         Ok(ChildSa {
             id: self.id,
             config: Arc::clone(config),
@@ -354,9 +354,9 @@ impl Terms {
             ordinal,
             spi_in: self.spi_in,
             spi_out: self.spi_out,
-            local: core.esp_path().local.ip(),
-            remote: core.esp_path().remote.ip(),
-            encap: ChildSa::encap_on(core.esp_path(), behind_nat),
+            local: core.channel.esp_path().local.ip(),
+            remote: core.channel.esp_path().remote.ip(),
+            encap: ChildSa::encap_on(core.channel.esp_path(), behind_nat),
             local_ts: self.local_ts,
             remote_ts: self.remote_ts,
             pending_out: None,
@@ -391,14 +391,14 @@ impl ReadyChild {
         let keys = ChildKeys::derive(session.prf, sk_d, shared, nonces, &lengths);
         child.ppk = ppk.map(|ppk| ppk.id);
         let beside = || children.iter().find(|other| other.phase == Phase::Installed);
-        if core.is_held()
+        if core.channel.is_held()
             && let Some(other) = beside()
         {
             // It uses the path of the others, until they move.
             (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
         } else {
             // The path may have changed since the exchange began, without MOBIKE by a NAT.
-            let path = core.esp_path();
+            let path = core.channel.esp_path();
             let udp = match core.channel.mobike {
                 Some(_) => core.channel.nat.local || core.channel.nat.remote,
                 None => child.encap.is_some(),

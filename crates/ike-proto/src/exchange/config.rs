@@ -168,8 +168,8 @@ impl Established {
             _ => true,
         });
         let assignment = Arc::new(Assignment {
-            ike: core.id,
-            connection: core.connection.name.clone(),
+            ike: core.id(),
+            connection: core.connection().name.clone(),
             ours: true,
             pools: Vec::new(),
             peer: self.identity.remote_id().clone(),
@@ -179,17 +179,6 @@ impl Established {
         });
         core.assigned = Some(Arc::new(Assigned(assignment)));
         core.tell_assigned(ctx);
-    }
-
-    /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or otherwise its address.
-    pub(crate) fn resolve(
-        &self,
-        core: &Core,
-        config: &ChildConfig,
-        local: bool,
-    ) -> Vec<TrafficSelector> {
-        let resolved = resolve(config, core.channel.path, local, core.virtual_ips(local));
-        if local { resolved } else { self.identity.narrow_to_certified(resolved) }
     }
 }
 
@@ -207,7 +196,7 @@ impl ExpectAuthRequest {
             debug_assert!(false, "IKE_AUTH ends without a first request");
             return self.refuse(core, ctx, NotifyType::INVALID_SYNTAX.into());
         };
-        let has_pools = !core.connection.pools.is_empty();
+        let has_pools = !core.connection().pools.is_empty();
         if !has_pools && !has_config(first.first, &first.octets) {
             // Nearly all peers: there is nothing to decode again.
             return self.finish_auth(core, ctx, first, (auth, ppk, None));
@@ -237,14 +226,14 @@ impl ExpectAuthRequest {
                     wanted.iter().all(|address| lent.contains(address))
                 });
                 let request = LeaseRequest {
-                    ike: core.id,
-                    connection: core.connection.name.clone(),
-                    pools: core.connection.pools.clone(),
+                    ike: core.id(),
+                    connection: core.connection().name.clone(),
+                    pools: core.connection().pools.clone(),
                     identity: self.rounds.lease_identity(),
                     granted: self.rounds.granted(),
                     path: core.channel.path,
                     addresses: wanted,
-                    sole: match core.connection.unique {
+                    sole: match core.connection().unique {
                         Unique::Replace => true,
                         Unique::No | Unique::Keep => first_contact,
                         Unique::Never => false,
@@ -263,7 +252,7 @@ impl ExpectAuthRequest {
 
     fn say_why(&self, core: &Core, ctx: &mut Context<'_>, why: &str) {
         let remote_id = self.rounds.remote_id().cloned();
-        ctx.event(Event::ChildRefused { ike: core.id, remote_id, why: why.to_owned() });
+        ctx.event(Event::ChildRefused { ike: core.id(), remote_id, why: why.to_owned() });
     }
 }
 
@@ -303,7 +292,7 @@ impl Core {
         mode: Mode,
         local_ts: Vec<TrafficSelector>,
     ) -> Vec<TrafficSelector> {
-        if self.connection.vips.is_empty() || mode == Mode::Transport {
+        if self.connection().vips.is_empty() || mode == Mode::Transport {
             return local_ts;
         }
         let own = resolve(config, self.channel.path, true, self.virtual_ips(true));
@@ -328,7 +317,7 @@ impl Core {
     }
 
     /// The virtual IPs of one end.
-    fn virtual_ips(&self, local: bool) -> &[IpAddr] {
+    pub(crate) fn virtual_ips(&self, local: bool) -> &[IpAddr] {
         match &self.assigned {
             Some(assigned) if assigned.0.ours == local => &assigned.0.addresses,
             _ => &[],

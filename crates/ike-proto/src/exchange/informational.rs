@@ -24,7 +24,7 @@ impl Established {
         //# When the initiator is behind a NAT (as detected earlier using the
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications), it SHOULD include these notifications in DPD messages
-        let mapped = core.decides() && core.channel.nat.local;
+        let mapped = core.channel.decides() && core.channel.nat.local;
         let nat = (mapped && core.channel.nat.supported).then(|| core.nat_hashes(ctx));
         let mut payloads = Vec::new();
         if let Some(nat) = &nat {
@@ -73,7 +73,7 @@ impl Established {
         payloads: &[Payload<'_>],
         ours: Sent,
     ) {
-        let sent = core.request(ctx, ExchangeType::INFORMATIONAL, payloads);
+        let sent = core.channel.request(ctx, ExchangeType::INFORMATIONAL, payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         self.sent = Some(ours);
     }
@@ -127,7 +127,7 @@ impl Established {
         }
         if let Some(to) = core.redirect_in(ctx, &parsed) {
             let wanted = Vec::new();
-            ctx.effects.push_back(Effect::Redirect { ike: core.id, to, wanted });
+            ctx.effects.push_back(Effect::Redirect { ike: core.id(), to, wanted });
         }
         let mobility = self.on_mobility_request(core, ctx, &parsed);
         let config = core.answer_configuration(&parsed);

@@ -89,7 +89,7 @@ impl ExpectIntermediateResponse {
             });
         match covered {
             Ok(()) => {
-                let sent = core.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads);
+                let sent = core.channel.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads);
                 sent.unwrap_or_else(|unsent| unsent.end(core));
             }
             Err(NotCovered) => core.end(Failure::Crypto),
@@ -135,7 +135,7 @@ impl ExpectIntermediateResponse {
         //# In this case, the initiator cannot achieve quantum computer
         //# resistance using the proposed PPKs. If this is a requirement for
         //# the initiator, then it MUST abort creating the IKE SA.
-        if !self.ppks.is_empty() && ppk.is_none() && core.connection.requires_ppk() {
+        if !self.ppks.is_empty() && ppk.is_none() && core.connection().requires_ppk() {
             return self.end(core, Failure::Policy("the peer has none of the PPKs offered"));
         }
         let ppk = ppk.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key)));
@@ -211,7 +211,7 @@ impl ExpectIntermediateRequest {
     ) -> Result<Option<Answered>, Halt> {
         let Step { method, ppk: ppk_due, announce } = self.step;
         let parsed = Payloads(payloads);
-        let brings_ppk = core.extensions.ppk == Some(PpkPlace::Intermediate)
+        let brings_ppk = core.extensions().ppk == Some(PpkPlace::Intermediate)
             && ppk::offers(&parsed).next().is_some();
         let brings_ke = parsed.ke()?.is_some();
         let announces = announce && method.is_none();
@@ -278,7 +278,7 @@ impl ExpectAuthRequest {
         let (message_id, _) = required(core.channel.window.in_progress())?;
         // IKE_SA_INIT had message ID 0.
         let too_many = message_id > MOST_EXCHANGES;
-        if foreign || parsed.error().is_some() || !core.extensions.intermediate || too_many {
+        if foreign || parsed.error().is_some() || !core.extensions().intermediate || too_many {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
         self.answer_covered(core, ctx, &[], opened)
@@ -316,7 +316,7 @@ impl Core {
         let chosen = self.choose_initial_ppk(ctx.config, waiting, payloads);
         if chosen.is_err() {
             let why = "a PPK is required, and none of those offered is known here";
-            self.blame(ctx, (None, None), Blame::of(Some(&self.connection), why));
+            self.blame(ctx, (None, None), Blame::of(Some(self.connection()), why));
         }
         chosen
     }
@@ -330,7 +330,7 @@ impl Core {
     ) -> Result<Option<CommonPpk>, Refusal> {
         let ExpectAuthRequest { transcript, connections, .. } = &*waiting.auth;
         let allowed = |id: &PpkId| connections.iter().any(|connection| connection.takes_ppk(id));
-        let [spi_i, spi_r] = self.spis.octets();
+        let [spi_i, spi_r] = self.spis().octets();
         let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
         let chosen = ppk::choose(config, allowed, self.channel.session.prf, payloads, &parts);
         //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
@@ -352,9 +352,9 @@ impl Core {
         ctx: &Context<'_>,
         auth: &ExpectAuthResponse,
     ) -> Vec<OfferedPpk> {
-        let [spi_i, spi_r] = self.spis.octets();
+        let [spi_i, spi_r] = self.spis().octets();
         let parts = [&*auth.transcript.ni, &auth.transcript.nr, &spi_i, &spi_r];
-        ppk::offer(ctx.config, &self.connection.ppk, self.channel.session.prf, &parts)
+        ppk::offer(ctx.config, &self.connection().ppk, self.channel.session.prf, &parts)
     }
 
     /// Puts the next keys in force. The former ones still open messages that the peer sent before it knew (RFC
@@ -369,10 +369,11 @@ impl Core {
         if shared.is_none() && ppk.is_none() {
             return Ok(());
         }
+        let (spis, initiator) = (self.spis(), self.is_initiator());
         let session = &mut self.channel.session;
         let suite = session.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
-        let (prf, seed) = (session.prf, Seed::new(nonces, self.spis));
+        let (prf, seed) = (session.prf, Seed::new(nonces, spis));
         let sk_d = session.keys.d();
         let mut keys = shared.map(|shared| IkeKeys::next(prf, sk_d, shared, &seed, &lengths));
         if let Some((id, key)) = ppk {
@@ -386,7 +387,7 @@ impl Core {
             self.ppk = PpkStage::Used(id.clone());
         }
         let Some(keys) = keys else { return Ok(()) };
-        let epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, self.initiator)?;
+        let epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, initiator)?;
         session.advance(keys, epoch);
         Ok(())
     }
@@ -402,12 +403,12 @@ impl Core {
         let first = encode_payloads(payloads, &mut inner);
         let mut front = Vec::new();
         let header = Header {
-            spi_i: self.spis.i(),
-            spi_r: self.spis.r(),
+            spi_i: self.spis().i(),
+            spi_r: self.spis().r(),
             next_payload: PayloadType::SK,
             minor_version: 0,
             exchange: ExchangeType::IKE_INTERMEDIATE,
-            flags: Flags { initiator: self.initiator, version: false, response },
+            flags: Flags { initiator: self.is_initiator(), version: false, response },
             message_id,
             length: 0,
         };

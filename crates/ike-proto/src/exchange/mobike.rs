@@ -179,7 +179,7 @@ impl Established {
             payloads.extend(list.payloads());
         }
         payloads.push(notify(NotifyType::COOKIE2, &cookie));
-        let sent = core.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
+        let sent = core.channel.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         let sent = SentMobility { what, number, cookie };
         self.sent = Some(Sent::Mobility(Box::new(sent)));
@@ -220,15 +220,9 @@ impl Established {
                 }
             }
             Mobility::Routability if shown => self.release_held(core, ctx),
-            Mobility::Routability => self.give_up_unproven(),
+            Mobility::Routability => self.queue.give_up_unproven(),
             Mobility::Update => self.on_updated(core, ctx, &payloads, shown),
         }
-    }
-
-    /// Handles that the peer has not proven its address.
-    fn give_up_unproven(&mut self) {
-        let reason = Failure::Policy("the peer does not show that it is where it says");
-        self.queue.push_first(Task::DeleteIke { reason, request: None });
     }
 
     /// Handles the response to an update. `shown` if it has the COOKIE2 of the request.
@@ -254,7 +248,7 @@ impl Established {
             };
         }
         if mobike.held && !shown {
-            return self.give_up_unproven();
+            return self.queue.give_up_unproven();
         }
         (mobike.retries, mobike.confirmed) = (0, mobike.moves);
         let before = (core.channel.nat.local, core.channel.nat.remote);
@@ -267,11 +261,11 @@ impl Established {
             }
             core.channel.nat = detected;
         }
-        if before != (core.channel.nat.local, core.channel.nat.remote) && !core.is_held() {
+        if before != (core.channel.nat.local, core.channel.nat.remote) && !core.channel.is_held() {
             self.move_children(core, ctx);
         }
         self.release_held(core, ctx);
-        core.arm_keepalive(ctx);
+        core.channel.arm_keepalive(ctx);
     }
 
     /// Handles the response to a liveness check with NAT detection.
@@ -305,11 +299,12 @@ impl Established {
         if core.channel.mobike.is_none() {
             return reply;
         }
-        let path = core.answer_to();
+        let path = core.channel.answer_to();
         let cookie = payloads.notify(NotifyType::COOKIE2);
         reply.cookie = cookie.filter(|c| (8..=64).contains(&c.data.len())).map(|c| c.data.to_vec());
         // Only the original initiator decides about the addresses.
-        let update = !core.decides() && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
+        let update =
+            !core.channel.decides() && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
         let addresses = read_addresses(payloads);
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
             && (update || addresses.is_some())
@@ -324,8 +319,8 @@ impl Established {
         //# request includes them, the responder MUST also include them in the
         //# response
         if detected.supported {
-            let fake = core.connection.encap || !ctx.plane.plain_esp;
-            reply.nat = Some(NatHashes::new(ctx.crypto, core.spis, path, fake));
+            let fake = core.connection().encap || !ctx.plane.plain_esp;
+            reply.nat = Some(NatHashes::new(ctx.crypto, core.spis(), path, fake));
         }
         if update && !core.is_acceptable(path) {
             reply.error = Some(NotifyType::UNACCEPTABLE_ADDRESSES);
@@ -345,7 +340,7 @@ impl Established {
         if update {
             let nat = if detected.supported { detected } else { core.channel.nat };
             self.on_update(core, ctx, path, nat);
-        } else if addresses.is_some() && core.decides() {
+        } else if addresses.is_some() && core.channel.decides() {
             self.on_peer_addresses(core, ctx);
         }
         reply
@@ -378,7 +373,7 @@ impl Core {
         children: &'a [ChildSa],
         local: bool,
     ) -> impl Iterator<Item = &'a TrafficSelector> {
-        let configured = self.connection.children.iter().flat_map(move |child| {
+        let configured = self.connection().children.iter().flat_map(move |child| {
             let list = if local { &child.local_ts } else { &child.remote_ts };
             list.iter().filter_map(|ts| match ts {
                 TsSpec::Fixed(ts) => Some(ts),
@@ -396,14 +391,17 @@ impl Core {
         ctx: &Context<'_>,
         children: &[ChildSa],
     ) -> OwnedNotifies {
-        let supported =
-            if self.initiator { self.connection.mobike } else { self.channel.mobike.is_some() };
+        let supported = if self.is_initiator() {
+            self.connection().mobike
+        } else {
+            self.channel.mobike.is_some()
+        };
         if !supported {
             return Vec::new();
         }
         let further = self.further_addresses(ctx, children);
         let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
-        if self.initiator && !self.channel.nat.supported {
+        if self.is_initiator() && !self.channel.nat.supported {
             notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(self.channel.path, true)));
         }
         notifies.extend(further.iter().map(additional));
@@ -415,37 +413,41 @@ impl Core {
 
     /// True if `local_addrs` has `address`.
     pub(crate) fn fits(&self, address: IpAddr) -> bool {
-        self.connection.local_addrs.iter().any(|spec| spec.contains(address))
+        self.connection().local_addrs.iter().any(|spec| spec.contains(address))
     }
 
     /// Reads the notifies of the peer's IKE_AUTH message. False if its addresses were changed on the path although
     /// it has no NAT traversal. `told` are the addresses in this end's own message.
     pub(crate) fn read_mobike(&mut self, payloads: &Payloads<'_, '_>, told: Vec<IpAddr>) -> bool {
-        if !self.connection.mobike || payloads.notify(NotifyType::MOBIKE_SUPPORTED).is_none() {
+        if !self.connection().mobike || payloads.notify(NotifyType::MOBIKE_SUPPORTED).is_none() {
             return true;
         }
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
-            && !self.initiator
-            && said.data != no_nats(self.answer_to(), false)
+            && !self.is_initiator()
+            && said.data != no_nats(self.channel.answer_to(), false)
         {
             return false;
         }
         let peer = read_addresses(payloads).unwrap_or_default();
-        self.channel.mobike =
-            Some(Box::new(Mobike { decides: self.initiator, peer, told, ..Mobike::default() }));
+        self.channel.mobike = Some(Box::new(Mobike {
+            decides: self.is_initiator(),
+            peer,
+            told,
+            ..Mobike::default()
+        }));
         true
     }
 
     /// The NAT detection hashes of a message on the present path.
     pub(crate) fn nat_hashes(&self, ctx: &Context<'_>) -> NatHashes {
-        let fake = self.connection.encap || !ctx.plane.plain_esp;
-        NatHashes::new(ctx.crypto, self.spis, self.channel.path, fake)
+        let fake = self.connection().encap || !ctx.plane.plain_esp;
+        NatHashes::new(ctx.crypto, self.spis(), self.channel.path, fake)
     }
 
     /// The result of NAT detection in a message by `path`.
     fn detect_nat(&self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
-        let mut nat = NatStatus::detect(ctx.crypto, payloads, self.spis, path);
-        nat.local |= (self.connection.encap || !ctx.plane.plain_esp) && nat.supported;
+        let mut nat = NatStatus::detect(ctx.crypto, payloads, self.spis(), path);
+        nat.local |= (self.connection().encap || !ctx.plane.plain_esp) && nat.supported;
         nat
     }
 

@@ -155,13 +155,13 @@ impl Established {
 impl Core {
     /// This end's token for this SA; `None` if this end makes none for this connection.
     pub(crate) fn own_token(&self, ctx: &Context<'_>) -> Option<Secret> {
-        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
-        make(ctx.crypto, secret, self.initiator, self.spis)
+        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection().qcd)?;
+        make(ctx.crypto, secret, self.is_initiator(), self.spis())
     }
 
     /// The same for the SA with these SPIs that the peer's rekey makes.
     pub(crate) fn responders_token(&self, ctx: &Context<'_>, spis: Spis) -> Option<Secret> {
-        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection.qcd)?;
+        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection().qcd)?;
         make(ctx.crypto, secret, false, spis)
     }
 
@@ -170,7 +170,7 @@ impl Core {
     //# long as they are carried in protected exchanges.
     /// Stores the peer's token for this SA from a protected message. It replaces an earlier one.
     pub(crate) fn take_token(&mut self, payloads: &[Payload<'_>]) {
-        if let Some(token) = tokens(payloads).next().filter(|_| self.connection.qcd) {
+        if let Some(token) = tokens(payloads).next().filter(|_| self.connection().qcd) {
             self.peer_token = Some(Secret::copy_from(token));
         }
     }
@@ -179,7 +179,7 @@ impl Core {
     /// compare.
     pub(crate) fn judge_token(&self, message: &Message<'_>) -> Option<bool> {
         let header = &message.header;
-        let ours = Spis::of(header) == self.spis && header.flags.initiator != self.initiator;
+        let ours = Spis::of(header) == self.spis() && header.flags.initiator != self.is_initiator();
         let known = self.peer_token.as_ref().filter(|_| ours)?;
         //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
         //# The token is considered verified

@@ -29,9 +29,6 @@ use crate::wire::registry::{ExchangeType, NotifyType};
 const MAX_REDIRECTS: u8 = 5;
 const LOOP_DETECT_PERIOD: Duration = Duration::from_secs(300);
 
-/// The time that a redirected client has to go.
-const TIME_TO_GO: Duration = Duration::from_secs(30);
-
 /// How an attempt, or an IKE SA, came to its gateway.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Redirected {
@@ -135,7 +132,7 @@ impl Established {
         wanted.extend(waiting.map(alone));
         let reason = Failure::Replaced;
         self.queue.push_first(Task::DeleteIke { reason, request: None });
-        ctx.effects.push_back(Effect::Redirect { ike: core.id, to, wanted });
+        ctx.effects.push_back(Effect::Redirect { ike: core.id(), to, wanted });
     }
 
     /// Gateway: redirects the client to `to`.
@@ -146,28 +143,18 @@ impl Established {
         to: IpAddr,
         request: Option<RequestId>,
     ) {
-        if !core.extensions.redirect {
+        if !core.extensions().redirect {
             let text = "the peer has not said that it follows redirects".to_owned();
             return ctx.done(request, Err(Failure::Config(text)));
         }
         let data = gateway_data(to, &[]);
-        let sent =
-            core.request(ctx, ExchangeType::INFORMATIONAL, &[notify(NotifyType::REDIRECT, &data)]);
+        let sent = core.channel.request(
+            ctx,
+            ExchangeType::INFORMATIONAL,
+            &[notify(NotifyType::REDIRECT, &data)],
+        );
         sent.unwrap_or_else(|unsent| unsent.end(core));
         self.sent = Some(Sent::Redirect(request));
-    }
-
-    /// Gateway: true while a client that was redirected in IKE_AUTH has not gone.
-    pub(crate) fn is_leaving(&self) -> bool {
-        let ends = |task: &Task| matches!(task, Task::DeleteIke { .. });
-        self.queue.delayed().any(ends)
-    }
-
-    /// Gives the redirected client the time to go.
-    pub(crate) fn let_leave(&mut self, ctx: &mut Context<'_>) {
-        let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-        self.queue.delay(ctx.now.mono + TIME_TO_GO, task);
-        self.queue.arm(&mut self.life);
     }
 }
 
@@ -187,7 +174,7 @@ impl ExpectAuthResponse {
         let (ours, theirs) = (self.rounds.local.len(), self.rounds.proven());
         // A round by EAP has no AUTH of this end yet.
         let first = theirs == 1 && ours == usize::from(!self.is_in_eap());
-        let last = !self.is_in_eap() && self.rounds.are_complete(&core.connection);
+        let last = !self.is_in_eap() && self.rounds.are_complete(core.connection());
         if !first || last {
             return false;
         }
@@ -205,7 +192,7 @@ impl Core {
         payloads: &Payloads<'_, '_>,
     ) -> Option<IpAddr> {
         let notify: &Notify<'_> = payloads.notify(NotifyType::REDIRECT)?;
-        if !ctx.config.follow_redirects || !self.extensions.client {
+        if !ctx.config.follow_redirects || !self.extensions().client {
             return None;
         }
         let gateway = read_gateway(notify.data);
@@ -218,7 +205,7 @@ impl Core {
     /// Gateway: the gateway to which the policy redirects an authenticated client.
     pub(crate) fn redirect_target(&self, ctx: &Context<'_>) -> Option<IpAddr> {
         let policy = &ctx.config.redirect;
-        if !policy.in_auth || !self.extensions.redirect {
+        if !policy.in_auth || !self.extensions().redirect {
             return None;
         }
         let avoid = [Some(self.channel.path.local.ip().to_canonical())];

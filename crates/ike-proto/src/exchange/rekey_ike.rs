@@ -53,7 +53,7 @@ impl Established {
                     Payload::Ke(Ke { method: offer.method, data: offer.ke.public() }),
                 ];
                 payloads.extend(ppk::offer_payloads(&offer.ppks));
-                let sent = core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+                let sent = core.channel.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
                 sent.unwrap_or_else(|unsent| unsent.end(core));
                 self.sent = Some(Sent::RekeyIke(Box::new(offer)));
             }
@@ -98,7 +98,7 @@ impl Established {
         };
         let ours = Nonces { i: &offer.nonce, r: &nr };
         let meanwhile = offer.meanwhile();
-        let new_id = new.core.id;
+        let new_id = new.core.id();
         let mut new = Box::new(new);
         let adopted = matches!(self.phase, IkePhase::Replaced(_));
         match collision::after_rekey(RekeyResponse::Created(ours), meanwhile) {
@@ -128,7 +128,7 @@ impl Established {
 
     /// Hands the children to the SA `to`, and waits for the end of this one.
     pub(crate) fn replaced_by(&mut self, core: &mut Core, ctx: &mut Context<'_>, to: IkeSaId) {
-        let from = core.id;
+        let from = core.id();
         if matches!(self.phase, IkePhase::Replaced(_)) {
             return;
         }
@@ -159,7 +159,7 @@ impl Established {
 
     /// Waits for the peer's Delete of this SA, which the peer's rekey made and which lost to ours.
     pub(crate) fn await_delete(&mut self, core: &mut Core, ctx: &Context<'_>) {
-        self.phase = IkePhase::Replaced(core.id);
+        self.phase = IkePhase::Replaced(core.id());
         core.channel.timers.clear_all();
         self.life.clear_all();
         self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
@@ -167,7 +167,7 @@ impl Established {
 
     /// Marks this SA as the loser of two simultaneous rekeys. The end that made it deletes it.
     pub(crate) fn mark_redundant(&mut self, core: &mut Core) {
-        self.phase = IkePhase::Replaced(core.id);
+        self.phase = IkePhase::Replaced(core.id());
         self.queue.push(Task::DeleteIke { reason: Failure::Replaced, request: None });
         core.channel.timers.clear_all();
         self.life.clear_all();
@@ -227,7 +227,7 @@ impl Established {
             && method != offer.method
             // A rekey of the peer that crossed this one has done the work.
             && offer.crossed.is_none()
-            && usable_methods(ctx, &core.connection.proposals).contains(&method)
+            && usable_methods(ctx, &core.connection().proposals).contains(&method)
         {
             let retry = Retry { method: Some(method), ..offer.retry };
             self.queue.push_first(Task::RekeyIke { request: offer.request, retry });
@@ -280,7 +280,7 @@ impl Established {
         let ni = *required(payloads.nonce()?)?;
         // RFC 9370 §2.2.1 requires IKE_INTERMEDIATE for IKE_SA_INIT only.
         let options = SelectOptions { intermediate: true, ..SelectOptions::default() };
-        let selected = proposal::select(&core.connection.proposals, sa, options)
+        let selected = proposal::select(&core.connection().proposals, sa, options)
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let Spi::Ike(spi_i) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
@@ -291,7 +291,7 @@ impl Established {
         if payloads.ke()?.is_none_or(|ke| ke.method != selected.ke) {
             return Err(invalid_ke(selected.ke).into());
         }
-        let ppk = self.ppk_for_request(core, ctx.config, payloads, ni)?;
+        let ppk = core.ppk_for_request(ctx.config, payloads, ni)?;
         let (ppk, ppk_id) = ppk.unzip();
         let (public, shared) = respond_ke(ctx, selected.ke, payloads)?;
         let spi_r = ctx.ids.ike_spi(ctx.rng);
@@ -349,7 +349,7 @@ impl Established {
         mut new: IkeSa,
         nonces: OwnNonces,
     ) {
-        let (from, to) = (core.id, new.core.id);
+        let (from, to) = (core.id(), new.core.id());
         self.answering.drop_chains(&mut self.life, ctx, |_| true);
         if let Some((established, _)) = new.established_mut() {
             established.life.await_sign(ctx.now.mono);
@@ -397,8 +397,8 @@ impl Established {
                 spis: new.spis,
                 path: core.channel.path,
                 nat: core.channel.nat,
-                extensions: core.extensions,
-                connection: core.connection.clone(),
+                extensions: core.extensions(),
+                connection: core.connection().clone(),
                 session: Session {
                     epoch,
                     previous: None,
@@ -409,13 +409,7 @@ impl Established {
                 started: new.started,
             },
         );
-        new_core.peer = core.peer;
-        new_core.share_stream(ctx, core);
-        new_core.channel.mobike = core.channel.mobike.clone();
-        if let Some(mobike) = &mut new_core.channel.mobike {
-            // The peer's hash covers the SPIs, and no request of this SA is in flight.
-            (mobike.seen, mobike.probing) = (None, false);
-        }
+        new_core.channel.succeed(ctx, &core.channel);
         new_core.lineage.redirected = core.lineage.redirected.clone();
         // SK_d contains the PPK of this SA.
         let inherited = || core.ppk.used().cloned();
@@ -425,11 +419,8 @@ impl Established {
         };
         new_core.if_ids = core.if_ids.clone();
         new_core.assigned = core.assigned.clone();
-        new_core.channel.probe = core.channel.probe.inherited();
-        new_core.channel.window.inherit(core.channel.window.rtt().clone());
-        new_core.inherit_turns(core.turns());
-        established.life.begin(&new_core.connection, ctx);
-        established.life.keep_times_of(&self.life, &core.connection);
+        established.life.begin(new_core.connection(), ctx);
+        established.life.keep_times_of(&self.life, core.connection());
         Ok(IkeSa { core: new_core, state: State::Established(established) })
     }
 }
@@ -441,7 +432,7 @@ impl Core {
         request: Option<RequestId>,
         retry: Retry,
     ) -> Result<RekeyOffer, Undone> {
-        let methods = usable_methods(ctx, &self.connection.proposals);
+        let methods = usable_methods(ctx, &self.connection().proposals);
         let current = self.channel.session.selected.ke;
         let method = retry
             .method
@@ -451,7 +442,7 @@ impl Core {
         let ke = ctx.initiate(method)?;
         let spi = ctx.ids.ike_spi(ctx.rng);
         let proposals = (1..)
-            .zip(&self.connection.proposals)
+            .zip(&self.connection().proposals)
             .map(|(number, proposal)| proposal.led_by(method).to_wire(number, Spi::Ike(spi)))
             .collect();
         let nonce = ctx.nonce();

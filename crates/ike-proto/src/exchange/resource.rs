@@ -9,6 +9,8 @@
 //!                         <--  HDR, SK {N(SA_RESOURCE_INFO), SA, Nr, [KEr,] TSi, TSr}
 //! ```
 
+use crate::exchange::followup::Answering;
+use crate::ike_sa::{Children, Work};
 use std::collections::HashSet;
 
 use super::{Payloads, Refusal};
@@ -80,13 +82,24 @@ pub(crate) struct Place {
     pub(crate) ordinal: u32,
 }
 
+/// The places in use and requested, among children that share a policy. They are in three parts of an SA.
+pub(crate) struct Places<'a> {
+    children: &'a Children,
+    answering: &'a Answering,
+    work: Work<'a>,
+}
+
 impl Established {
+    /// The places for one CPU each.
+    pub(crate) fn places(&self) -> Places<'_> {
+        let Self { children, answering, .. } = self;
+        Places { children, answering, work: self.work() }
+    }
+}
+
+impl Places<'_> {
     /// The place of a further child beside `sibling`, for a request of the peer.
-    pub(crate) fn place_beside(
-        &self,
-        sibling: &ChildSa,
-        plane: &Capabilities,
-    ) -> Result<Place, Refusal> {
+    pub(crate) fn beside(&self, sibling: &ChildSa, plane: &Capabilities) -> Result<Place, Refusal> {
         //= https://www.rfc-editor.org/rfc/rfc9611#section-6
         //# An implementation that does not accept any further resource-specific
         //# Child SAs MUST NOT return the NO_ADDITIONAL_SAS error because it
@@ -101,14 +114,14 @@ impl Established {
         //# As additional
         //# Child SAs consume little additional resources, allowing at the very
         //# least double the number of available CPUs is RECOMMENDED.
-        let additional = self.places(sibling.policy).filter(|(_, cpu)| cpu.is_some()).count();
+        let additional = self.taken(sibling.policy).filter(|(_, cpu)| cpu.is_some()).count();
         let most = plane.cpus.saturating_mul(2);
         if additional >= usize::try_from(most).unwrap_or(usize::MAX) {
             return Err(full());
         }
         // A child for all CPUs that this end is requesting itself is not missing either.
-        let missing = self.places(sibling.policy).all(|(_, cpu)| cpu.is_some())
-            && self.work().asked(sibling.policy).all(|join| join.cpu.is_some());
+        let missing = self.taken(sibling.policy).all(|(_, cpu)| cpu.is_some())
+            && self.work.asked(sibling.policy).all(|join| join.cpu.is_some());
         let cpu = match missing {
             true => None,
             false => Some(self.least_used_cpu(sibling.policy, plane.cpus).ok_or_else(full)?),
@@ -118,7 +131,7 @@ impl Established {
 
     /// The ordinals and CPUs in use: by children, a rekeyed child and its successor counted once, and by children
     /// whose additional key exchanges the peer has still to make.
-    fn places(&self, policy: PolicyId) -> impl Iterator<Item = (u32, Option<u32>)> {
+    fn taken(&self, policy: PolicyId) -> impl Iterator<Item = (u32, Option<u32>)> {
         let mut lines = HashSet::new();
         let coming = self.answering.children();
         self.children
@@ -134,15 +147,15 @@ impl Established {
     //# SA on a CPU with the least amount of additional Child SAs for this
     //# TSi/TSr pair.
     fn least_used_cpu(&self, policy: PolicyId, cpus: u32) -> Option<u32> {
-        let there = self.places(policy).filter_map(|(_, cpu)| cpu);
+        let there = self.taken(policy).filter_map(|(_, cpu)| cpu);
         let used: Vec<_> =
-            there.chain(self.work().asked(policy).filter_map(|join| join.cpu)).collect();
+            there.chain(self.work.asked(policy).filter_map(|join| join.cpu)).collect();
         (0..cpus).min_by_key(|cpu| used.iter().filter(|used| *used == cpu).count())
     }
 
     /// An ordinal that is not in use.
     pub(crate) fn unused_ordinal(&self, policy: PolicyId) -> u32 {
-        let taken = |n: &u32| self.places(policy).any(|(ordinal, _)| ordinal == *n);
+        let taken = |n: &u32| self.taken(policy).any(|(ordinal, _)| ordinal == *n);
         (1..=u32::MAX).find(|n| !taken(n)).unwrap_or(u32::MAX)
     }
 }

@@ -110,7 +110,7 @@ impl Core {
         established: Established,
         reason: &Failure,
     ) {
-        let ike = self.id;
+        let ike = self.id();
         let endings = self.endings(ctx, &established, reason);
         let Established { children, sent, queue, phase, answering, .. } = established;
         let deletes = |task: &Task| matches!(task, Task::DeleteIke { .. });
@@ -120,7 +120,7 @@ impl Core {
         // An end that deletes an SA does not resume it, even if the peer did not get the Delete. An end that
         // learns of the loss by a token does (RFC 6290 §7).
         let lost = matches!(reason, Failure::Timeout | Failure::LostByPeer);
-        if self.connection.session_resumption && (wanted || !lost) {
+        if self.connection().session_resumption && (wanted || !lost) {
             ctx.effects.push_back(Effect::TicketOver(ike, self.spis_of_tickets()));
         }
         let Released { children, lingering, installing } = children.dissolve();
@@ -176,7 +176,7 @@ impl Core {
         if let IkePhase::Crossed(from) = phase {
             ctx.effects.push_back(Effect::Uncross { from });
         } else if !matches!(phase, IkePhase::Replaced(_)) {
-            let connection = self.connection.name.clone();
+            let connection = self.connection().name.clone();
             let reason = reason.clone();
             ctx.event(Event::IkeDown { ike, connection, established: true, reason });
         }
@@ -246,7 +246,7 @@ impl Core {
         held: Option<PolicyId>,
     ) -> Ended {
         Ended {
-            connection: self.connection.name.clone(),
+            connection: self.connection().name.clone(),
             child: child.map(str::to_owned),
             end: End::of_sa(reason),
             reason: reason.clone(),
@@ -260,8 +260,8 @@ impl Core {
     /// is installed.
     pub(crate) fn holds(&self, ctx: &Context<'_>, child: &ChildSa, reason: &Failure) -> bool {
         let config = &child.config;
-        let wanted = ctx.wants.has(&self.connection.name, &config.name);
-        let wishes = Wishes::of(&self.connection, Some(config), wanted, 0);
+        let wanted = ctx.wants.has(&self.connection().name, &config.name);
+        let wishes = Wishes::of(self.connection(), Some(config), wanted, 0);
         // A replacement may have no policy of its own yet, or may never get one.
         config.failure_shunt != FailureShunt::Passthrough
             && after(End::of_sa(reason), wishes) != Next::Nothing

@@ -30,9 +30,8 @@ use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ChildConfig, Unique};
 use crate::dataplane::Command;
 use crate::event::{ChildSaId, Failure};
-use crate::exchange::sent::Retry;
-use crate::ike_sa::Carries;
 use crate::ike_sa::Life;
+use crate::ike_sa::{Carries, Children};
 
 /// How long a redundant SA of this end stays. Meanwhile the other end finishes its set-up, and deletes one of the
 /// two itself if it has a rule of its own.
@@ -134,41 +133,6 @@ fn redundant_of(one: &ChildSa, other: &ChildSa) -> (ChildSaId, bool) {
 }
 
 impl Established {
-    /// Checks whether the child `id`, which is installed, has crossed another child of this IKE SA.
-    pub(crate) fn judge_crossing(&mut self, core: &mut Core, ctx: &Context<'_>, id: ChildSaId) {
-        if core.connection.unique == Unique::Never {
-            return;
-        }
-        let Some(child) = self.children.get(id) else { return };
-        let other = self.children.iter().find(|other| child.crosses(other));
-        let redundant = other.map(|other| redundant_of(child, other));
-        self.life.end_redundant(ctx, redundant.into_iter().collect());
-    }
-
-    /// As [`judge_crossing`](Self::judge_crossing) and [`judge_double`](Self::judge_double), for all children, which
-    /// belonged to another IKE SA until now. The peer decides how many of them it has, and this end how many of them
-    /// are its own: each of these is compared with those of its name.
-    pub(crate) fn judge_crossings(&mut self, core: &mut Core, ctx: &Context<'_>) {
-        let mut names: BTreeMap<&str, Vec<&ChildSa>> = BTreeMap::new();
-        for child in self.children.iter() {
-            names.entry(&child.config.name).or_default().push(child);
-        }
-        let (mut redundant, mut doubles) = (Vec::new(), Vec::new());
-        for named in names.values().filter(|named| named.len() > 1) {
-            for own in named.iter().filter(|child| child.ours) {
-                let crossing = named.iter().filter(|other| own.crosses(other));
-                redundant.extend(crossing.map(|other| redundant_of(own, other)));
-                if named.iter().any(|other| own.doubles(other)) {
-                    doubles.push(own.id);
-                }
-            }
-        }
-        if core.connection.unique != Unique::Never {
-            self.life.end_redundant(ctx, redundant);
-        }
-        self.life.look_for_doubles(ctx, doubles);
-    }
-
     /// Ends a child that is redundant. The other one carries the same, and stays.
     pub(crate) fn end_crossed_child(
         &mut self,
@@ -178,7 +142,7 @@ impl Established {
     ) {
         let Some(child) = self.children.get(id) else { return };
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
-        let one_stays = core.connection.unique != Unique::Never;
+        let one_stays = core.connection().unique != Unique::Never;
         let yields = |other: &ChildSa| {
             one_stays
                 && child.crosses(other)
@@ -252,25 +216,12 @@ impl Established {
                 continue;
             }
             let there = self.children.iter().any(|child| child.config.name == one.name());
-            match core.connection.child(one.name()) {
+            match core.connection().child(one.name()) {
                 Some(config) if !there => lacks.push(Arc::clone(config)),
                 _ => return Cover::Never,
             }
         }
         if lacks.is_empty() { Cover::Whole } else { Cover::Lacks(lacks) }
-    }
-
-    /// Requests the children of the other IKE SA, which is to end.
-    pub(crate) fn make_missing(&mut self, lacks: Vec<Arc<ChildConfig>>) {
-        for config in lacks {
-            self.queue.push(Task::CreateChild {
-                config,
-                packet: None,
-                request: None,
-                retry: Retry::default(),
-                join: None,
-            });
-        }
     }
 
     /// Checks that the peer is alive, unless an answer is due anyway.
@@ -313,6 +264,49 @@ impl Life {
             let stays = if ours { OWN_STAYS } else { THEIRS_STAYS };
             self.set(TimerKey::Child(id, ChildTimer::Crossing), ctx.now.mono + stays);
         }
+    }
+}
+
+impl Children {
+    /// Checks whether the child `id`, which is installed, has crossed another child of this IKE SA.
+    pub(crate) fn judge_crossing(
+        &self,
+        core: &Core,
+        life: &mut Life,
+        ctx: &Context<'_>,
+        id: ChildSaId,
+    ) {
+        if core.connection().unique == Unique::Never {
+            return;
+        }
+        let Some(child) = self.get(id) else { return };
+        let other = self.iter().find(|other| child.crosses(other));
+        let redundant = other.map(|other| redundant_of(child, other));
+        life.end_redundant(ctx, redundant.into_iter().collect());
+    }
+
+    /// As [`judge_crossing`](Self::judge_crossing) and [`judge_double`](Self::judge_double), for all children, which
+    /// belonged to another IKE SA until now. The peer decides how many of them it has, and this end how many of them
+    /// are its own: each of these is compared with those of its name.
+    pub(crate) fn judge_crossings(&self, core: &Core, life: &mut Life, ctx: &Context<'_>) {
+        let mut names: BTreeMap<&str, Vec<&ChildSa>> = BTreeMap::new();
+        for child in self.iter() {
+            names.entry(&child.config.name).or_default().push(child);
+        }
+        let (mut redundant, mut doubles) = (Vec::new(), Vec::new());
+        for named in names.values().filter(|named| named.len() > 1) {
+            for own in named.iter().filter(|child| child.ours) {
+                let crossing = named.iter().filter(|other| own.crosses(other));
+                redundant.extend(crossing.map(|other| redundant_of(own, other)));
+                if named.iter().any(|other| own.doubles(other)) {
+                    doubles.push(own.id);
+                }
+            }
+        }
+        if core.connection().unique != Unique::Never {
+            life.end_redundant(ctx, redundant);
+        }
+        life.look_for_doubles(ctx, doubles);
     }
 }
 

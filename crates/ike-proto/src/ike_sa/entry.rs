@@ -166,10 +166,11 @@ impl IkeSa {
         }
     }
 
-    /// See [`Established::forgets_others`].
+    /// See [`Identity::forgets_others`](super::Identity::forgets_others).
     pub(crate) fn forgets_others(&self, initial_contact: bool) -> bool {
-        self.established()
-            .is_some_and(|(established, core)| established.forgets_others(core, initial_contact))
+        self.established().is_some_and(|(established, core)| {
+            established.identity.forgets_others(core, initial_contact)
+        })
     }
 
     /// See [`Established::give_token`].
@@ -179,10 +180,10 @@ impl IkeSa {
         }
     }
 
-    /// See [`Established::give_up_child`].
+    /// See [`Queue::give_up_child`](super::Queue::give_up_child).
     pub(crate) fn give_up_child(&mut self, child: ChildSaId, reason: Failure) {
         if let Some((established, _)) = self.established_mut() {
-            established.give_up_child(child, reason);
+            established.queue.give_up_child(child, reason);
         }
     }
 
@@ -223,10 +224,10 @@ impl IkeSa {
         self.established().is_some_and(|(established, _)| established.identity.is_resumed())
     }
 
-    /// See [`Established::make_missing`].
+    /// See [`Queue::make_missing`](super::Queue::make_missing).
     pub(crate) fn make_missing(&mut self, lacks: Vec<Arc<ChildConfig>>) {
         if let Some((established, _)) = self.established_mut() {
-            established.make_missing(lacks);
+            established.queue.make_missing(lacks);
         }
     }
 

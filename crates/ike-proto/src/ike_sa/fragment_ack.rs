@@ -21,10 +21,9 @@ mod taken;
 
 use std::time::{Duration, Instant};
 
-use super::Core;
+use super::Channel;
 use super::context::Context;
 use super::window::Class;
-use crate::config::{FragmentAckTypes, Fragmentation};
 use crate::event::{Output, Path, Transmit, TransmitKind};
 use crate::keys::epoch::{Opened, Outgoing};
 use crate::reason::DropReason;
@@ -75,6 +74,11 @@ pub(crate) struct Turns {
 }
 
 impl FragmentAcks {
+    /// For the successor of the SA: what it has found out about the path.
+    pub(super) fn inherited(&self) -> Self {
+        Self { turns: self.turns, ..Self::default() }
+    }
+
     /// Handles the first transmission of a request.
     pub(crate) fn on_request(&mut self) {
         self.of_request.start_over();
@@ -144,16 +148,7 @@ impl FragmentAcks {
     }
 }
 
-impl Core {
-    /// The numbers that this end, as initiator, announced to a peer that is not authenticated. If the peer
-    /// acknowledges fragments although its IKE_SA_INIT response did not agree, an attacker has removed the
-    /// announcement.
-    fn announced(&self, ctx: &Context<'_>) -> Option<FragmentAckTypes> {
-        let unproven = self.initiator && !self.is_authenticated();
-        let may = unproven && self.connection.fragmentation != Fragmentation::No;
-        ctx.config.fragment_ack.filter(|_| may)
-    }
-
+impl Channel {
     /// Handles an authentic fragment of the message in progress, new or repeated.
     pub(super) fn on_fragment(
         &mut self,
@@ -164,17 +159,14 @@ impl Core {
         again: bool,
     ) {
         let now = ctx.now.mono;
-        self.channel.acks.on_heard(now, header);
-        if self.acknowledges().is_none() {
+        self.acks.on_heard(now, header);
+        if self.link.acknowledges().is_none() {
             return;
         }
         let (number, total) = fragment;
         let follow = self.may_follow(path);
-        let place = if header.flags.response {
-            &mut self.channel.acks.responses
-        } else {
-            &mut self.channel.acks.requests
-        };
+        let place =
+            if header.flags.response { &mut self.acks.responses } else { &mut self.acks.requests };
         match place.as_mut().filter(|arrivals| arrivals.is_of(header.message_id, total)) {
             Some(arrivals) if again => {
                 if follow {
@@ -194,19 +186,19 @@ impl Core {
 
     /// Sends the acknowledgements that are due.
     pub(super) fn acknowledge(&mut self, ctx: &mut Context<'_>) {
-        if let Some(types) = self.acknowledges() {
+        if let Some(types) = self.link.acknowledges() {
             let (now, known) = (ctx.now.mono, self.known());
             for of_response in [false, true] {
-                let Some(arrivals) = self.channel.acks.arrivals(of_response) else { continue };
+                let Some(arrivals) = self.acks.arrivals(of_response) else { continue };
                 let (id, path) = (arrivals.message_id, arrivals.path);
                 let Some(report) = arrivals.report(now, known) else { continue };
                 let kind = if of_response { types.response } else { types.request };
                 if !self.send_ack(ctx, path, NotifyType(kind), id, of_response, report) {
                     // The fragments were dropped.
                     *(if of_response {
-                        &mut self.channel.acks.responses
+                        &mut self.acks.responses
                     } else {
-                        &mut self.channel.acks.requests
+                        &mut self.acks.requests
                     }) = None;
                 }
             }
@@ -223,7 +215,7 @@ impl Core {
         of_response: bool,
         report: Report,
     ) -> bool {
-        let set = if of_response { &self.channel.responses } else { &self.channel.requests };
+        let set = if of_response { &self.responses } else { &self.requests };
         let room = self.room(ctx).saturating_sub(OVERHEAD);
         let most = if !of_response && self.is_unproven(path) {
             MOST_RANGES_UNPROVEN
@@ -233,7 +225,7 @@ impl Core {
         let exchange = match report {
             // The request has been answered meanwhile, and needs no acknowledgement any more.
             Report::Whole => {
-                let whole = self.channel.window.in_progress().filter(|(id, _)| *id == message_id);
+                let whole = self.window.in_progress().filter(|(id, _)| *id == message_id);
                 whole.map(|(_, exchange)| exchange)
             }
             _ => set.exchange_of(message_id),
@@ -260,10 +252,10 @@ impl Core {
         //# When the initiator sends a FRAGMENT_ACK_RES notification in response
         //# to a fragmented response, it MUST set the IKE header Response (R)
         //# bit.
-        let flags = Flags { initiator: self.initiator, version: false, response: true };
+        let flags = Flags { initiator: self.link.is_initiator(), version: false, response: true };
         let outgoing = Outgoing {
-            spi_i: self.spis.i(),
-            spi_r: self.spis.r(),
+            spi_i: self.link.spis().i(),
+            spi_r: self.link.spis().r(),
             exchange,
             flags,
             message_id,
@@ -272,16 +264,16 @@ impl Core {
             force_fragment: false,
         };
         // There are no IVs left. The next message that matters ends the SA because of it.
-        let Ok(sealed) = self.channel.session.epoch.seal(&outgoing, ctx.rng) else {
+        let Ok(sealed) = self.session.epoch.seal(&outgoing, ctx.rng) else {
             return false;
         };
-        let path = if of_response { self.channel.path } else { path };
+        let path = if of_response { self.path } else { path };
         for octets in sealed.into_iter().map(Into::into) {
-            let (kind, dscp) = (TransmitKind::FragmentAck, self.connection.dscp);
+            let (kind, dscp) = (TransmitKind::FragmentAck, self.link.connection().dscp);
             ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
         }
         self.arm_keepalive(ctx);
-        if let Some(arrivals) = self.channel.acks.arrivals(of_response) {
+        if let Some(arrivals) = self.acks.arrivals(of_response) {
             arrivals.on_told(ctx.now.mono, last, beyond);
         }
         true
@@ -301,17 +293,13 @@ impl Core {
         let Some(Payload::Sk(sk)) = message.payloads.last() else { return false };
         let possible = matches!(class, Class::Stale | Class::OutOfWindow)
             && header.flags.response
-            && self.acknowledges().is_some()
+            && self.link.acknowledges().is_some()
             && octets.len() <= LONGEST
-            && self
-                .channel
-                .window
-                .fragments_of_answer(header.exchange, header.message_id)
-                .is_some();
+            && self.window.fragments_of_answer(header.exchange, header.message_id).is_some();
         if !possible {
             return false;
         }
-        let epochs = [Some(&self.channel.session.epoch), self.channel.session.previous.as_deref()];
+        let epochs = [Some(&self.session.epoch), self.session.previous.as_deref()];
         let opened = epochs.into_iter().flatten().find_map(|epoch| epoch.open(octets, sk).ok());
         match opened {
             None => ctx.dropped(path, DropReason::BadIntegrity),
@@ -330,8 +318,9 @@ impl Core {
         header: &Header,
         opened: &Opened,
     ) -> bool {
-        let agreed = self.acknowledges();
-        let Some(types) = agreed.or_else(|| self.announced(ctx)).filter(|_| header.flags.response)
+        let agreed = self.link.acknowledges();
+        let Some(types) =
+            agreed.or_else(|| self.link.announced(ctx)).filter(|_| header.flags.response)
         else {
             return false;
         };
@@ -356,9 +345,9 @@ impl Core {
         };
         let of_response = notify.kind.0 == types.response;
         let sent = if of_response {
-            self.channel.window.fragments_of_answer(header.exchange, header.message_id)
+            self.window.fragments_of_answer(header.exchange, header.message_id)
         } else {
-            self.channel.window.fragments_of_request(header.exchange, header.message_id)
+            self.window.fragments_of_request(header.exchange, header.message_id)
         };
         let Some(fragments) = sent.filter(|fragments| *fragments > 1) else {
             ctx.dropped(path, DropReason::AckOfNothing);
@@ -370,62 +359,38 @@ impl Core {
             return true;
         };
         let digest = ctx.digest(octets);
-        let taken = if of_response {
-            &mut self.channel.acks.of_response
-        } else {
-            &mut self.channel.acks.of_request
-        };
+        let taken =
+            if of_response { &mut self.acks.of_response } else { &mut self.acks.of_request };
         if !taken.take(digest) {
             ctx.dropped(path, DropReason::AckTooOften);
             return true;
         }
         // Only now: a replayed acknowledgement is no sign of life.
-        self.channel.last_heard = ctx.now.mono;
+        self.last_heard = ctx.now.mono;
         let unproven = of_response
             && self
-                .channel
                 .window
                 .answer_to()
                 .is_some_and(|to| !to.transport.is_reliable() && self.is_unproven(to));
-        if unproven && !self.may_send_elsewhere() {
+        if unproven && !self.count_elsewhere() {
             ctx.dropped(path, DropReason::SentElsewhereTooOften);
             return true;
         }
         let ranges: Vec<_> = ranges.iter().map(|range| (range.first, range.last)).collect();
         if of_response {
-            self.channel.probe.on_response_acknowledged(total, &ranges);
+            self.probe.on_response_acknowledged(total, &ranges);
         } else {
-            let (again, octets) = (self.channel.window.tries(), self.largest_request());
-            self.channel.probe.on_request_acknowledged(
-                ctx.now.mono,
-                (total, &ranges),
-                again,
-                octets,
-            );
+            let (again, octets) = (self.window.tries(), self.largest_request());
+            self.probe.on_request_acknowledged(ctx.now.mono, (total, &ranges), again, octets);
         }
-        self.channel.window.missing(ctx.now.mono, of_response, self.known().round_trip, &ranges);
+        self.window.missing(ctx.now.mono, of_response, self.known().round_trip, &ranges);
         self.pace(ctx);
         true
     }
 
-    /// The agreed numbers, if fragments are acknowledged. Before the peer is authenticated, one of several
-    /// IKE_SA_INIT responses with the same keys may have announced it. A peer that has not agreed takes an
-    /// acknowledgement for an unexpected response, and drops it.
-    pub(super) fn acknowledges(&self) -> Option<FragmentAckTypes> {
-        let twins = self.twins.iter().map(|twin| twin.extensions.fragment_ack);
-        self.extensions.fragment_ack.or_else(|| twins.flatten().next())
-    }
-
-    /// True if the peer acknowledges fragments, whichever IKE_SA_INIT response is genuine. Only then does this end
-    /// wait for acknowledgements.
-    pub(super) fn surely_acknowledged(&self) -> bool {
-        let twins = self.twins.iter().map(|twin| twin.extensions.fragment_ack);
-        [self.extensions.fragment_ack].into_iter().chain(twins).all(|types| types.is_some())
-    }
-
     /// What is known of the path.
     pub(super) fn known(&self) -> Known {
-        let (rtt, turns) = (self.channel.window.rtt(), self.channel.acks.turns);
+        let (rtt, turns) = (self.window.rtt(), self.acks.turns);
         let since_last = turns.map(|turns| turns.since_last);
         // All of the time of the measured exchanges may be due to their octets.
         let measured = |time: Duration| (time * 3 / 2).max(rtt.cost(USUAL_FRAGMENT) * 2);
@@ -439,31 +404,19 @@ impl Core {
 
     /// Handles the transmission of the IKE_SA_INIT response. `again` for a retransmission.
     pub(crate) fn init_answered(&mut self, now: Instant, again: bool) {
-        if again {
-            self.channel.acks.on_answered_again(now, 0)
-        } else {
-            self.channel.acks.on_answered(now, 0)
-        }
+        if again { self.acks.on_answered_again(now, 0) } else { self.acks.on_answered(now, 0) }
     }
 
-    /// What is known of the path, for the successor of this IKE SA.
-    pub(crate) fn turns(&self) -> Option<Turns> {
-        self.channel.acks.turns
-    }
-
-    /// Starts with what another IKE SA with this peer has learnt.
-    pub(crate) fn inherit_turns(&mut self, turns: Option<Turns>) {
-        self.channel.acks.turns = turns;
+    /// What is known of the path.
+    pub(super) fn turns(&self) -> Option<Turns> {
+        self.acks.turns
     }
 
     /// True if a repeated fragment is worth opening, because it may be a probe.
     pub(super) fn may_be_asked(&self, now: Instant, header: &Header, total: u16) -> bool {
-        let arrivals = if header.flags.response {
-            &self.channel.acks.responses
-        } else {
-            &self.channel.acks.requests
-        };
-        self.acknowledges().is_some()
+        let arrivals =
+            if header.flags.response { &self.acks.responses } else { &self.acks.requests };
+        self.link.acknowledges().is_some()
             && arrivals.as_ref().is_some_and(|arrivals| {
                 arrivals.is_of(header.message_id, total) && arrivals.may(now, self.known())
             })
@@ -471,6 +424,6 @@ impl Core {
 
     /// When the next acknowledgement is due.
     pub(super) fn next_ack(&self) -> Option<Instant> {
-        self.acknowledges().and_then(|_| self.channel.acks.due(|| self.known()))
+        self.link.acknowledges().and_then(|_| self.acks.due(|| self.known()))
     }
 }

@@ -1,5 +1,9 @@
 //! Who is at the two ends of an IKE SA, as both have proven.
 
+use crate::config::{ChildConfig, Unique};
+use crate::exchange::config::resolve;
+use crate::ike_sa::Core;
+use crate::wire::registry::IdType;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -97,5 +101,36 @@ impl Identity {
             }
         }
         remote_ts
+    }
+
+    /// True if INITIAL_CONTACT ends all other SAs of the peer.
+    pub(crate) fn forgets_others(&self, core: &Core, initial_contact: bool) -> bool {
+        initial_contact
+            && !core.is_initiator()
+            && core.connection().unique != Unique::Never
+            //= https://www.rfc-editor.org/rfc/rfc7619#section-2.3
+            //# INITIAL_CONTACT
+            //# notifications MUST NOT be used to delete any other IKE SAs based on
+            //# the same peer identity without additional verification
+            && self.owner_id().kind != IdType::NULL
+    }
+
+    /// True if this end may make a new IKE SA to replace this one. A gateway that has authenticated its client by
+    /// EAP, or gave it an address, may not: only the client can begin that.
+    pub(crate) fn may_reauthenticate(&self, core: &Core) -> bool {
+        let eap = self.has_eap();
+        let gave = core.assigned.as_ref().is_some_and(|assigned| !assigned.0.ours);
+        core.extensions().client || !(eap || gave)
+    }
+
+    /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or otherwise its address.
+    pub(crate) fn resolve(
+        &self,
+        core: &Core,
+        config: &ChildConfig,
+        local: bool,
+    ) -> Vec<TrafficSelector> {
+        let resolved = resolve(config, core.channel.path, local, core.virtual_ips(local));
+        if local { resolved } else { self.narrow_to_certified(resolved) }
     }
 }

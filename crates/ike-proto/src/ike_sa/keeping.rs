@@ -3,13 +3,13 @@
 use super::context::Context;
 use super::memory::{Payer, Pool};
 use super::state::State;
-use super::{Core, IkeSa, Peer};
+use super::{Channel, IkeSa, Trust};
 use crate::event::Failure;
 use crate::keys::epoch::Opened;
 use crate::reason::DropReason;
 use crate::shares::Origin;
-use crate::wire::payload::{IdData, Payload};
-use crate::wire::registry::{AuthMethod, IdType};
+use crate::wire::payload::Payload;
+use crate::wire::registry::AuthMethod;
 
 /// Why a message of an unauthenticated peer is dropped.
 pub(super) const NO_ROOM: DropReason = DropReason::NoMemory;
@@ -43,7 +43,7 @@ impl IkeSa {
             return true;
         }
         let octets = length(message);
-        let payer = self.core.payer().of_message(octets);
+        let payer = self.core.channel.payer().of_message(octets);
         ctx.budget.has_room(payer, octets)
     }
 
@@ -56,7 +56,7 @@ impl IkeSa {
         if self.core.channel.kept.of(pool) == 0 {
             return ctx.dropped(self.core.channel.path, DropReason::FragmentsGaveWay);
         }
-        if self.core.is_stranger() {
+        if self.core.channel.link.is_stranger() {
             self.close(ctx, no_room());
         } else {
             self.refuse_waiting(ctx);
@@ -64,25 +64,18 @@ impl IkeSa {
     }
 }
 
-impl Core {
-    /// Records that the peer is authenticated as `owner`.
-    pub(crate) fn set_authenticated(&mut self, ctx: &Context<'_>, owner: &IdData) {
-        let owner = owner.folded();
-        // Such an identity proves nothing.
-        let nobody = owner.kind == IdType::NULL;
-        let digest = || ctx.hash((owner.kind.0, &owner.data));
-        self.peer = Peer::Authenticated((!nobody).then(|| Origin::of_peer(digest())));
-    }
-
+impl Channel {
     /// The account to which this SA's kept octets are charged.
     pub(super) fn payer(&self) -> Payer {
-        let address = || Origin::of(self.channel.path.remote.ip());
-        let (pool, origin) = match self.peer {
-            Peer::Authenticated(account) => (Pool::Peers, account.unwrap_or_else(address)),
-            Peer::Unauthenticated | Peer::Genuine if self.initiator => (Pool::Own, address()),
-            Peer::Unauthenticated | Peer::Genuine => (Pool::Strangers, address()),
+        let address = || Origin::of(self.path.remote.ip());
+        let (pool, origin) = match self.link.trust() {
+            Trust::Authenticated(account) => (Pool::Peers, account.unwrap_or_else(address)),
+            Trust::Unauthenticated | Trust::Genuine if self.link.is_initiator() => {
+                (Pool::Own, address())
+            }
+            Trust::Unauthenticated | Trust::Genuine => (Pool::Strangers, address()),
         };
-        Payer { pool, ike: self.id, origin }
+        Payer { pool, ike: self.link.id(), origin }
     }
 
     /// Makes room for a message that has to wait. False if there is none.
@@ -101,15 +94,15 @@ impl Core {
     fn hold_for(&mut self, ctx: &mut Context<'_>, payer: Payer, octets: usize) -> bool {
         let room = ctx.budget.take(payer, octets);
         if room {
-            self.channel.kept.add(payer.pool, octets);
+            self.kept.add(payer.pool, octets);
         }
         room
     }
 
     /// Gives back the octets: the peer is authenticated, or gone.
     pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
-        let all = self.channel.kept;
-        self.channel.kept.give_back(all, self.id, ctx.budget);
+        let all = self.kept;
+        self.kept.give_back(all, self.link.id(), ctx.budget);
     }
 }
 

@@ -4,15 +4,16 @@
 //! address is gone, or when the peer answers only by another path. The responder follows, and decides only if its
 //! own address is gone.
 
+use crate::ike_sa::Children;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use super::Core;
 use super::context::Context;
 use super::rtt::Rtt;
 use super::state::{Established, IkePhase, NatStatus, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
+use super::{Channel, Core};
 use crate::config::TcpUse;
 use crate::event::{Event, Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::mobike::Mobility;
@@ -66,8 +67,8 @@ impl Established {
     /// of this end, maybe until it has the answer to a request that it sends to the former mapping.
     pub(crate) fn may_be_lost_behind_nat(&self, core: &Core, now: Instant) -> bool {
         let refused = self.queue.last_refused();
-        let lately = refused.is_some_and(|last| now < last + core.connection.dpd_delay);
-        lately && core.decides() && core.channel.nat.local
+        let lately = refused.is_some_and(|last| now < last + core.connection().dpd_delay);
+        lately && core.channel.decides() && core.channel.nat.local
     }
 
     /// Handles a change of this host's addresses, or of the routes to the peer.
@@ -80,7 +81,7 @@ impl Established {
         let leads =
             ctx.network.source_to(core.channel.path.remote.ip()).filter(|ip| core.fits(*ip));
         let moved_on = matches!(self.phase, IkePhase::Replaced(_));
-        if core.decides() {
+        if core.channel.decides() {
             let better = leads.is_some_and(|source| source != here) && ctx.config.prefer_best_path;
             if !still || better {
                 // If no route leads to the peer, there will be another change.
@@ -105,9 +106,15 @@ impl Established {
                 // The connection breaks, and the other end has to open the next one.
                 return;
             }
-            let any =
-                || ctx.network.addresses.iter().copied().find(|ip| self.may_replace(core, *ip));
-            let Some(source) = leads.filter(|ip| self.may_replace(core, *ip)).or_else(any) else {
+            let any = || {
+                ctx.network
+                    .addresses
+                    .iter()
+                    .copied()
+                    .find(|ip| self.children.may_replace(core, *ip))
+            };
+            let Some(source) = leads.filter(|ip| self.children.may_replace(core, *ip)).or_else(any)
+            else {
                 return;
             };
             return self.lose_address(core, ctx, source);
@@ -129,12 +136,6 @@ impl Established {
         }
     }
 
-    /// True if `address` may replace this end's address in the present path.
-    fn may_replace(&self, core: &Core, address: IpAddr) -> bool {
-        let family = address.is_ipv4() == core.channel.path.remote.ip().to_canonical().is_ipv4();
-        family && core.may_have(address, self.children.as_slice())
-    }
-
     /// Queues a liveness check, unless one is queued or a request is in flight.
     pub(crate) fn check_liveness(&mut self) {
         if self.sent.is_none() {
@@ -150,36 +151,25 @@ impl Established {
         }
     }
 
-    /// The peer's addresses with the one in use first.
-    fn remotes<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = IpAddr> + 'a {
-        let there = core.channel.path.remote.ip().to_canonical();
-        let peer = core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
-        std::iter::once(there).chain(
-            peer.filter(move |ip| {
-                *ip != there && core.peer_may_have(*ip, self.children.as_slice())
-            }),
-        )
-    }
-
     /// The best path by the routes: to the peer's address in use if a route leads there.
     fn find_path(&self, core: &Core, ctx: &Context<'_>) -> Option<Path> {
-        self.remotes(core).find_map(|remote| {
+        self.children.remotes(core).find_map(|remote| {
             let local = ctx.network.source_to(remote).filter(|ip| core.fits(*ip))?;
-            Some(core.path_between(local, remote))
+            Some(core.channel.path_between(local, remote))
         })
     }
 
     /// All other paths that might lead to the peer.
     fn other_paths(&self, core: &Core, ctx: &Context<'_>) -> Vec<Path> {
         let mut paths = Vec::new();
-        for remote in self.remotes(core) {
+        for remote in self.children.remotes(core) {
             let first = ctx.network.source_to(remote);
             let own = ctx.network.addresses.iter().copied();
             for local in first.into_iter().chain(own.filter(|ip| Some(*ip) != first)) {
                 let fits = local.is_ipv4() == remote.is_ipv4()
                     && (Some(local) == first && core.fits(local)
                         || core.may_have(local, self.children.as_slice()));
-                let path = core.path_between(local, remote);
+                let path = core.channel.path_between(local, remote);
                 if fits && path != core.channel.path && paths.len() < MOST_PATHS {
                     paths.push(path);
                 }
@@ -190,10 +180,10 @@ impl Established {
 
     /// Initiator: moves the SA to `path`.
     fn move_to(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
-        let path = core.first_tried(ctx, path);
+        let path = core.channel.first_tried(ctx, path);
         let elsewhere =
             path.remote.ip().to_canonical() != core.channel.path.remote.ip().to_canonical();
-        core.take_path(ctx, path);
+        core.channel.take_path(ctx, path);
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.7
         //# By
         //# default, the return routability check SHOULD be done before updating
@@ -202,7 +192,7 @@ impl Established {
         if let Some(mobike) = &mut core.channel.mobike {
             mobike.held |= elsewhere;
         }
-        if !core.is_held() {
+        if !core.channel.is_held() {
             self.move_children(core, ctx);
         }
         self.tell_again(Mobility::Update);
@@ -212,7 +202,7 @@ impl Established {
     fn lose_address(&mut self, core: &mut Core, ctx: &mut Context<'_>, local: IpAddr) {
         let mut path = core.channel.path;
         path.local.set_ip(local);
-        core.take_path(ctx, path);
+        core.channel.take_path(ctx, path);
         if let Some(mobike) = &mut core.channel.mobike {
             mobike.astray = true;
         }
@@ -237,12 +227,12 @@ impl Established {
             path.remote.ip().to_canonical() != core.channel.path.remote.ip().to_canonical();
         core.channel.nat = nat;
         if path != core.channel.path {
-            core.take_path(ctx, path);
+            core.channel.take_path(ctx, path);
         }
         if let Some(mobike) = &mut core.channel.mobike {
             mobike.esp_remote = None;
         }
-        core.bring_separate();
+        core.channel.bring_separate();
         // Over TCP the peer has proven its address already.
         let check = elsewhere && ctx.config.return_routability && path.transport != Transport::Tcp;
         let Some(mobike) = &mut core.channel.mobike else { return };
@@ -251,7 +241,7 @@ impl Established {
             return self.tell_again(Mobility::Routability);
         }
         self.move_children(core, ctx);
-        core.arm_keepalive(ctx);
+        core.channel.arm_keepalive(ctx);
     }
 
     /// Moves the children to the path of the IKE SA, because the peer has proven its address.
@@ -294,7 +284,7 @@ impl Established {
             let local = known.unwrap_or(here);
             (local.is_ipv4() == remote.is_ipv4()
                 && core.peer_may_have(remote, self.children.as_slice()))
-            .then(|| core.path_between(local, remote))
+            .then(|| core.channel.path_between(local, remote))
         });
         if let Some(path) = path {
             self.move_to(core, ctx, path);
@@ -334,7 +324,7 @@ impl Established {
         if let Some(mobike) = core.channel.mobike.as_mut().filter(|_| !paths.is_empty()) {
             mobike.probing = true;
         }
-        let (kind, dscp) = (TransmitKind::Retransmission, core.connection.dscp);
+        let (kind, dscp) = (TransmitKind::Retransmission, core.connection().dscp);
         for path in paths {
             let all = datagrams.iter();
             let all = all.map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
@@ -345,7 +335,7 @@ impl Established {
     /// Handles an authentic response by `path`.
     pub(crate) fn on_response_by(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
         if core.channel.mobike.is_some() {
-            core.on_response_over(path.transport);
+            core.channel.on_response_over(path.transport);
         }
         let Some(mobike) = &mut core.channel.mobike else { return };
         let (probing, astray) = (mobike.probing, mobike.astray);
@@ -355,9 +345,9 @@ impl Established {
         };
         let same_transport = path.transport == core.channel.path.transport;
         let mapped = mobike.esp_remote.as_deref() == Some(&path.remote);
-        if probing && mapped && same_transport && !core.decides() {
+        if probing && mapped && same_transport && !core.channel.decides() {
             // This is an authentic answer, not only ESP, so the peer is there.
-            core.take_path(ctx, path);
+            core.channel.take_path(ctx, path);
             return self.move_children(core, ctx);
         }
         if !probing || !same_transport || ends(path) == ends(core.channel.path) {
@@ -374,10 +364,10 @@ impl Established {
             return;
         }
         // The peer answers by this path, and not by the one in use.
-        if core.decides() {
+        if core.channel.decides() {
             self.move_to(core, ctx, path);
         } else if astray {
-            core.take_path(ctx, path);
+            core.channel.take_path(ctx, path);
             self.move_children(core, ctx);
             self.tell_again(Mobility::Addresses);
         }
@@ -398,9 +388,9 @@ impl Established {
             if before.path.transport != core.channel.path.transport {
                 core.channel.stream = before.stream;
                 let (now, fallback) = (ctx.now.mono, TimerKey::Ike(Timer::Fallback));
-                if let TcpUse::Fallback(patience) = core.connection.enable_tcp
+                if let TcpUse::Fallback(patience) = core.connection().enable_tcp
                     && core.channel.stream.is_none()
-                    && core.decides()
+                    && core.channel.decides()
                 {
                     core.channel.timers.set(fallback, now + patience);
                 }
@@ -410,54 +400,49 @@ impl Established {
         } else if before.path == core.channel.path {
             mobike.esp_remote = before.mobike.esp_remote;
         }
-        if core.decides() && !told {
+        if core.channel.decides() && !told {
             self.tell_again(Mobility::Update);
-        } else if core.is_held() {
+        } else if core.channel.is_held() {
             self.tell_again(Mobility::Routability);
         }
     }
 }
 
-impl Core {
+impl Channel {
     /// The path between two addresses.
     fn path_between(&self, local: IpAddr, remote: IpAddr) -> Path {
-        let port =
-            if self.channel.nat.remote && remote != self.channel.path.remote.ip().to_canonical() {
-                NATT_PORT
-            } else {
-                self.channel.path.remote.port()
-            };
+        let port = if self.nat.remote && remote != self.path.remote.ip().to_canonical() {
+            NATT_PORT
+        } else {
+            self.path.remote.port()
+        };
         let remote = SocketAddr::new(remote, port);
-        Path {
-            local: SocketAddr::new(local, self.channel.path.local.port()),
-            remote,
-            ..self.channel.path
-        }
+        Path { local: SocketAddr::new(local, self.path.local.port()), remote, ..self.path }
     }
 
     /// Moves IKE to `path`, with the request in flight. Nothing is known of the new path.
     pub(super) fn take_path(&mut self, ctx: &mut Context<'_>, path: Path) {
-        let Some(mobike) = &mut self.channel.mobike else { return };
+        let Some(mobike) = &mut self.mobike else { return };
         mobike.moves = mobike.moves.wrapping_add(1);
         (mobike.seen, mobike.esp_remote) = (None, None);
-        self.channel.probe = self.channel.probe.moved();
-        let before = std::mem::replace(&mut self.channel.path, path).transport;
+        self.probe = self.probe.moved();
+        let before = std::mem::replace(&mut self.path, path).transport;
         self.bring_separate();
         self.change_line(ctx, before);
-        self.channel.window.inherit(Rtt::default());
+        self.window.inherit(Rtt::default());
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
         //# continues retransmitting
         //# them using the addresses in the IKE_SA (the new addresses).
-        self.channel.window.on_moved(ctx.now.mono, ctx.rng);
-        ctx.event(Event::PathChanged { ike: self.id, path: self.channel.path });
+        self.window.on_moved(ctx.now.mono, ctx.rng);
+        ctx.event(Event::PathChanged { ike: self.link.id(), path: self.path });
         self.pace(ctx);
         self.arm_keepalive(ctx);
     }
 
     /// Moves a separate path of ESP to the same addresses.
     fn bring_separate(&mut self) {
-        let (local, remote) = (self.channel.path.local.ip(), self.channel.path.remote.ip());
-        if let Some(separate) = &mut self.channel.separate {
+        let (local, remote) = (self.path.local.ip(), self.path.remote.ip());
+        if let Some(separate) = &mut self.separate {
             separate.local.set_ip(local);
             separate.remote.set_ip(remote);
         }
@@ -465,18 +450,34 @@ impl Core {
 
     /// True if this end chooses the paths.
     pub(crate) fn decides(&self) -> bool {
-        self.channel.mobike.as_ref().is_some_and(|mobike| mobike.decides)
+        self.mobike.as_ref().is_some_and(|mobike| mobike.decides)
     }
 
     /// True if the children are not on the path of the IKE SA.
     pub(crate) fn is_held(&self) -> bool {
-        self.channel.mobike.as_ref().is_some_and(|mobike| mobike.held)
+        self.mobike.as_ref().is_some_and(|mobike| mobike.held)
     }
 
     /// What the successor must know about the path of this SA.
     pub(crate) fn whereabouts(&self) -> Option<Whereabouts> {
-        let mobike = self.channel.mobike.clone()?;
-        let stream = self.channel.stream.clone();
-        Some(Whereabouts { path: self.channel.path, nat: self.channel.nat, mobike, stream })
+        let mobike = self.mobike.clone()?;
+        let stream = self.stream.clone();
+        Some(Whereabouts { path: self.path, nat: self.nat, mobike, stream })
+    }
+}
+
+impl Children {
+    /// True if `address` may replace this end's address in the present path.
+    fn may_replace(&self, core: &Core, address: IpAddr) -> bool {
+        let family = address.is_ipv4() == core.channel.path.remote.ip().to_canonical().is_ipv4();
+        family && core.may_have(address, self.as_slice())
+    }
+
+    /// The peer's addresses with the one in use first.
+    fn remotes<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = IpAddr> + 'a {
+        let there = core.channel.path.remote.ip().to_canonical();
+        let peer = core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
+        std::iter::once(there)
+            .chain(peer.filter(move |ip| *ip != there && core.peer_may_have(*ip, self.as_slice())))
     }
 }

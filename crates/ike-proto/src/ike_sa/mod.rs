@@ -3,6 +3,7 @@
 //! `on_datagram` and `on_timer` take inputs, and `finish` ends each of them. Outputs go to the queue of the
 //! [`Context`].
 
+mod answer_path;
 mod children;
 mod closing;
 pub(crate) mod collision;
@@ -16,6 +17,7 @@ mod identity;
 mod joining;
 pub(crate) mod keeping;
 mod life;
+pub(crate) mod link;
 pub(crate) mod memory;
 pub(crate) mod mobility;
 mod path;
@@ -39,7 +41,6 @@ mod transport_move;
 pub(crate) mod window;
 mod work;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -55,14 +56,16 @@ use crate::exchange::ppk::PpkStage;
 use crate::exchange::redirect::Redirected;
 use crate::ike_sa::session::Session;
 use crate::keys::Spis;
-use crate::shares::Origin;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
+use answer_path::AnswerPath;
 pub(crate) use children::{Carries, Children};
 pub(crate) use context::Context;
 use fragment_ack::FragmentAcks;
 pub(crate) use identity::Identity;
 pub(crate) use life::Life;
+use link::{Link, NewLink};
+pub(crate) use link::{Trust, Twin};
 use memory::Kept;
 use mobility::Mobike;
 use pending::Pending;
@@ -75,14 +78,6 @@ use timer::{Timer, TimerKey, TimerTable};
 use window::{Retransmit, Window};
 pub(crate) use work::Work;
 
-/// How often a response is sent again to an address other than that of its request, or to an address that the peer
-/// has not proven. A NAT may have changed its mapping. But an attacker who replays a captured request may name any
-/// address, and so may a peer that is not authenticated yet.
-const ELSEWHERE: u8 = 8;
-
-/// The same for a peer with MOBIKE, which tries one path after the other.
-const ELSEWHERE_MOBILE: u8 = 64;
-
 /// One IKE SA: what it has in every state, and its state.
 pub(crate) struct IkeSa {
     pub(crate) core: Core,
@@ -91,18 +86,7 @@ pub(crate) struct IkeSa {
 
 /// What an IKE SA has in every state: its identity, its channel, and what its exchanges share.
 pub(crate) struct Core {
-    pub(crate) id: IkeSaId,
-    /// True if this end is the original initiator, which sets the I flag.
-    pub(crate) initiator: bool,
-    pub(crate) spis: Spis,
-    /// The connection. Until the peer is authenticated, the most likely one.
-    pub(crate) connection: Arc<ConnectionConfig>,
-    pub(crate) extensions: Extensions,
-    /// When the first message of the exchange that made it was sent or received.
-    pub(crate) started: Instant,
     pub(crate) channel: Channel,
-    /// What this end knows of the peer.
-    pub(crate) peer: Peer,
     /// Why the SA ends. The state is closed once the handler that found the reason has returned.
     ending: Option<Box<Failure>>,
     pub(crate) lineage: Lineage,
@@ -115,8 +99,6 @@ pub(crate) struct Core {
     pub(crate) if_ids: IfIds,
     /// What one end has got from the other by configuration payloads.
     pub(crate) assigned: Option<Arc<Assigned>>,
-    /// Initiator, until the peer is authenticated: IKE_SA_INIT responses with the keys of this SA.
-    pub(crate) twins: Box<[Twin]>,
     /// Gateway: a ticket was given for this SA (RFC 5723).
     pub(crate) ticketed: bool,
     /// The token that the peer will send if it loses this SA (RFC 6290).
@@ -136,32 +118,17 @@ pub(crate) struct Lineage {
     pub(crate) predecessors: Box<[IkeSaId]>,
 }
 
-/// What an IKE SA knows of its peer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Peer {
-    Unauthenticated,
-    /// An initiator has authenticated it in one round, and the IKE SA is not established yet.
-    Genuine,
-    /// With the account of its identity, unless the identity proves nothing.
-    Authenticated(Option<Origin>),
-}
-
 /// How the messages of an IKE SA travel: paths, keys, message window, timers, fragments. It knows no exchange.
 pub(crate) struct Channel {
+    /// What it knows of the SA and of the peer.
+    pub(crate) link: Link,
     /// The path of requests.
     pub(crate) path: Path,
     /// With transport TCP, the connection that `path` names.
     pub(crate) stream: Option<Box<Stream>>,
     /// The path of ESP if it differs from that of IKE.
     pub(crate) separate: Option<Box<Path>>,
-    /// The path of the peer's latest request, by which its response goes.
-    answer_to: Path,
-    /// The address to which the messages went that gave the peer its keys.
-    reached: IpAddr,
-    /// How often that response was sent to another address.
-    elsewhere: u8,
-    /// Another connection by which a copy of the request in progress came.
-    answer_also_to: Option<Box<Path>>,
+    answers: AnswerPath,
     pub(crate) nat: NatStatus,
     /// Present if both ends have MOBIKE.
     pub(crate) mobike: Option<Box<Mobike>>,
@@ -181,14 +148,6 @@ pub(crate) struct Channel {
     kept: Kept,
 }
 
-/// An IKE_SA_INIT response that makes the same keys as another one and differs from it elsewhere. One of the two
-/// is forged. The peer's AUTH tells which.
-pub(crate) struct Twin {
-    pub(crate) response: Arc<[u8]>,
-    pub(crate) extensions: Extensions,
-    pub(crate) nat: NatStatus,
-}
-
 /// The data from which an IKE SA is made.
 pub(crate) struct NewIkeSa {
     pub(crate) id: IkeSaId,
@@ -205,13 +164,18 @@ pub(crate) struct NewIkeSa {
 impl Core {
     pub(crate) fn new(ctx: &Context<'_>, new: NewIkeSa) -> Self {
         let channel = Channel {
+            link: Link::new(NewLink {
+                id: new.id,
+                initiator: new.initiator,
+                spis: new.spis,
+                connection: new.connection,
+                extensions: new.extensions,
+                started: new.started,
+            }),
             path: new.path,
             stream: None,
             separate: None,
-            answer_to: new.path,
-            reached: new.path.remote.ip().to_canonical(),
-            elsewhere: 0,
-            answer_also_to: None,
+            answers: AnswerPath::new(new.path),
             nat: new.nat,
             mobike: None,
             session: new.session,
@@ -226,14 +190,7 @@ impl Core {
             kept: Kept::default(),
         };
         Self {
-            id: new.id,
-            initiator: new.initiator,
-            spis: new.spis,
-            connection: new.connection,
-            extensions: new.extensions,
-            started: new.started,
             channel,
-            peer: Peer::Unauthenticated,
             ending: None,
             lineage: Lineage::default(),
             renews: false,
@@ -241,7 +198,6 @@ impl Core {
             waiting: Vec::new(),
             if_ids: IfIds::default(),
             assigned: None,
-            twins: Box::default(),
             ticketed: false,
             peer_token: None,
             pending: None,
@@ -283,7 +239,7 @@ impl IkeSa {
             && let Some(key) = self.pop_due(ctx.now.mono)
         {
             match key {
-                TimerKey::Ike(Timer::Pace) => self.core.pace(ctx),
+                TimerKey::Ike(Timer::Pace) => self.core.channel.pace(ctx),
                 TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
                 TimerKey::Ike(Timer::HalfOpen) => {
                     let asked = self.state.ticket().is_some() || self.core.pending.is_some();
@@ -294,16 +250,16 @@ impl IkeSa {
                     self.core.channel.requests.release(ctx.budget);
                     self.core.channel.responses.release(ctx.budget);
                 }
-                TimerKey::Ike(Timer::Acknowledge) => self.core.acknowledge(ctx),
+                TimerKey::Ike(Timer::Acknowledge) => self.core.channel.acknowledge(ctx),
                 TimerKey::Ike(Timer::Exchange) => self.on_exchange_timeout(ctx),
                 TimerKey::Ike(Timer::KeepAlive) => {
                     let octets = Arc::from([0xff].as_slice());
-                    let (kind, path) = (TransmitKind::KeepAlive, self.core.esp_path());
-                    let dscp = self.core.connection.dscp;
+                    let (kind, path) = (TransmitKind::KeepAlive, self.core.channel.esp_path());
+                    let dscp = self.core.connection().dscp;
                     ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
-                    self.core.arm_keepalive(ctx);
+                    self.core.channel.arm_keepalive(ctx);
                 }
-                TimerKey::Ike(Timer::Reopen) => self.core.reopen(ctx),
+                TimerKey::Ike(Timer::Reopen) => self.core.channel.reopen(ctx),
                 TimerKey::Ike(Timer::Forget) => {
                     self.core.channel.window.forget_answer();
                     self.core.channel.acks.forget();
@@ -334,7 +290,7 @@ impl IkeSa {
     }
 
     fn on_retransmit(&mut self, ctx: &mut Context<'_>) {
-        if self.core.try_smaller(ctx) {
+        if self.core.channel.try_smaller(ctx) {
             return;
         }
         match self.core.channel.window.retransmit(ctx.now.mono, ctx.rng) {
@@ -348,13 +304,13 @@ impl IkeSa {
                     .as_ref()
                     .is_some_and(|stream| stream.asks_again(ctx.now.mono))
                 {
-                    self.core.send_again(ctx);
+                    self.core.channel.send_again(ctx);
                 }
             }
             Retransmit::Again => {
-                self.core.pace(ctx);
+                self.core.channel.pace(ctx);
                 if let Some((exchange, octets)) = self.core.channel.window.large_unanswered() {
-                    let (ike, remote) = (self.core.id, self.core.channel.path.remote);
+                    let (ike, remote) = (self.core.id(), self.core.channel.path.remote);
                     let hint = Hint::LargeUnanswered { ike, remote, exchange, octets };
                     ctx.event(Event::Hint(Box::new(hint)));
                 }
@@ -374,7 +330,7 @@ impl IkeSa {
     /// deadline.
     pub(crate) fn finish(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
         self.settle(ctx);
-        self.core.channel.window.set_fragment_acks(self.core.surely_acknowledged());
+        self.core.channel.window.set_fragment_acks(self.core.channel.link.surely_acknowledged());
         if let Some((established, core)) = self.established_mut() {
             established.pump(core, ctx);
         }
@@ -382,12 +338,12 @@ impl IkeSa {
         if self.is_closed() {
             return None;
         }
-        self.core.pace(ctx);
+        self.core.channel.pace(ctx);
         let due = self.core.channel.window.next_retransmit();
         self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Retransmit), due);
         let due = self.core.channel.window.next_departure(ctx.now.mono);
         self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
-        let due = self.core.next_ack();
+        let due = self.core.channel.next_ack();
         self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
         if let Some((established, core)) = self.established_mut() {
             established.trim();
@@ -409,11 +365,11 @@ impl IkeSa {
             ctx.ids.asked.remove(&ticket);
         }
         self.core.give_up_pending(ctx);
-        self.core.let_go(ctx);
+        self.core.channel.let_go(ctx);
         self.core.channel.requests.release(ctx.budget);
         self.core.channel.responses.release(ctx.budget);
         while let Some((to, departure)) = self.core.channel.window.take_rest() {
-            self.core.depart(ctx, to, departure);
+            self.core.channel.depart(ctx, to, departure);
         }
         self.core.channel.timers.clear_all();
         match state {
@@ -428,7 +384,7 @@ impl IkeSa {
             | State::AwaitResponseSignature(_)
             | State::AwaitLease(_) => {
                 ctx.event(Event::IkeDown {
-                    ike: self.core.id,
+                    ike: self.core.id(),
                     connection: String::new(),
                     established: false,
                     reason: reason.clone(),
@@ -462,11 +418,34 @@ impl IkeSa {
 }
 
 impl Core {
-    /// True if a peer that is not authenticated asks for an answer to `to`, an address that nothing has proven.
-    fn is_unproven(&self, to: Path) -> bool {
-        !self.initiator
-            && !self.is_authenticated()
-            && to.remote.ip().to_canonical() != self.channel.reached
+    /// The number of the SA.
+    pub(crate) fn id(&self) -> IkeSaId {
+        self.channel.link.id()
+    }
+
+    /// True if this end is the original initiator.
+    pub(crate) fn is_initiator(&self) -> bool {
+        self.channel.link.is_initiator()
+    }
+
+    /// The SPIs of both ends.
+    pub(crate) fn spis(&self) -> Spis {
+        self.channel.link.spis()
+    }
+
+    /// The connection. Until the peer is authenticated, the most likely one.
+    pub(crate) fn connection(&self) -> &Arc<ConnectionConfig> {
+        self.channel.link.connection()
+    }
+
+    /// What both ends support.
+    pub(crate) fn extensions(&self) -> Extensions {
+        self.channel.link.extensions()
+    }
+
+    /// True if the peer is authenticated.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.channel.link.is_authenticated()
     }
 
     /// Ends the SA once the present handler has returned. The first reason counts.
@@ -474,35 +453,26 @@ impl Core {
         self.ending.get_or_insert_with(|| Box::new(reason));
     }
 
-    pub(crate) fn is_authenticated(&self) -> bool {
-        matches!(self.peer, Peer::Authenticated(_))
-    }
-
-    /// True if the peer has been authenticated in at least one round.
-    pub(crate) fn is_genuine(&self) -> bool {
-        !matches!(self.peer, Peer::Unauthenticated)
-    }
-
     /// True if the SA ends once the present handler has returned.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_some()
     }
+}
+
+impl Channel {
+    /// True if a peer that is not authenticated asks for an answer to `to`, an address that nothing has proven.
+    fn is_unproven(&self, to: Path) -> bool {
+        !self.link.is_initiator() && self.link.is_stranger() && !self.answers.has_reached(to)
+    }
 
     /// The path of the peer's latest request.
     pub(crate) fn answer_to(&self) -> Path {
-        self.channel.answer_to
-    }
-
-    /// The SPI that this end chose.
-    pub(crate) fn local_spi(&self) -> u64 {
-        if self.initiator { self.spis.i() } else { self.spis.r() }
+        self.answers.to()
     }
 
     /// Counts one more response to another address. False if it is one too many.
-    fn may_send_elsewhere(&mut self) -> bool {
-        self.channel.elsewhere = self.channel.elsewhere.saturating_add(1);
-        let most = if self.channel.mobike.is_some() { ELSEWHERE_MOBILE } else { ELSEWHERE };
-        self.channel.elsewhere <= most
+    fn count_elsewhere(&mut self) -> bool {
+        self.answers.count_elsewhere(self.mobike.is_some())
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::net::SocketAddr;
 
-use super::Core;
 use super::context::Context;
 use super::state::{Established, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
+use super::{Channel, Core};
 use crate::event::{ChildSaId, Event, Failure, Path, Transport};
 use crate::exchange::sent::Retry;
 use crate::ike_sa::children::Moves;
@@ -17,15 +17,15 @@ impl Established {
     /// Handles a new and authentic message by `path`: this end sends by that path from now on, if the peer is
     /// behind a NAT or not proven so far.
     pub(super) fn follow(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
-        if !core.adopt_path(ctx, path) {
+        if !core.channel.adopt_path(ctx, path) {
             return;
         }
-        ctx.event(Event::PathChanged { ike: core.id, path });
+        ctx.event(Event::PathChanged { ike: core.id(), path });
         if path.transport != Transport::Tcp || core.channel.separate.is_none() {
             self.move_children(core, ctx);
         }
         if path.transport == Transport::Tcp {
-            core.send_again(ctx);
+            core.channel.send_again(ctx);
         }
     }
 
@@ -43,7 +43,7 @@ impl Established {
         if found.is_none_or(|child| child.encap.is_none()) {
             return;
         }
-        let roams = core.channel.nat.remote && !(core.channel.nat.local && core.initiator);
+        let roams = core.channel.nat.remote && !(core.channel.nat.local && core.is_initiator());
         match &mut core.channel.separate {
             Some(path) if path.remote != remote && roams => {
                 path.remote = remote;
@@ -66,7 +66,11 @@ impl Established {
         remote: SocketAddr,
         roams: bool,
     ) {
-        if !roams || core.decides() || core.is_held() || remote == core.esp_path().remote {
+        if !roams
+            || core.channel.decides()
+            || core.channel.is_held()
+            || remote == core.channel.esp_path().remote
+        {
             return;
         }
         if let Some(mobike) = &mut core.channel.mobike {
@@ -77,7 +81,7 @@ impl Established {
 
     /// Moves the children's outer addresses to those of the peer.
     pub(crate) fn move_children(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let path = core.esp_path();
+        let path = core.channel.esp_path();
         let nat = core
             .channel
             .mobike
@@ -94,12 +98,12 @@ impl Established {
         }
         for child in stuck {
             let reason = Failure::Refused(NotifyType::NO_ADDITIONAL_SAS);
-            self.give_up_child(child, reason);
+            self.queue.give_up_child(child, reason);
         }
     }
 }
 
-impl Core {
+impl Channel {
     /// True if the peer may be reached by `path` from now on.
     pub(super) fn may_follow(&self, path: Path) -> bool {
         if path.transport == Transport::Tcp {
@@ -108,23 +112,22 @@ impl Core {
             //# allow packets for existing SAs to be received from new source IP
             //# addresses and ports.
             // The end that opens connections knows which one is the newest.
-            return self.is_on_line(path) && self.channel.stream.as_ref().is_none_or(|s| !s.ours);
+            return self.is_on_line(path) && self.stream.as_ref().is_none_or(|s| !s.ours);
         }
-        if self.channel.mobike.is_some() && self.is_authenticated() {
+        if self.mobike.is_some() && self.link.is_authenticated() {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
             //# The host not behind a NAT MUST NOT use these dynamic
             //# updates for IKEv2 packets, but MAY use them for ESP packets.
             return false;
         }
-        if self.channel.path.transport == Transport::UdpEncap && path.transport == Transport::Udp {
+        if self.path.transport == Transport::UdpEncap && path.transport == Transport::Udp {
             // A peer does not go back from port 4500, so the message was redirected on its way.
             return false;
         }
-        if !self.is_authenticated() {
+        if !self.link.is_authenticated() {
             // A peer without a NAT changes its port for IKE_AUTH only.
-            let same =
-                path.remote.ip().to_canonical() == self.channel.path.remote.ip().to_canonical();
-            return same || self.channel.nat.remote || !self.channel.nat.supported;
+            let same = path.remote.ip().to_canonical() == self.path.remote.ip().to_canonical();
+            return same || self.nat.remote || !self.nat.supported;
         }
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.23
         //# A host behind a NAT SHOULD NOT
@@ -133,8 +136,8 @@ impl Core {
         //# DoS attack
         // An initiator need not follow: it has reached the peer at this address, whatever NAT the peer is behind.
         // A responder behind a static NAT would lose a peer behind another NAT.
-        let behind_nat = self.channel.nat.local && self.initiator;
-        path.remote == self.channel.path.remote || (self.channel.nat.remote && !behind_nat)
+        let behind_nat = self.nat.local && self.link.is_initiator();
+        path.remote == self.path.remote || (self.nat.remote && !behind_nat)
     }
 
     /// The same before the peer is authenticated.
@@ -147,29 +150,29 @@ impl Core {
     /// Replaces the path by that of a new and authentic message. False if the SA keeps its path.
     fn adopt_path(&mut self, ctx: &mut Context<'_>, path: Path) -> bool {
         // A peer may open its next connection from the port of the former one.
-        let back = self.channel.stream.as_deref().is_some_and(Stream::is_lost);
-        if (path == self.channel.path && !back) || !self.may_follow(path) {
+        let back = self.stream.as_deref().is_some_and(Stream::is_lost);
+        if (path == self.path && !back) || !self.may_follow(path) {
             return false;
         }
         if path.transport == Transport::Tcp {
             self.follow_stream(ctx, path);
             return true;
         }
-        if path.remote.ip() != self.channel.path.remote.ip() {
-            self.channel.probe = self.channel.probe.moved();
+        if path.remote.ip() != self.path.remote.ip() {
+            self.probe = self.probe.moved();
         }
-        self.channel.path = path;
+        self.path = path;
         true
     }
 
     /// The path of ESP.
     pub(crate) fn esp_path(&self) -> Path {
-        if let Some(separate) = self.channel.separate.as_deref() {
+        if let Some(separate) = self.separate.as_deref() {
             return *separate;
         }
         let elsewhere =
-            self.channel.mobike.as_ref().and_then(|mobike| mobike.esp_remote.as_deref().copied());
-        Path { remote: elsewhere.unwrap_or(self.channel.path.remote), ..self.channel.path }
+            self.mobike.as_ref().and_then(|mobike| mobike.esp_remote.as_deref().copied());
+        Path { remote: elsewhere.unwrap_or(self.path.remote), ..self.path }
     }
 
     /// Sets the keepalive timer if this end is behind a NAT.
@@ -178,10 +181,10 @@ impl Core {
         //# Peers MUST
         //# maintain NAT mappings for the ESP path by sending NAT keepalive
         //# packets as specified in Section 2.23 of [RFC7296]
-        let wanted = self.channel.nat.local
+        let wanted = self.nat.local
             && self.esp_path().transport == Transport::UdpEncap
             && !ctx.config.keep_alive.is_zero();
         let at = wanted.then(|| ctx.now.mono + ctx.config.keep_alive);
-        self.channel.timers.set_or_clear(TimerKey::Ike(Timer::KeepAlive), at);
+        self.timers.set_or_clear(TimerKey::Ike(Timer::KeepAlive), at);
     }
 }

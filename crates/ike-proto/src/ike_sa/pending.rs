@@ -4,12 +4,13 @@
 //! into account that has happened meanwhile, and a message whose SA is gone needs no answer. Meanwhile the peer's
 //! request is in progress for the message window, and no later message of ours is sent.
 
+use crate::ike_sa::Queue;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::keeping::no_room;
 use super::memory::Kept;
-use super::state::{Established, State, Step, Task};
+use super::state::{State, Step, Task};
 use super::timer::{Timer, TimerKey};
 use super::{Core, IkeSa};
 use crate::event::{Failure, Ticket};
@@ -41,7 +42,7 @@ struct Waiting {
     /// Key exchanges that are done already for the same message.
     done: Vec<Exchanged>,
     what: What,
-    /// Octets of the message, counted by [`Core::hold`].
+    /// Octets of the message, counted by [`Channel::hold`](super::Channel::hold).
     kept: Kept,
 }
 
@@ -84,15 +85,6 @@ impl Pending {
     }
 }
 
-impl Established {
-    /// Keeps results that the first task has not used, because the window is not free.
-    fn keep_ready(&mut self, core: &mut Core, left: Vec<Exchanged>) {
-        if !left.is_empty() && self.queue.tasks().any(Task::exchanges_keys) {
-            core.pending.get_or_insert_default().ready = left;
-        }
-    }
-}
-
 impl IkeSa {
     /// True while this SA waits for a signature, a verdict or a key exchange.
     pub(crate) fn is_waiting_here(&self) -> bool {
@@ -128,7 +120,7 @@ impl IkeSa {
         self.core.pending.take_if(|pending| pending.is_empty());
         self.core.arm_pending();
         let Waiting { mut done, what, kept, .. } = waiting;
-        self.core.channel.kept.give_back(kept, self.core.id, ctx.budget);
+        self.core.channel.kept.give_back(kept, self.core.id(), ctx.budget);
         done.push(last);
         ctx.ids.exchanged = done;
         match what {
@@ -166,7 +158,7 @@ impl IkeSa {
             What::Task => {
                 if let Some((established, core)) = self.established_mut() {
                     established.pump(core, ctx);
-                    established.keep_ready(core, std::mem::take(&mut ctx.ids.exchanged));
+                    core.keep_ready(&established.queue, std::mem::take(&mut ctx.ids.exchanged));
                 }
             }
         }
@@ -189,13 +181,15 @@ impl Core {
     pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
         let before = self.channel.kept;
         let room = match &what {
-            What::Request(_, message) => self.hold(ctx, message),
-            What::Response(message) if self.is_stranger() => self.hold(ctx, message),
+            What::Request(_, message) => self.channel.hold(ctx, message),
+            What::Response(message) if self.channel.link.is_stranger() => {
+                self.channel.hold(ctx, message)
+            }
             _ => true,
         };
         if !room {
             // An unauthenticated peer is told nothing.
-            if self.is_stranger() {
+            if self.channel.link.is_stranger() {
                 return self.end(no_room());
             }
             let refusal = Refusal::new(NotifyType::TEMPORARY_FAILURE);
@@ -205,22 +199,18 @@ impl Core {
             (self.channel.kept.since(before), std::mem::take(&mut ctx.ids.exchanged));
         let patience = match what {
             // Without this secret an established SA would end. No peer waits for a task or a step of this end.
-            What::Response(_) | What::Followup(_) if !self.is_stranger() => PATIENCE,
+            What::Response(_) | What::Followup(_) if !self.channel.link.is_stranger() => PATIENCE,
             _ => ctx.config.half_open_timeout,
         };
         let (key, until) = (exchange.key(), ctx.now.mono + patience);
         let theirs = matches!(what, What::Request(..));
-        let claim = exchange.claim(theirs && self.is_stranger());
+        let claim = exchange.claim(theirs && self.channel.link.is_stranger());
         let ticket = ctx.ask(Question::Exchange(exchange));
         let waiting = Waiting { ticket, key, _claim: claim, until, done, what, kept };
         let pending = self.pending.get_or_insert_default();
         let place = if theirs { &mut pending.theirs } else { &mut pending.ours };
         *place = Some(waiting);
         self.arm_pending();
-    }
-
-    pub(super) fn is_stranger(&self) -> bool {
-        !self.is_authenticated()
     }
 
     /// True if this SA waits for the answer to `ticket`.
@@ -248,5 +238,12 @@ impl Core {
         let all = self.pending.iter().flat_map(|pending| pending.all());
         let first = all.map(|waiting| waiting.until).min();
         self.channel.timers.set_or_clear(TimerKey::Ike(Timer::Exchange), first);
+    }
+
+    /// Keeps results that the first task has not used, because the window is not free.
+    fn keep_ready(&mut self, queue: &Queue, left: Vec<Exchanged>) {
+        if !left.is_empty() && queue.tasks().any(Task::exchanges_keys) {
+            self.pending.get_or_insert_default().ready = left;
+        }
     }
 }

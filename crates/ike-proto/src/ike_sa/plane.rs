@@ -72,11 +72,6 @@ impl Established {
         }
     }
 
-    /// Deletes a child at both ends, because a change to it has failed while it was in use.
-    pub(crate) fn give_up_child(&mut self, child: ChildSaId, reason: Failure) {
-        self.queue.push_first(Task::DeleteChild { child, reason, request: None });
-    }
-
     pub(super) fn query(&mut self, ctx: &mut Context<'_>, query: Query) {
         let batch: Vec<_> = self
             .children
@@ -113,7 +108,7 @@ impl Established {
             .min();
         match query {
             Query::Liveness => {
-                let delay = core.connection.dpd_delay;
+                let delay = core.connection().dpd_delay;
                 // Packets may come by SAs that a crashed peer has left in its kernel. The exchange of the peer for
                 // which requests of this end wait does not go on by them.
                 let held = self.queue.is_held() || self.may_be_lost_behind_nat(core, ctx.now.mono);

@@ -1,6 +1,9 @@
 //! The requests that an IKE SA is to send, and how long the peer has put them off.
 
+use crate::config::ChildConfig;
+use crate::exchange::sent::Retry;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::event::{ChildSaId, Failure, RequestId};
@@ -14,6 +17,8 @@ use crate::wire::registry::NotifyType;
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(6);
 pub(crate) const RETRY_SPREAD: Duration = Duration::from_secs(4);
 
+/// The time that a redirected client has to go.
+const TIME_TO_GO: Duration = Duration::from_secs(30);
 /// How long the peer may answer TEMPORARY_FAILURE.
 const PUT_OFF: Duration = Duration::from_secs(5 * 60);
 /// After this time without another one, a TEMPORARY_FAILURE was a single one. A request that is put off is
@@ -142,6 +147,43 @@ impl Queue {
         let (kept, tasks) = self.tasks.drain(..).partition(stay);
         self.tasks = kept;
         (tasks, std::mem::take(&mut self.delayed))
+    }
+
+    /// Handles that the peer has not proven its address.
+    pub(crate) fn give_up_unproven(&mut self) {
+        let reason = Failure::Policy("the peer does not show that it is where it says");
+        self.push_first(Task::DeleteIke { reason, request: None });
+    }
+
+    /// Deletes a child at both ends, because a change to it has failed while it was in use.
+    pub(crate) fn give_up_child(&mut self, child: ChildSaId, reason: Failure) {
+        self.push_first(Task::DeleteChild { child, reason, request: None });
+    }
+
+    /// Gateway: true while a client that was redirected in IKE_AUTH has not gone.
+    pub(crate) fn is_leaving(&self) -> bool {
+        let ends = |task: &Task| matches!(task, Task::DeleteIke { .. });
+        self.delayed().any(ends)
+    }
+
+    /// Gives the redirected client the time to go.
+    pub(crate) fn let_leave(&mut self, life: &mut Life, ctx: &mut Context<'_>) {
+        let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+        self.delay(ctx.now.mono + TIME_TO_GO, task);
+        self.arm(life);
+    }
+
+    /// Requests the children of the other IKE SA, which is to end.
+    pub(crate) fn make_missing(&mut self, lacks: Vec<Arc<ChildConfig>>) {
+        for config in lacks {
+            self.push(Task::CreateChild {
+                config,
+                packet: None,
+                request: None,
+                retry: Retry::default(),
+                join: None,
+            });
+        }
     }
 
     // ---- later ----

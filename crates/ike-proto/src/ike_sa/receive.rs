@@ -9,7 +9,7 @@ use super::reassembly::{Fragment, Progress};
 use super::state::{Established, IkePhase, State};
 use super::timer::{Timer, TimerKey};
 use super::window::Class;
-use super::{Core, IkeSa};
+use super::{Channel, Core, IkeSa};
 use crate::event::Path;
 use crate::exchange::Refusal;
 use crate::ike_sa::session::Session;
@@ -40,7 +40,7 @@ impl Established {
             matches!(payload, Payload::Delete(delete) if delete.protocol == ProtocolId::IKE)
         });
         if !redundant {
-            ctx.effects.push_back(Effect::Adopt { from, to: core.id });
+            ctx.effects.push_back(Effect::Adopt { from, to: core.id() });
         }
         !redundant
     }
@@ -56,22 +56,24 @@ impl IkeSa {
         message: &Message<'_>,
     ) {
         let header = &message.header;
-        if header.flags.initiator == self.core.initiator {
+        if header.flags.initiator == self.core.is_initiator() {
             return ctx.dropped(path, DropReason::WrongInitiatorFlag);
         }
-        if Spis::of(header) != self.core.spis {
+        if Spis::of(header) != self.core.spis() {
             return ctx.dropped(path, DropReason::SpisOfNoSa);
         }
-        if !self.core.takes_from(path) {
+        if !self.core.channel.takes_from(path) {
             return ctx.dropped(path, DropReason::WrongTransport);
         }
         let fragment = match message.payloads.last() {
             Some(Payload::Sk(_)) => None,
-            Some(Payload::Skf(skf)) if self.core.takes_fragments() => Some((skf.number, skf.total)),
+            Some(Payload::Skf(skf)) if self.core.channel.link.takes_fragments() => {
+                Some((skf.number, skf.total))
+            }
             _ => return ctx.dropped(path, DropReason::Unprotected),
         };
         let class = self.core.channel.window.classify(header, fragment);
-        if self.core.on_possible_ack(ctx, path, octets, message, &class) {
+        if self.core.channel.on_possible_ack(ctx, path, octets, message, &class) {
             return;
         }
         match class {
@@ -79,7 +81,7 @@ impl IkeSa {
                 match self.open(ctx, path, octets, message) {
                     Ok(Some(opened)) => {
                         let whole = fragment.is_none();
-                        if whole && self.core.take_ack(ctx, path, octets, header, &opened) {
+                        if whole && self.core.channel.take_ack(ctx, path, octets, header, &opened) {
                             return;
                         }
                         if whole && header.flags.response {
@@ -98,41 +100,44 @@ impl IkeSa {
             Class::RetransmittedRequest => {
                 // Only a peer that has the keys gets an answer. So no one else can make this end send large
                 // responses (bug class 39).
-                if self.core.opens(octets, message) {
-                    self.core.fit_response(ctx, path, octets, fragment);
+                if self.core.channel.opens(octets, message) {
+                    self.core.channel.fit_response(ctx, path, octets, fragment);
                     // The answer goes to a new address only if the peer's address may change, because an attacker
                     // could replay a captured request from any address. A connection leads only to the peer that
                     // opened it.
                     let anywhere = path.transport.is_reliable()
                         || self.core.channel.mobike.is_some()
-                        || self.core.may_follow(path);
-                    let to = if anywhere { path } else { self.core.channel.answer_to };
-                    let elsewhere = to != self.core.channel.answer_to || self.core.is_unproven(to);
-                    if elsewhere && !path.transport.is_reliable() && !self.core.may_send_elsewhere()
+                        || self.core.channel.may_follow(path);
+                    let to = if anywhere { path } else { self.core.channel.answer_to() };
+                    let elsewhere =
+                        to != self.core.channel.answer_to() || self.core.channel.is_unproven(to);
+                    if elsewhere
+                        && !path.transport.is_reliable()
+                        && !self.core.channel.count_elsewhere()
                     {
                         return ctx.dropped(path, DropReason::SentElsewhereTooOften);
                     }
                     self.core.channel.acks.on_answered_again(ctx.now.mono, header.message_id);
                     self.core.channel.window.answer_again(to);
-                    self.core.pace(ctx);
+                    self.core.channel.pace(ctx);
                 } else {
                     ctx.dropped(path, DropReason::BadIntegrity);
                 }
             }
             // The datagram may be a replayed copy, so the answer goes both ways.
             Class::InProgress
-                if path != self.core.channel.answer_to && path.transport.is_reliable() =>
+                if path != self.core.channel.answer_to() && path.transport.is_reliable() =>
             {
-                if self.core.opens(octets, message) {
-                    self.core.channel.answer_also_to = Some(Box::new(path));
+                if self.core.channel.opens(octets, message) {
+                    self.core.channel.answers.add(path);
                 }
             }
             Class::InProgress => {
                 if let Some((_, total)) = fragment
-                    && self.core.may_be_asked(ctx.now.mono, header, total)
-                    && self.core.opens(octets, message)
+                    && self.core.channel.may_be_asked(ctx.now.mono, header, total)
+                    && self.core.channel.opens(octets, message)
                 {
-                    self.core.on_fragment(ctx, path, header, (1, total), true);
+                    self.core.channel.on_fragment(ctx, path, header, (1, total), true);
                 }
             }
             Class::Stale => ctx.dropped(path, DropReason::UsedMessageId),
@@ -171,16 +176,16 @@ impl IkeSa {
         let numbers = (skf.number, skf.total);
         if !set.wants(header.message_id, skf.number, skf.total) {
             if set.has(header.message_id, numbers)
-                && self.core.may_be_asked(ctx.now.mono, header, skf.total)
+                && self.core.channel.may_be_asked(ctx.now.mono, header, skf.total)
                 && self.core.channel.session.epoch.open_fragment(octets, skf).is_ok()
             {
-                self.core.on_fragment(ctx, path, header, numbers, true);
+                self.core.channel.on_fragment(ctx, path, header, numbers, true);
             }
             return Err(DropReason::KnownFragment);
         }
         let content =
             self.core.channel.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
-        let payer = payer.unwrap_or_else(|| self.core.payer());
+        let payer = payer.unwrap_or_else(|| self.core.channel.payer());
         let fragment = Fragment {
             message_id: header.message_id,
             exchange: header.exchange,
@@ -210,7 +215,7 @@ impl IkeSa {
                 self.core.channel.window.on_response_datagram(ctx.now.mono, number, octets.len());
             } else {
                 self.core.channel.window.on_request_fragment();
-                self.core.prolong_half_open(ctx);
+                self.core.channel.prolong_half_open(ctx);
                 if header.exchange == ExchangeType::IKE_FOLLOWUP_KE
                     && let Some((established, _)) = self.established_mut()
                 {
@@ -221,7 +226,7 @@ impl IkeSa {
         match progress {
             Progress::Complete(opened) => Ok(Some(opened)),
             Progress::Incomplete => {
-                self.core.on_fragment(ctx, path, header, numbers, false);
+                self.core.channel.on_fragment(ctx, path, header, numbers, false);
                 Ok(None)
             }
             Progress::Duplicate => Err(DropReason::KnownFragment),
@@ -246,7 +251,7 @@ impl IkeSa {
         let decoded = decode_inner_payloads(inner.first, &inner.octets);
         if header.flags.response {
             self.core.channel.responses.release(ctx.budget);
-            self.core.channel.probe.on_answered(self.core.largest_request());
+            self.core.channel.probe.on_answered(self.core.channel.largest_request());
             self.core.channel.probe.on_heard(
                 ctx.mtus,
                 ctx.now.mono,
@@ -302,16 +307,14 @@ impl IkeSa {
             );
             match self.established_mut() {
                 Some((established, core)) => established.follow(core, ctx, path),
-                None => self.core.follow_unauthenticated(ctx, path),
+                None => self.core.channel.follow_unauthenticated(ctx, path),
             }
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.11
             //# An implementation MUST
             //# accept incoming requests even if the source port is not 500 or 4500,
             //# and MUST respond to the address and port from which the request was
             //# received.
-            self.core.channel.answer_to = path;
-            self.core.channel.elsewhere = 0;
-            self.core.channel.answer_also_to = None;
+            self.core.channel.answers.begin(path);
             match decoded {
                 Ok(payloads) => self.on_request(ctx, header.exchange, &payloads, inner),
                 Err(error) => self.core.refuse(ctx, Refusal::from(error)),
@@ -456,16 +459,10 @@ impl State {
     }
 }
 
-impl Core {
-    /// True if the peer may send fragments: it announced them in the IKE_SA_INIT response in use, or in one with
-    /// the same keys. It is not known yet which of these is genuine.
-    pub(super) fn takes_fragments(&self) -> bool {
-        self.extensions.fragmentation || self.twins.iter().any(|twin| twin.extensions.fragmentation)
-    }
-
+impl Channel {
     /// True if the peer sealed this message, with the present keys or with those before.
     pub(super) fn opens(&self, octets: &[u8], message: &Message<'_>) -> bool {
-        let Session { epoch, previous, .. } = &self.channel.session;
+        let Session { epoch, previous, .. } = &self.session;
         [Some(epoch), previous.as_deref()].into_iter().flatten().any(|epoch| {
             match message.payloads.last() {
                 Some(Payload::Sk(sk)) => epoch.open(octets, sk).is_ok(),
@@ -480,9 +477,9 @@ impl Core {
     pub(super) fn prolong_half_open(&mut self, ctx: &Context<'_>) {
         let key = TimerKey::Ike(Timer::HalfOpen);
         let timeout = ctx.config.half_open_timeout;
-        if let Some(at) = self.channel.timers.get(key).filter(|_| !self.initiator) {
-            let latest = self.started + timeout.saturating_mul(HALF_OPEN_TIMES);
-            self.channel.timers.set(key, at.max((ctx.now.mono + timeout).min(latest)));
+        if let Some(at) = self.timers.get(key).filter(|_| !self.link.is_initiator()) {
+            let latest = self.link.started() + timeout.saturating_mul(HALF_OPEN_TIMES);
+            self.timers.set(key, at.max((ctx.now.mono + timeout).min(latest)));
         }
     }
 }

@@ -2,49 +2,42 @@
 
 use std::sync::Arc;
 
-use super::Core;
+use super::Channel;
 use super::context::Context;
 use super::pmtu::{Doubt, headers, max_message};
 use super::window::Datagrams;
-use crate::config::{Fragmentation, Retransmission};
+use crate::config::Retransmission;
 use crate::crypto::SecureRandom;
 use crate::event::{Path, Transport};
 
-impl Core {
-    /// True if this end may send fragments.
-    pub(super) fn may_fragment(&self) -> bool {
-        self.extensions.fragmentation
-            && matches!(self.connection.fragmentation, Fragmentation::Yes | Fragmentation::Force)
-    }
-
+impl Channel {
     /// Octets of an IKE message that fit a datagram.
     pub(super) fn room(&self, ctx: &Context<'_>) -> usize {
-        let (now, remote) = (ctx.now.mono, self.channel.path.remote.ip());
-        max_message(self.channel.probe.size(ctx.mtus, now, remote), self.channel.path)
+        let (now, remote) = (ctx.now.mono, self.path.remote.ip());
+        max_message(self.probe.size(ctx.mtus, now, remote), self.path)
     }
 
     /// Octets of the largest IP packet of the outstanding request.
     pub(super) fn largest_request(&self) -> usize {
-        self.channel
-            .window
+        self.window
             .outstanding_datagrams()
-            .map_or(0, |request| largest(request) + headers(self.channel.path))
+            .map_or(0, |request| largest(request) + headers(self.path))
     }
 
     /// Handles the retransmission timer: sends the request again in smaller datagrams if the path seems to lose
     /// those in which it was sent. False if it does not, or if there is no smaller size.
     pub(super) fn try_smaller(&mut self, ctx: &mut Context<'_>) -> bool {
         let now = ctx.now.mono;
-        if self.channel.window.next_retransmit().is_none_or(|due| due > now) {
+        if self.window.next_retransmit().is_none_or(|due| due > now) {
             return false;
         }
         // The driver, or another IKE SA with this host, may have found a smaller size meanwhile.
         if self.refit_request(ctx) {
             return true;
         }
-        let Some((_, message_id)) = self.channel.window.outstanding() else { return false };
+        let Some((_, message_id)) = self.window.outstanding() else { return false };
         // A fragment of the response proves that the whole request has arrived.
-        if self.channel.responses.message_id() == Some(message_id) {
+        if self.responses.message_id() == Some(message_id) {
             return false;
         }
         let ladder = ctx.config.retransmission;
@@ -52,9 +45,9 @@ impl Core {
             Some(_) => ladder.tries.or(Retransmission::strongswan().tries),
             None => ladder.tries,
         };
-        let sends = self.channel.window.tries() + 1;
+        let sends = self.window.tries() + 1;
         let last = tries.is_some_and(|tries| sends > tries);
-        if !last && !self.channel.probe.is_black_hole(now, sends, self.largest_request()) {
+        if !last && !self.probe.is_black_hole(now, sends, self.largest_request()) {
             return false;
         }
         self.shrink(ctx)
@@ -63,15 +56,15 @@ impl Core {
     /// Gives up the size of the outstanding request and sends it in the next smaller one. False, without any
     /// change, if there is none.
     pub(crate) fn shrink(&mut self, ctx: &mut Context<'_>) -> bool {
-        let (now, remote) = (ctx.now.mono, self.channel.path.remote.ip());
-        let before = self.channel.probe;
-        while self.can_shrink() && self.channel.probe.step_down(ctx.mtus, now, remote) {
+        let (now, remote) = (ctx.now.mono, self.path.remote.ip());
+        let before = self.probe;
+        while self.can_shrink() && self.probe.step_down(ctx.mtus, now, remote) {
             if self.refit_request(ctx) {
                 return true;
             }
         }
         // A size that changed nothing has shown nothing.
-        self.channel.probe = before;
+        self.probe = before;
         false
     }
 
@@ -81,28 +74,28 @@ impl Core {
     }
 
     fn can_shrink(&self) -> bool {
-        let narrowest = usize::from(super::pmtu::least(self.channel.path.remote.ip()));
-        self.may_fragment()
-            && self.channel.path.transport != Transport::Tcp
+        let narrowest = usize::from(super::pmtu::least(self.path.remote.ip()));
+        self.link.may_fragment()
+            && self.path.transport != Transport::Tcp
             && self.largest_request() > narrowest
     }
 
     /// Sends the outstanding request in smaller datagrams, if its datagrams are too large.
     fn refit_request(&mut self, ctx: &mut Context<'_>) -> bool {
         let room = self.room(ctx);
-        let Some(request) = self.channel.window.outstanding_datagrams() else { return false };
-        if largest(request) <= room || !self.may_fragment() {
+        let Some(request) = self.window.outstanding_datagrams() else { return false };
+        if largest(request) <= room || !self.link.may_fragment() {
             return false;
         }
         let request = Arc::clone(request);
         let Some(request) = self.refragment(ctx.rng, &request, room) else { return false };
-        self.channel.probe.on_request_sent(ctx.now.mono);
-        self.channel.acks.on_refragmented(false);
+        self.probe.on_request_sent(ctx.now.mono);
+        self.acks.on_refragmented(false);
         //= https://www.rfc-editor.org/rfc/rfc7383#section-2.5.2
         //# When starting a new probe,
         //# the node MUST reset its retransmission timers so that if it employs
         //# exponential back-off the timers will start over.
-        self.channel.window.refit_request(ctx.now.mono, request, ctx.rng);
+        self.window.refit_request(ctx.now.mono, request, ctx.rng);
         self.pace(ctx);
         true
     }
@@ -116,12 +109,12 @@ impl Core {
         octets: &[u8],
         fragment: Option<(u16, u16)>,
     ) {
-        let (now, remote) = (ctx.now.mono, self.channel.path.remote.ip());
+        let (now, remote) = (ctx.now.mono, self.path.remote.ip());
         let total = fragment.map_or(1, |(_, total)| total);
-        let doubt = self.channel.probe.on_request_again(now, octets.len() + headers(path), total);
-        let Some(response) = self.channel.window.response().map(Arc::clone) else { return };
-        let narrowest = max_message(super::pmtu::least(remote), self.channel.path);
-        let may = self.may_fragment() && path.transport != Transport::Tcp;
+        let doubt = self.probe.on_request_again(now, octets.len() + headers(path), total);
+        let Some(response) = self.window.response().map(Arc::clone) else { return };
+        let narrowest = max_message(super::pmtu::least(remote), self.path);
+        let may = self.link.may_fragment() && path.transport != Transport::Tcp;
         if !may || largest(&response) <= narrowest {
             return;
         }
@@ -129,14 +122,14 @@ impl Core {
         while largest(&response) <= self.room(ctx) {
             // The peer's present request has room for this size: only its silence is an argument against it.
             let unheard = doubt == Doubt::Unheard;
-            if !unheard || !self.channel.probe.step_down(ctx.mtus, now, remote) {
+            if !unheard || !self.probe.step_down(ctx.mtus, now, remote) {
                 return;
             }
         }
         let room = self.room(ctx);
         if let Some(smaller) = self.refragment(ctx.rng, &response, room) {
-            self.channel.window.refit_response(smaller);
-            self.channel.acks.on_refragmented(true);
+            self.window.refit_response(smaller);
+            self.acks.on_refragmented(true);
         }
     }
 
@@ -147,7 +140,7 @@ impl Core {
         sealed: &Datagrams,
         room: usize,
     ) -> Option<Datagrams> {
-        let session = &mut self.channel.session;
+        let session = &mut self.session;
         let datagrams = match session.epoch.refragment(sealed, room, rng) {
             Ok(datagrams) => datagrams,
             Err(_) => {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Core;
 use super::context::Context;
 use super::flight::Departure;
 use super::timer::{Timer, TimerKey};
 use super::window::Datagrams;
+use super::{Channel, Core};
 use crate::config::Fragmentation;
 use crate::event::{Failure, Output, Path, Transmit, TransmitKind};
 use crate::exchange::Refusal;
@@ -37,7 +37,7 @@ impl Unsent {
         match self {
             Self::Busy => {
                 debug_assert!(false, "a request, and another one is outstanding");
-                tracing::error!(ike = ?core.id, "request not sent: another one is outstanding; report this as a bug");
+                tracing::error!(ike = ?core.id(), "request not sent: another one is outstanding; report this as a bug");
             }
             Self::Exhausted => core.end(Failure::Expired),
             Self::Crypto => core.end(Failure::Crypto),
@@ -53,7 +53,7 @@ impl Core {
     //# returned in a separate INFORMATIONAL exchange, usually with no other
     //# payloads.
     pub(crate) fn report_error(&mut self, ctx: &mut Context<'_>, refusal: &Refusal) {
-        let sent = self.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
+        let sent = self.channel.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
         sent.unwrap_or_else(|unsent| unsent.end(self));
     }
 
@@ -78,24 +78,35 @@ impl Core {
         }
     }
 
-    /// Sends the response to the request in progress, and keeps it in case the request is repeated.
+    /// Answers the request in progress.
     pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
-        let Some((message_id, exchange)) = self.channel.window.in_progress() else { return };
-        let Ok(response) = self.seal(ctx, exchange, message_id, true, payloads) else {
-            return self.end(Failure::Crypto);
-        };
-        self.channel.acks.on_answered(ctx.now.mono, message_id);
-        self.channel.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
-        self.channel.window.start_response(self.channel.answer_to, response);
+        let sent = self.channel.respond(ctx, payloads);
+        sent.unwrap_or_else(|unsent| unsent.end(self));
+    }
+}
+
+impl Channel {
+    /// Sends the response to the request in progress, and keeps it in case the request is repeated.
+    pub(crate) fn respond(
+        &mut self,
+        ctx: &mut Context<'_>,
+        payloads: &[Payload<'_>],
+    ) -> Result<(), Unsent> {
+        let Some((message_id, exchange)) = self.window.in_progress() else { return Ok(()) };
+        let response = self.seal(ctx, exchange, message_id, true, payloads)?;
+        self.acks.on_answered(ctx.now.mono, message_id);
+        self.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
+        self.window.start_response(self.answers.to(), response);
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.1
         //# In order to allow saving memory, responders are
         //# allowed to forget the response after a timeout of several minutes.
-        self.channel.timers.set(TimerKey::Ike(Timer::Forget), ctx.now.mono + ANSWER_KEPT);
+        self.timers.set(TimerKey::Ike(Timer::Forget), ctx.now.mono + ANSWER_KEPT);
         self.pace(ctx);
-        if let Some(path) = self.channel.answer_also_to.take() {
-            self.channel.window.answer_again(*path);
+        if let Some(path) = self.answers.take_other() {
+            self.window.answer_again(path);
             self.pace(ctx);
         }
+        Ok(())
     }
 
     /// Sends a request. The window must be free: `ours` is `None`.
@@ -109,14 +120,14 @@ impl Core {
         exchange: ExchangeType,
         payloads: &[Payload<'_>],
     ) -> Result<(), Unsent> {
-        let message_id = self.channel.window.next_request_id()?;
+        let message_id = self.window.next_request_id()?;
         let request = self.seal(ctx, exchange, message_id, false, payloads)?;
-        self.channel.probe.on_request_sent(ctx.now.mono);
-        self.channel.acks.on_request();
-        if let Some(stream) = &mut self.channel.stream {
+        self.probe.on_request_sent(ctx.now.mono);
+        self.acks.on_request();
+        if let Some(stream) = &mut self.stream {
             stream.on_asked(ctx.now.mono);
         }
-        self.channel.window.start_request(ctx.now.mono, exchange, request, ctx.rng)?;
+        self.window.start_request(ctx.now.mono, exchange, request, ctx.rng)?;
         self.pace(ctx);
         Ok(())
     }
@@ -129,45 +140,45 @@ impl Core {
         response: bool,
         payloads: &[Payload<'_>],
     ) -> Result<Datagrams, Unsent> {
-        let may_fragment = self.may_fragment();
+        let may_fragment = self.link.may_fragment();
         let outgoing = Outgoing {
-            spi_i: self.spis.i(),
-            spi_r: self.spis.r(),
+            spi_i: self.link.spis().i(),
+            spi_r: self.link.spis().r(),
             exchange,
-            flags: Flags { initiator: self.initiator, version: false, response },
+            flags: Flags { initiator: self.link.is_initiator(), version: false, response },
             message_id,
             payloads,
             max_datagram: may_fragment.then(|| self.room(ctx)),
             force_fragment: may_fragment
-                && !self.channel.path.transport.is_reliable()
-                && self.connection.fragmentation == Fragmentation::Force
+                && !self.path.transport.is_reliable()
+                && self.link.connection().fragmentation == Fragmentation::Force
                 && exchange == ExchangeType::IKE_AUTH
                 && !response,
         };
-        let sealed = self.channel.session.epoch.seal(&outgoing, ctx.rng);
+        let sealed = self.session.epoch.seal(&outgoing, ctx.rng);
         let datagrams = sealed.map_err(|_| Unsent::Crypto)?;
         Ok(datagrams.into_iter().map(Arc::from).collect())
     }
 
     /// Sends the datagrams of our request and of our response that are due.
     pub(crate) fn pace(&mut self, ctx: &mut Context<'_>) {
-        while let Some(departure) = self.channel.window.take_request(ctx.now.mono) {
-            self.depart(ctx, self.channel.path, departure);
+        while let Some(departure) = self.window.take_request(ctx.now.mono) {
+            self.depart(ctx, self.path, departure);
         }
-        while let Some((to, departure)) = self.channel.window.take_response(ctx.now.mono) {
+        while let Some((to, departure)) = self.window.take_response(ctx.now.mono) {
             self.depart(ctx, to, departure);
         }
     }
 
     pub(super) fn depart(&mut self, ctx: &mut Context<'_>, path: Path, departure: Departure) {
-        if path == self.channel.path && self.is_cut() {
+        if path == self.path && self.is_cut() {
             // A request waits for the next connection. On that connection the peer repeats its request for a lost
             // answer.
             return;
         }
         let Departure { octets, again } = departure;
         let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
-        let dscp = self.connection.dscp;
+        let dscp = self.link.connection().dscp;
         ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
         self.arm_keepalive(ctx);
     }

@@ -10,8 +10,7 @@ use std::time::Duration;
 use super::context::Context;
 use crate::child::ChildSa;
 use crate::dataplane::TrafficSelector;
-use crate::ike_sa::Core;
-use crate::ike_sa::state::Established;
+use crate::ike_sa::{Children, Core, Identity};
 
 /// How long a policy is on standby after the answer was sent: the time on the path, and the time in which a busy
 /// peer checks a certificate.
@@ -40,15 +39,21 @@ fn may_meet<'a>(
     others.into_iter().any(|[local, remote]| meet(local, new[0]) && meet(remote, new[1]))
 }
 
-impl Established {
+impl Children {
     /// True if there may be another child for the traffic of `child`, which is new: of this IKE SA, or of another
     /// one between the same identities.
-    pub(crate) fn has_company(&self, core: &Core, ctx: &Context<'_>, child: &ChildSa) -> bool {
-        let others = self.children.iter();
+    pub(crate) fn has_company(
+        &self,
+        core: &Core,
+        ctx: &Context<'_>,
+        identity: &Identity,
+        child: &ChildSa,
+    ) -> bool {
+        let others = self.iter();
         let others = others.filter(|other| other.routed && other.policy != child.policy);
         let others = others.map(|other| [&other.local_ts[..], &other.remote_ts[..]]);
         may_meet([&child.local_ts, &child.remote_ts], others)
-            || ctx.registry.has_another(self.identity.both(), core.id)
+            || ctx.registry.has_another(identity.both(), core.id())
     }
 }
 

@@ -15,7 +15,10 @@ impl IkeSa {
         let Some((established, _)) = self.established() else {
             return (IkeState::Connecting, None, &[]);
         };
-        let setup_time = established.identity.since().saturating_duration_since(self.core.started);
+        let setup_time = established
+            .identity
+            .since()
+            .saturating_duration_since(self.core.channel.link.started());
         (phase_state(established.phase), Some(setup_time), established.children.as_slice())
     }
 
@@ -24,12 +27,12 @@ impl IkeSa {
         let state = established.map(|established| phase_state(established.phase));
         let state = state.unwrap_or(IkeState::Connecting);
         IkeStatus {
-            id: self.core.id,
-            connection: self.core.connection.name.clone(),
+            id: self.core.id(),
+            connection: self.core.connection().name.clone(),
             state,
-            initiator: self.core.initiator,
-            spi_i: self.core.spis.i(),
-            spi_r: self.core.spis.r(),
+            initiator: self.core.is_initiator(),
+            spi_i: self.core.spis().i(),
+            spi_r: self.core.spis().r(),
             path: self.core.channel.path,
             local_id: established.map(|established| established.identity.local_id().clone()),
             remote_id: established.map(|established| established.identity.remote_id().clone()),
@@ -38,7 +41,7 @@ impl IkeSa {
             mobike: self.core.channel.mobike.is_some(),
             ppk: self.core.ppk.used().cloned(),
             resumed: self.is_resumed(),
-            full_transcript: self.core.extensions.full_transcript,
+            full_transcript: self.core.extensions().full_transcript,
             assignment: self.core.assigned.as_ref().map(|assigned| Arc::clone(&assigned.0)),
             local_auth: established
                 .map(|e| e.identity.authenticated().local.to_vec())
@@ -49,7 +52,10 @@ impl IkeSa {
             algorithms: Some(self.core.channel.session.selected.clone()),
             established: established.map(|established| established.identity.since()),
             setup_time: established.map(|established| {
-                established.identity.since().saturating_duration_since(self.core.started)
+                established
+                    .identity
+                    .since()
+                    .saturating_duration_since(self.core.channel.link.started())
             }),
             rekey_at: established.and_then(|e| e.life.at(TimerKey::Ike(Timer::RekeyIke))),
             reauth_at: established.and_then(|e| e.life.at(TimerKey::Ike(Timer::ReauthIke))),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::state::{Established, IkePhase, Task};
 use super::timer::{Timer, TimerKey};
-use super::{Core, IkeSa};
+use super::{Channel, Core, IkeSa};
 use crate::child::ChildSa;
 use crate::dataplane::Encapsulation;
 use crate::event::{Event, Output, Path, StreamCommand, StreamEvent, Transport};
@@ -136,7 +136,7 @@ impl Established {
         let Some(stream) = core.channel.stream.as_ref().filter(|stream| stream.ours) else {
             return;
         };
-        if core.initiator && stream.opened.is_none_or(|at| at >= core.started) {
+        if core.is_initiator() && stream.opened.is_none_or(|at| at >= core.channel.link.started()) {
             self.show_up();
         }
     }
@@ -145,7 +145,7 @@ impl Established {
     pub(super) fn gather_children(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let astray = |child: &ChildSa| {
             matches!(child.encap, Some(Encapsulation::Tcp(_)))
-                && child.encap != ChildSa::encap_on(core.esp_path(), false)
+                && child.encap != ChildSa::encap_on(core.channel.esp_path(), false)
         };
         if self.children.iter().any(astray) {
             self.move_children(core, ctx);
@@ -179,12 +179,12 @@ impl IkeSa {
             StreamEvent::Opened(local) => {
                 stream.on_opened(now, *local);
                 if let Some((established, core)) = self.established_mut() {
-                    ctx.event(Event::PathChanged { ike: core.id, path });
+                    ctx.event(Event::PathChanged { ike: core.id(), path });
                     if core.channel.separate.is_none() {
                         established.move_children(core, ctx);
                     }
                 }
-                self.core.send_again(ctx);
+                self.core.channel.send_again(ctx);
             }
             StreamEvent::Closed(_) => {
                 let wait = stream.on_closed(now);
@@ -212,7 +212,7 @@ impl IkeSa {
     }
 }
 
-impl Core {
+impl Channel {
     /// True if the transport of `path` is one by which messages for this SA may come.
     pub(super) fn takes_from(&self, path: Path) -> bool {
         self.is_on_line(path) || self.switches_transports()
@@ -220,34 +220,33 @@ impl Core {
 
     /// Changes to the connection `path`, on which a new and authentic message of the peer came.
     pub(super) fn follow_stream(&mut self, ctx: &Context<'_>, path: Path) {
-        if self.channel.path.transport != Transport::Tcp {
-            let separate =
-                floated(self.channel.path, self.channel.nat, false, ctx.config.natt_port);
-            self.channel.separate = Some(Box::new(separate));
+        if self.path.transport != Transport::Tcp {
+            let separate = floated(self.path, self.nat, false, ctx.config.natt_port);
+            self.separate = Some(Box::new(separate));
         }
-        self.channel.path = path;
-        self.channel.stream = Some(Box::new(Stream::accepted()));
-        if self.is_authenticated() {
-            self.channel.end_half_open();
+        self.path = path;
+        self.stream = Some(Box::new(Stream::accepted()));
+        if self.link.is_authenticated() {
+            self.end_half_open();
         } else {
-            let at = self.started + ctx.config.half_open_timeout;
-            self.channel.limit_half_open(at);
+            let at = self.link.started() + ctx.config.half_open_timeout;
+            self.limit_half_open(at);
         }
     }
 
     /// The connection in use or being opened.
     pub(crate) fn stream_path(&self) -> Option<Path> {
-        self.channel.stream.as_ref().filter(|stream| !stream.is_lost()).map(|_| self.channel.path)
+        self.stream.as_ref().filter(|stream| !stream.is_lost()).map(|_| self.path)
     }
 
     /// True if nothing can be sent now, because the SA waits for a connection.
     pub(super) fn is_cut(&self) -> bool {
-        self.channel.stream.as_ref().is_some_and(|stream| !stream.is_open())
+        self.stream.as_ref().is_some_and(|stream| !stream.is_open())
     }
 
     /// The same without a move to another transport.
     pub(super) fn is_on_line(&self, path: Path) -> bool {
-        match (self.channel.path.transport, path.transport) {
+        match (self.path.transport, path.transport) {
             //= https://www.rfc-editor.org/rfc/rfc9329#section-5
             //# all IKE
             //# messages for that IKE SA and ESP packets for its Child SAs MUST be
@@ -257,36 +256,22 @@ impl Core {
             //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-reliable-transport-04#section-3.1
             //# the initiator MUST switch to TCP port
             //# 4500 for subsequent exchanges (IKE_INTERMEDIATE or IKE_AUTH).
-            (_, transport) => (transport == Transport::Tcp) == self.extensions.separate,
-        }
-    }
-
-    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
-    //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
-    //# is a rekey of an existing IKE SA
-    /// Uses the connection of the SA that is rekeyed into this one.
-    pub(crate) fn share_stream(&mut self, ctx: &Context<'_>, other: &Self) {
-        (self.channel.stream, self.channel.separate) =
-            (other.channel.stream.clone(), other.channel.separate.clone());
-        let Some(stream) = &self.channel.stream else { return };
-        if stream.is_lost() && stream.ours {
-            self.channel.timers.set(TimerKey::Ike(Timer::Reopen), ctx.now.mono);
+            (_, transport) => (transport == Transport::Tcp) == self.link.extensions().separate,
         }
     }
 
     /// For a candidate: the connection is gone, and the attempt opens another one.
     pub(crate) fn lose_stream(&mut self, path: Path, now: Instant) {
-        if let Some(stream) = self.channel.stream.as_mut().filter(|_| self.channel.path == path) {
+        if let Some(stream) = self.stream.as_mut().filter(|_| self.path == path) {
             stream.on_closed(now);
         }
     }
 
     /// Opens the connection again.
     pub(super) fn reopen(&mut self, ctx: &mut Context<'_>) {
-        if let Some(stream) =
-            self.channel.stream.as_mut().filter(|stream| stream.ours && stream.is_lost())
+        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.ours && stream.is_lost())
         {
-            stream.open(ctx, &mut self.channel.path);
+            stream.open(ctx, &mut self.path);
         }
     }
 
@@ -297,8 +282,8 @@ impl Core {
     //# for a response.
     /// Sends the request in flight on the present connection.
     pub(super) fn send_again(&mut self, ctx: &mut Context<'_>) {
-        if self.channel.window.request_again() {
-            if let Some(stream) = &mut self.channel.stream {
+        if self.window.request_again() {
+            if let Some(stream) = &mut self.stream {
                 stream.on_asked(ctx.now.mono);
             }
             self.pace(ctx);

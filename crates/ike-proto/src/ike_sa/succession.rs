@@ -4,11 +4,11 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::Core;
 use super::context::Context;
 use super::mobility::Whereabouts;
 use super::state::{Established, IkePhase, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
+use super::{Channel, Core};
 use crate::child::ChildSa;
 use crate::ike_sa::children::Lingering;
 
@@ -37,14 +37,14 @@ impl Established {
             self.life.clear_child(old.child);
         }
         self.life.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
-        let whereabouts = core.whereabouts();
+        let whereabouts = core.channel.whereabouts();
         Inheritance { children, lingering, tasks, delayed, whereabouts }
     }
 
     /// Takes over what another SA has released.
     pub(crate) fn inherit(&mut self, core: &mut Core, ctx: &mut Context<'_>, estate: Inheritance) {
         let Inheritance { children, lingering, tasks, delayed, whereabouts } = estate;
-        let (id, now) = (core.id, ctx.now.mono);
+        let (id, now) = (core.id(), ctx.now.mono);
         if matches!(self.phase, IkePhase::Crossed(_)) {
             self.phase = IkePhase::Alive;
         }
@@ -71,7 +71,7 @@ impl Established {
         self.take_whereabouts(core, ctx, whereabouts);
         self.show_successor(core);
         self.gather_children(core, ctx);
-        self.judge_crossings(core, ctx);
+        self.children.judge_crossings(core, &mut self.life, ctx);
     }
 
     /// Handles that the successor is gone: takes the released children back, to end with them.
@@ -79,6 +79,29 @@ impl Established {
         self.inherit(core, ctx, estate);
         self.phase = IkePhase::Closing;
         self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+    }
+}
+
+impl Channel {
+    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
+    //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
+    //# is a rekey of an existing IKE SA
+    /// Takes over what outlasts the keys of `old`, which this SA replaces by a rekey: the trust in the peer, the
+    /// connection, MOBIKE, and what is known of the path.
+    pub(crate) fn succeed(&mut self, ctx: &Context<'_>, old: &Self) {
+        self.link.trust_as(&old.link);
+        (self.stream, self.separate) = (old.stream.clone(), old.separate.clone());
+        if self.stream.as_ref().is_some_and(|stream| stream.is_lost() && stream.ours) {
+            self.timers.set(TimerKey::Ike(Timer::Reopen), ctx.now.mono);
+        }
+        self.mobike = old.mobike.clone();
+        if let Some(mobike) = &mut self.mobike {
+            // The peer's hash covers the SPIs, and no request of this SA is in flight.
+            (mobike.seen, mobike.probing) = (None, false);
+        }
+        self.probe = old.probe.inherited();
+        self.window.inherit(old.window.rtt().clone());
+        self.acks = old.acks.inherited();
     }
 }
 

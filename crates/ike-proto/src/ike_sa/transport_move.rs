@@ -2,11 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::Core;
 use super::context::Context;
 use super::state::{Established, IkePhase};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
+use super::{Channel, Core};
 use crate::config::TcpUse;
 use crate::event::{Path, Transport};
 use crate::exchange::sa_init::NATT_PORT;
@@ -24,23 +24,23 @@ impl Established {
     /// Handles that UDP got no answer.
     pub(super) fn fall_back(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         if core.channel.path.transport == Transport::Tcp
-            || !core.switches_transports()
+            || !core.channel.switches_transports()
             || !matches!(self.phase, IkePhase::Alive | IkePhase::Closing)
         {
             return;
         }
-        let port = core.connection.tcp_remote_port;
+        let port = core.connection().tcp_remote_port;
         let path = Path {
             local: SocketAddr::new(core.channel.path.local.ip(), 0),
             remote: SocketAddr::new(core.channel.path.remote.ip(), port),
             transport: Transport::Tcp,
         };
         core.channel.stream = Some(Box::new(Stream::opening()));
-        core.take_path(ctx, path);
+        core.channel.take_path(ctx, path);
     }
 }
 
-impl Core {
+impl Channel {
     //= https://www.rfc-editor.org/rfc/rfc9329#section-7.1
     //# When a MOBIKE-enabled Initiator changes networks, the INFORMATIONAL
     //# exchange with the UPDATE_SA_ADDRESSES notification SHOULD be
@@ -48,11 +48,11 @@ impl Core {
     /// The path that replaces `path`, which has the present transport.
     pub(super) fn first_tried(&self, ctx: &Context<'_>, path: Path) -> Path {
         // A configuration with TCP from the start has a reason.
-        let falls_back = matches!(self.connection.enable_tcp, TcpUse::Fallback(_));
+        let falls_back = matches!(self.link.connection().enable_tcp, TcpUse::Fallback(_));
         if path.transport != Transport::Tcp || !falls_back || !self.switches_transports() {
             return path;
         }
-        let port = match self.connection.remote_port {
+        let port = match self.link.connection().remote_port {
             IKE_PORT => NATT_PORT,
             other => other,
         };
@@ -65,43 +65,43 @@ impl Core {
 
     /// True if IKE and ESP may move to another transport together.
     pub(super) fn switches_transports(&self) -> bool {
-        self.channel.mobike.is_some()
-            && self.is_authenticated()
-            && !self.extensions.separate
-            && self.channel.separate.is_none()
+        self.mobike.is_some()
+            && self.link.is_authenticated()
+            && !self.link.extensions().separate
+            && self.separate.is_none()
     }
 
     /// Handles a path that differs from `before`: opens or closes the connection.
     pub(super) fn change_line(&mut self, ctx: &mut Context<'_>, before: Transport) {
-        let Some(mobike) = &mut self.channel.mobike else { return };
-        mobike.had_tcp |= before == Transport::Tcp && self.channel.separate.is_none();
+        let Some(mobike) = &mut self.mobike else { return };
+        mobike.had_tcp |= before == Transport::Tcp && self.separate.is_none();
         let had_tcp = mobike.had_tcp;
-        if self.channel.path.transport == Transport::Tcp || self.channel.separate.is_some() {
-            self.channel.timers.clear(TimerKey::Ike(Timer::Fallback));
-            match &mut self.channel.stream {
-                Some(stream) if stream.ours => stream.open(ctx, &mut self.channel.path),
+        if self.path.transport == Transport::Tcp || self.separate.is_some() {
+            self.timers.clear(TimerKey::Ike(Timer::Fallback));
+            match &mut self.stream {
+                Some(stream) if stream.ours => stream.open(ctx, &mut self.path),
                 Some(_) => {}
-                None if self.channel.path.transport == Transport::Tcp => {
-                    self.channel.stream = Some(Box::new(Stream::accepted()));
+                None if self.path.transport == Transport::Tcp => {
+                    self.stream = Some(Box::new(Stream::accepted()));
                 }
                 None => {}
             }
             return;
         }
-        self.channel.stream = None;
-        self.channel.timers.clear(TimerKey::Ike(Timer::Reopen));
-        if let TcpUse::Fallback(patience) = self.connection.enable_tcp
+        self.stream = None;
+        self.timers.clear(TimerKey::Ike(Timer::Reopen));
+        if let TcpUse::Fallback(patience) = self.link.connection().enable_tcp
             && had_tcp
             && self.decides()
         {
-            self.channel.timers.set(TimerKey::Ike(Timer::Fallback), ctx.now.mono + patience);
+            self.timers.set(TimerKey::Ike(Timer::Fallback), ctx.now.mono + patience);
         }
     }
 
     /// Handles an authentic response by `transport`.
     pub(super) fn on_response_over(&mut self, transport: Transport) {
         if transport != Transport::Tcp {
-            self.channel.timers.clear(TimerKey::Ike(Timer::Fallback));
+            self.timers.clear(TimerKey::Ike(Timer::Fallback));
         }
     }
 }

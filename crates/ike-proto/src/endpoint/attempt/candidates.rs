@@ -115,16 +115,15 @@ impl Attempt {
         });
         // The IKE_AUTH request that was sent depends on these extensions. With others no peer could use it.
         let made_of_it = made_of_it.filter(|candidate| {
-            let (first, second) = (candidate.core.extensions, accepted.extensions);
+            let (first, second) = (candidate.core.extensions(), accepted.extensions);
             !first.full_transcript
                 && !second.full_transcript
                 && (first.ppk, first.separate) == (second.ppk, second.separate)
         });
         if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
-            let mut twins = std::mem::take(&mut candidate.core.twins).into_vec();
-            twins.push(Twin { response: transcript.response, extensions, nat });
-            candidate.core.twins = twins.into();
+            let twin = Twin { response: transcript.response, extensions, nat };
+            candidate.core.channel.link.add_twin(twin);
         }
         None
     }
@@ -267,7 +266,7 @@ impl Attempt {
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
-                genuine |= candidate.core.is_genuine();
+                genuine |= candidate.core.channel.link.is_genuine();
                 if candidate.core.channel.window.next_request_id() == Ok(1) {
                     // It has sent nothing, so another candidate may use its keys.
                     let Session { selected, keys, .. } = &candidate.core.channel.session;

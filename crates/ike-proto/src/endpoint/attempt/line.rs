@@ -58,7 +58,7 @@ impl Attempt {
                 line.reopen_at = Some(ctx.now.mono + wait);
                 let worked = line.worked;
                 for candidate in &mut self.candidates {
-                    candidate.core.lose_stream(path, ctx.now.mono);
+                    candidate.core.channel.lose_stream(path, ctx.now.mono);
                 }
                 if !worked {
                     self.on_not_opened(ctx, path);

@@ -18,10 +18,10 @@ use super::super::{Endpoint, Entry, Registry, Slot};
 use super::{Claim, Estate};
 use crate::config::{Action, Unique};
 use crate::event::{IkeSaId, Notice, Now};
-use crate::ike_sa::Core;
 use crate::ike_sa::crossing::doubles::{PATIENCE, THEIRS_FIRST};
 use crate::ike_sa::crossing::is_redundant;
 use crate::ike_sa::state::{Established, IkePhase};
+use crate::ike_sa::{Children, Core};
 use crate::wire::registry::IdType;
 
 /// How often an IKE SA is offered at first, and after that. SAs that are rekeyed often are seldom idle.
@@ -47,19 +47,11 @@ pub(super) struct Double {
 impl Established {
     /// True if this end may end it for another one with the same peer.
     fn may_be_double(&self, core: &Core) -> bool {
-        core.extensions.client
+        core.extensions().client
             && self.phase == IkePhase::Alive
-            && core.connection.vips.is_empty()
+            && core.connection().vips.is_empty()
             && core.assigned.is_none()
             && self.identity.owner_id().kind != IdType::NULL
-    }
-
-    /// Its SPIs, and a number that IKE SAs of the same connection with the same address have in common.
-    fn claim(&self, core: &Core, registry: &Registry, late: bool) -> Claim {
-        let with = (&core.connection.name, core.channel.path.remote.ip().to_canonical());
-        let mut children = self.children.iter();
-        let configured = children.all(|child| child.config.start_action == Action::Start);
-        Claim { with: registry.digest(with), spis: core.spis.pair(), late, configured }
     }
 
     /// True if the IKE SA of this end that makes `claim`, and has so many children, is to end, and this one stays.
@@ -71,14 +63,14 @@ impl Established {
         claim: &Claim,
         children: usize,
     ) -> bool {
-        let own = self.claim(core, registry, false);
+        let own = self.children.claim(core, registry, false);
         let redundant = is_redundant(claim.spis, own.spis);
         let there = self.carried().map_or(0, |carried| carried.len());
-        let rule = match core.extensions.client {
+        let rule = match core.extensions().client {
             // Nobody else has to choose alike.
             true => children < there || (children == there && redundant),
             false => {
-                let allowed = claim.configured && core.connection.unique != Unique::Never;
+                let allowed = claim.configured && core.connection().unique != Unique::Never;
                 // The claim may be older than this one.
                 let age = now.mono.saturating_duration_since(self.identity.since());
                 let late = claim.late && age >= PATIENCE + THEIRS_FIRST;
@@ -165,7 +157,8 @@ impl Endpoint {
             ask_again = now.mono + ASK_AGAIN;
         }
         if let Some(children) = sa.carried() {
-            let claim = Some(sa.claim(core, &self.registry, waited >= PATIENCE + THEIRS_FIRST));
+            let claim =
+                Some(sa.children.claim(core, &self.registry, waited >= PATIENCE + THEIRS_FIRST));
             // The other one has to have been heard since then.
             let since = now.mono.checked_sub(SELDOM).map_or(since, |at| at.max(since + PATIENCE));
             self.registry.set_estate(ike, Estate { children, since, asked: false, claim });
@@ -191,5 +184,15 @@ impl Endpoint {
         if stays {
             self.on_take_over(now, ike, double);
         }
+    }
+}
+
+impl Children {
+    /// Its SPIs, and a number that IKE SAs of the same connection with the same address have in common.
+    fn claim(&self, core: &Core, registry: &Registry, late: bool) -> Claim {
+        let with = (&core.connection().name, core.channel.path.remote.ip().to_canonical());
+        let mut children = self.iter();
+        let configured = children.all(|child| child.config.start_action == Action::Start);
+        Claim { with: registry.digest(with), spis: core.spis().pair(), late, configured }
     }
 }

@@ -234,8 +234,8 @@ impl Endpoint {
         let stranded = |(id, slot): (&IkeSaId, &Slot)| {
             let Entry::Sa(sa) = &slot.entry else { return None };
             let comes_back = |name: &String| {
-                let child = sa.core.connection.child(name);
-                self.wants.has(&sa.core.connection.name, name)
+                let child = sa.core.connection().child(name);
+                self.wants.has(&sa.core.connection().name, name)
                     || child.is_some_and(|child| {
                         child.dpd_action != Action::None || child.start_action == Action::Trap
                     })

@@ -141,10 +141,10 @@ impl Core {
         ids: (Option<IdData>, Option<IdData>),
         blame: Blame,
     ) {
-        let path = if self.initiator { self.channel.path } else { self.answer_to() };
+        let path = if self.is_initiator() { self.channel.path } else { self.channel.answer_to() };
         let (remote_id, local_id) = ids;
         let Blame { connection, why, distrust } = blame;
-        let ike = self.id;
+        let ike = self.id();
         let refused = PeerRefused { ike, path, connection, local_id, remote_id, distrust, why };
         ctx.event(Event::PeerRefused(Box::new(refused)));
     }

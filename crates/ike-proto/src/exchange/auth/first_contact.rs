@@ -4,13 +4,12 @@
 
 use super::Payloads;
 use super::rounds::AuthReply;
-use crate::config::Unique;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, InitTranscript};
 use crate::keys::epoch::Opened;
 use crate::wire::decode_inner_payloads;
-use crate::wire::registry::{IdType, NotifyType};
+use crate::wire::registry::NotifyType;
 
 /// The answer to the last IKE_AUTH request without its child, the PPK_IDENTITY in it, and why there is no child.
 pub(crate) type LastReply = (AuthReply, Option<Vec<u8>>, Option<NotifyType>);
@@ -34,20 +33,8 @@ impl Established {
         initial_contact: bool,
     ) -> bool {
         let resumed = self.identity.is_resumed();
-        (self.forgets_others(core, initial_contact) || resumed)
-            && ctx.registry.has_another(self.identity.both(), core.id)
-    }
-
-    /// True if INITIAL_CONTACT ends all other SAs of the peer.
-    pub(crate) fn forgets_others(&self, core: &Core, initial_contact: bool) -> bool {
-        initial_contact
-            && !core.initiator
-            && core.connection.unique != Unique::Never
-            //= https://www.rfc-editor.org/rfc/rfc7619#section-2.3
-            //# INITIAL_CONTACT
-            //# notifications MUST NOT be used to delete any other IKE SAs based on
-            //# the same peer identity without additional verification
-            && self.identity.owner_id().kind != IdType::NULL
+        (self.identity.forgets_others(core, initial_contact) || resumed)
+            && ctx.registry.has_another(self.identity.both(), core.id())
     }
 
     /// Answers now: the other SAs have ended.
@@ -79,6 +66,6 @@ impl Core {
         initial_contact: bool,
     ) {
         let answer = Box::new(LastAnswer { request, transcript, reply, initial_contact });
-        ctx.effects.push_back(Effect::EndOthers(self.id, answer));
+        ctx.effects.push_back(Effect::EndOthers(self.id(), answer));
     }
 }

@@ -19,7 +19,7 @@ use crate::exchange::{Payloads, Refusal, payloads_of, qcd};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ExpectAuthResponse, State};
-use crate::ike_sa::{Core, Peer, Twin, notify};
+use crate::ike_sa::{Core, notify};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, padded, verify_by};
 use crate::question::{Answer, Question};
@@ -35,7 +35,7 @@ impl ExpectAuthResponse {
         if let Some(held) = self.resume.clone() {
             return self.send_resumed_auth(core, ctx, &held);
         }
-        let several = core.connection.local.len() > 1 || core.connection.remote.len() > 1;
+        let several = core.connection().local.len() > 1 || core.connection().remote.len() > 1;
         if several && !self.announced.multiple_auth {
             let text = "the peer does not announce MULTIPLE_AUTH_SUPPORTED";
             return self.end(core, Failure::Credentials(text.to_owned()));
@@ -45,7 +45,7 @@ impl ExpectAuthResponse {
 
     /// Makes the request of the next round, after its signature if it needs one.
     fn next_auth_request(self: Box<Self>, core: &mut Core, ctx: &mut Context<'_>) -> State {
-        let connection = Arc::clone(&core.connection);
+        let connection = Arc::clone(core.connection());
         let index = self.rounds.local.len();
         let Some(round) = connection.local.get(index) else {
             if index == 0 {
@@ -80,8 +80,8 @@ impl ExpectAuthResponse {
 
     /// This end's identity in the round `index`.
     pub(super) fn own_id(&self, core: &Core, index: usize) -> IdData {
-        match core.connection.local.get(index) {
-            Some(round) if index > 0 => round_id(&core.connection, round, core.channel.path),
+        match core.connection().local.get(index) {
+            Some(round) if index > 0 => round_id(core.connection(), round, core.channel.path),
             _ => self.local_id.clone(),
         }
     }
@@ -93,12 +93,12 @@ impl ExpectAuthResponse {
         ctx: &mut Context<'_>,
         own: Option<OwnAuth>,
     ) -> State {
-        let connection = Arc::clone(&core.connection);
+        let connection = Arc::clone(core.connection());
         let mobike = core.mobike_in_auth(ctx, &[]);
         let token = core.own_token(ctx);
         let told = if mobike.is_empty() { Vec::new() } else { core.further_addresses(ctx, &[]) };
         let Some(own) = own else {
-            let sent = core.request(ctx, ExchangeType::IKE_AUTH, &[]);
+            let sent = core.channel.request(ctx, ExchangeType::IKE_AUTH, &[]);
             sent.unwrap_or_else(|unsent| unsent.end(core));
             return State::ExpectAuthResponse(self);
         };
@@ -157,7 +157,7 @@ impl ExpectAuthResponse {
         if first && connection.session_resumption {
             payloads.push(notify(NotifyType::TICKET_REQUEST, &[]));
         }
-        let sent = core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        let sent = core.channel.request(ctx, ExchangeType::IKE_AUTH, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         State::ExpectAuthResponse(self)
     }
@@ -179,7 +179,7 @@ impl ExpectAuthResponse {
             return self.on_resumed_response(core, ctx, &held, payloads);
         }
         let parsed = Payloads(payloads);
-        let connection = Arc::clone(&core.connection);
+        let connection = Arc::clone(core.connection());
         let index = self.rounds.proven();
         let Some(round) = connection.remote.get(index) else {
             return match parsed.auth() {
@@ -215,7 +215,7 @@ impl ExpectAuthResponse {
                 let blame = core.blame_for_secret(ctx.lookup, &connection, claim);
                 self.disbelieve(core, ctx, id.as_id(), Some(blame), failure)
             }
-            None if !core.hold(ctx, opened) => self.reject(core, ctx, no_room()),
+            None if !core.channel.hold(ctx, opened) => self.reject(core, ctx, no_room()),
             None => {
                 let asked = Core::peer_credentials(&connection, index, id.to_owned(), payloads);
                 let Some(asked) = asked else {
@@ -284,14 +284,11 @@ impl ExpectAuthResponse {
 
     /// Replaces the IKE_SA_INIT response in use by another one with the same keys. False if there is none left.
     fn take_twin(&mut self, core: &mut Core, ctx: &Context<'_>) -> bool {
-        let mut twins = std::mem::take(&mut core.twins).into_vec();
-        let Some(Twin { response, extensions, nat }) = twins.pop() else { return false };
-        core.twins = twins.into();
+        let Some((response, nat)) = core.channel.link.trust_twin() else { return false };
         self.transcript.response = response;
-        core.extensions = extensions;
         core.channel.nat = nat;
         core.channel.path =
-            floated(core.channel.path, nat, core.connection.mobike, ctx.config.natt_port);
+            floated(core.channel.path, nat, core.connection().mobike, ctx.config.natt_port);
         true
     }
 
@@ -304,8 +301,7 @@ impl ExpectAuthResponse {
         evidence: PeerAuthenticated,
         payloads: &[Payload<'_>],
     ) -> State {
-        core.twins = Box::default();
-        core.peer = Peer::Genuine;
+        core.channel.link.note_genuine();
         self.rounds.prove(used, evidence);
         self.round_done(core, ctx, payloads)
     }
@@ -325,7 +321,8 @@ impl ExpectAuthResponse {
             // The peer is authenticated, and its IKE SA may be up: the SA is deleted. Only the three errors above
             // end it without a Delete (RFC 7296 §2.21.2).
             let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
-            let sent = core.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
+            let sent =
+                core.channel.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
             sent.unwrap_or_else(|unsent| unsent.end(core));
             return self.end(core, Failure::Peer(kind));
         }
@@ -335,7 +332,7 @@ impl ExpectAuthResponse {
         if let Some(eap) = self.eap.take() {
             return self.responder_begins_eap(core, ctx, eap, payloads);
         }
-        let Some(authenticated) = self.rounds.finish(&core.connection) else {
+        let Some(authenticated) = self.rounds.finish(core.connection()) else {
             return self.next_auth_request(core, ctx);
         };
         let Self { transcript, child, queue, vips, told, .. } = *self;
@@ -349,7 +346,7 @@ impl ExpectAuthResponse {
         established.take_configuration(core, ctx, &vips, payloads);
         established.take_auth_lifetime(core, ctx.now.mono, &parsed);
         established.take_ticket(core, ctx, &parsed, true);
-        ctx.effects.push_back(Effect::Established { ike: core.id, initial_contact: false });
+        ctx.effects.push_back(Effect::Established { ike: core.id(), initial_contact: false });
         if let Some(offer) = child {
             let nonces = transcript.nonces();
             let material = KeyMaterial { shared: &[], nonces, ppk: None };
@@ -373,11 +370,11 @@ impl ExpectAuthResponse {
     ) -> State {
         let blame = blame.unwrap_or_else(|| match &failure {
             Failure::Untrusted(kind, why) => {
-                Blame::of(Some(&core.connection), why).distrusting(*kind)
+                Blame::of(Some(core.connection()), why).distrusting(*kind)
             }
-            other => Blame::of(Some(&core.connection), other),
+            other => Blame::of(Some(core.connection()), other),
         });
-        let local = local_id(&core.connection, core);
+        let local = local_id(core.connection(), core);
         core.blame(ctx, (Some(id.to_owned()), Some(local)), blame);
         self.reject(core, ctx, failure)
     }
@@ -405,7 +402,7 @@ impl ExpectAuthResponse {
 impl AwaitSignature<ExpectAuthResponse> {
     pub(super) fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> State {
         let Self { waiting, round, .. } = self;
-        match round.finish(answer, &waiting.announced, core.connection.send_cert) {
+        match round.finish(answer, &waiting.announced, core.connection().send_cert) {
             Ok(own) => waiting.send_auth_request(core, ctx, Some(own)),
             Err(failure) => waiting.end(core, failure),
         }
@@ -422,7 +419,7 @@ impl AwaitVerdict<ExpectAuthResponse> {
             Err(error) => return waiting.reject(core, ctx, Refusal::from(error).into()),
         };
         let parsed = Payloads(&payloads);
-        let connection = Arc::clone(&core.connection);
+        let connection = Arc::clone(core.connection());
         let round = connection.remote.get(index).map(|round| &round.auth);
         let (Ok((id, auth)), Some(AuthConfig::Pubkey(pubkey))) = (claim(&parsed), round) else {
             return waiting.reject(core, ctx, Failure::Authentication);

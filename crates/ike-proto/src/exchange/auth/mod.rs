@@ -48,7 +48,7 @@ impl Core {
         mut authenticated: Authenticated,
         queue: VecDeque<Task>,
     ) -> Box<Established> {
-        if self.connection.session_resumption && !self.extensions.client {
+        if self.connection().session_resumption && !self.extensions().client {
             let ppk = self.ppk.used();
             let Authenticated { local, remote, .. } = &authenticated;
             let used = Used { local, remote, ppk };
@@ -56,30 +56,30 @@ impl Core {
         }
         let mut established = Box::new(Established::new(authenticated, queue, ctx.now.mono));
         established.answering = Answering::after_auth(self);
-        self.set_authenticated(ctx, established.identity.owner_id());
-        let asker = match self.initiator {
+        self.channel.link.set_authenticated(ctx, established.identity.owner_id());
+        let asker = match self.is_initiator() {
             true => self.asker(None),
             false => Asker::Peer,
         };
         self.channel.session.keys.keep_d();
-        self.if_ids = ctx.if_ids(&self.connection, asker);
-        self.let_go(ctx);
+        self.if_ids = ctx.if_ids(self.connection(), asker);
+        self.channel.let_go(ctx);
         self.channel.end_half_open();
-        established.life.begin(&self.connection, ctx);
+        established.life.begin(self.connection(), ctx);
         established.keep_reauth_time(self);
-        ctx.event(Event::IkeUp(self.id));
+        ctx.event(Event::IkeUp(self.id()));
         self.audit_ppk(ctx);
         established
     }
 
     /// The octets that this end's AUTH payload covers.
     fn own_octets(&self, transcript: &InitTranscript, id: &IdData) -> SignedOctets {
-        self.octets(transcript, self.initiator, id.as_id())
+        self.octets(transcript, self.is_initiator(), id.as_id())
     }
 
     /// The octets that the peer's AUTH payload covers. `id` is the identity as received.
     pub(crate) fn peer_octets(&self, transcript: &InitTranscript, id: Id<'_>) -> SignedOctets {
-        self.octets(transcript, !self.initiator, id)
+        self.octets(transcript, !self.is_initiator(), id)
     }
 
     /// Verifies the AUTH of the initiator. If its request came without a cookie and with one, AUTH covers the one that the
@@ -108,7 +108,7 @@ impl Core {
         } else {
             (&transcript.ni, self.channel.session.keys.pr())
         };
-        let message = transcript.covered(initiator, self.extensions.full_transcript);
+        let message = transcript.covered(initiator, self.extensions().full_transcript);
         let int_auth = transcript.int_auth.finish();
         SignedOctets::new(self.channel.session.prf, key, message, nonce, id, int_auth.as_deref())
     }

@@ -60,7 +60,7 @@ pub(super) enum OwnTurn {
 impl Core {
     /// The identity that the peer claims, or is to have.
     fn peer_name(&self, claimed: Option<&IdData>) -> String {
-        match (claimed, self.connection.remote_id()) {
+        match (claimed, self.connection().remote_id()) {
             (Some(id), _) | (None, IdMatch::Exact(id)) => id.to_string(),
             (None, _) => "any peer".to_owned(),
         }
@@ -114,7 +114,7 @@ impl Core {
                     count: octets.len(),
                 };
                 let request = SignRequest {
-                    connection: self.connection.name.clone(),
+                    connection: self.connection().name.clone(),
                     round: round.name.clone(),
                     id,
                     requests: announced.requests.clone(),
@@ -137,7 +137,7 @@ impl IkeSa {
         if self.state.ticket() != Some(ticket) {
             return;
         }
-        if self.core.initiator {
+        if self.core.is_initiator() {
             self.core.channel.end_half_open();
         }
         self.change(|state, core| state.on_answer(core, ctx, answer));
@@ -172,13 +172,13 @@ impl Core {
     /// The octets that this end's AUTH covers with the present keys.
     pub(crate) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
         let keys = &self.channel.session.keys;
-        let sk_p = if self.initiator { keys.pi() } else { keys.pr() };
+        let sk_p = if self.is_initiator() { keys.pi() } else { keys.pr() };
         Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
     }
 
     /// Asks a question, and limits the time for the answer.
     pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
-        if self.initiator {
+        if self.is_initiator() {
             let at = ctx.now.mono + ctx.config.half_open_timeout;
             self.channel.limit_half_open(at);
         }

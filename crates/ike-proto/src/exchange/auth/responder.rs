@@ -63,7 +63,7 @@ impl Established {
         core.tell_assigned(ctx);
         let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
         if self.answer_first_child(core, ctx, parsed, transcript, reply) {
-            ctx.effects.push_back(Effect::Established { ike: core.id, initial_contact });
+            ctx.effects.push_back(Effect::Established { ike: core.id(), initial_contact });
         }
     }
 
@@ -79,7 +79,7 @@ impl Established {
         let child = match (parsed.sa(), unconfigured) {
             (Ok(_), Some(kind)) => Some(Err(kind.into())),
             (Ok(None), None) => None,
-            (Ok(Some(_)), None) if core.connection.childless == Childless::Force => {
+            (Ok(Some(_)), None) if core.connection().childless == Childless::Force => {
                 Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
             }
             (Ok(Some(_)), None) => {
@@ -161,7 +161,7 @@ impl ExpectAuthRequest {
         }
         let parsed = Payloads(payloads);
         let proven = self.rounds.proven();
-        if proven > 0 && proven >= core.connection.remote.len() {
+        if proven > 0 && proven >= core.connection().remote.len() {
             // The peer has completed its rounds. Now it is this end's turn (RFC 4739 §2.5).
             return match (parsed.id_i(), parsed.auth()) {
                 (Ok(None), Ok(None)) => self.next_auth_response(core, ctx),
@@ -178,7 +178,7 @@ impl ExpectAuthRequest {
                 self.initiator_proven(core, ctx, &connection, (used, evidence), payloads, opened)
             }
             Ok(Plan::Eap(candidates)) => self.begin_eap(core, ctx, candidates, payloads, opened),
-            Ok(Plan::Judge(_)) if !core.hold(ctx, opened) => {
+            Ok(Plan::Judge(_)) if !core.channel.hold(ctx, opened) => {
                 // A request that could not be examined gets no verdict.
                 core.end(no_room());
                 State::ExpectAuthRequest(self)
@@ -290,7 +290,7 @@ impl ExpectAuthRequest {
         let local_id = match (connection, id_r) {
             (Some(connection), _) => local_id(connection, core),
             (None, Some(wanted)) => wanted.to_owned(),
-            (None, None) => local_id(&core.connection, core),
+            (None, None) => local_id(core.connection(), core),
         };
         let round = connection.and_then(|connection| connection.remote.get(index));
         let prf = core.channel.session.prf;
@@ -348,7 +348,7 @@ impl ExpectAuthRequest {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> State {
-        core.connection = Arc::clone(connection);
+        core.channel.link.set_connection(Arc::clone(connection));
         self.connections = Arc::from([Arc::clone(connection)]);
         self.rounds.prove(used, evidence);
         if self.first.is_none() {
@@ -388,7 +388,7 @@ impl ExpectAuthRequest {
         core: &mut Core,
         ctx: &mut Context<'_>,
     ) -> State {
-        let connection = Arc::clone(&core.connection);
+        let connection = Arc::clone(core.connection());
         let index = self.rounds.local.len();
         let Some(round) = connection.local.get(index) else {
             return self.answer_round(core, ctx, None);
@@ -430,10 +430,10 @@ impl ExpectAuthRequest {
         self.rounds.local.extend(proves.map(|own| own.used.clone()));
         let proves = proves.is_some();
         let packet = self.take_first_packet();
-        let another = self.rounds.local.len() < core.connection.local.len();
+        let another = self.rounds.local.len() < core.connection().local.len();
         let ppk = (first && core.took_ppk_in_auth()).then(Vec::new);
         let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
-        if packet.is_none() && self.rounds.are_complete(&core.connection) {
+        if packet.is_none() && self.rounds.are_complete(core.connection()) {
             return self.configure_peer(core, ctx, reply, ppk);
         }
         let more = (proves && another).then(|| notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
@@ -459,7 +459,7 @@ impl ExpectAuthRequest {
             Err(error) => return self.refuse(core, ctx, error.into()),
         };
         let parsed = Payloads(&payloads);
-        if core.connection.childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
+        if core.connection().childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
             //= https://www.rfc-editor.org/rfc/rfc6023#section-3
             //# It MUST NOT advertise the capability with a
             //# notification, and it SHOULD reply with an INVALID_SYNTAX Notify
@@ -470,7 +470,7 @@ impl ExpectAuthRequest {
         if !core.read_mobike(&parsed, Vec::new()) {
             return self.refuse(core, ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
         }
-        let Some(authenticated) = self.rounds.finish(&core.connection) else {
+        let Some(authenticated) = self.rounds.finish(core.connection()) else {
             debug_assert!(false, "IKE_AUTH ends before its last round");
             return self.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into());
         };
@@ -479,7 +479,7 @@ impl ExpectAuthRequest {
         let lifetime = authenticated.lifetime();
         let mut established = core.establish(ctx, authenticated, VecDeque::new());
         if let Some(lifetime) = lifetime {
-            established.life.limit_authentication(&core.connection, ctx.now.mono, lifetime);
+            established.life.limit_authentication(core.connection(), ctx.now.mono, lifetime);
         }
         let elsewhere = core.redirect_target(ctx);
         if let Some(to) = elsewhere {
@@ -493,7 +493,7 @@ impl ExpectAuthRequest {
             let mut payloads = auth.payloads();
             payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
             core.respond(ctx, &payloads);
-            established.let_leave(ctx);
+            established.queue.let_leave(&mut established.life, ctx);
             return State::Established(established);
         }
         core.take_token(&payloads);
@@ -597,7 +597,7 @@ impl AwaitVerdict<ExpectAuthRequest> {
 impl AwaitSignature<ExpectAuthRequest> {
     pub(super) fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> State {
         let Self { waiting, round, .. } = self;
-        match round.finish(answer, &waiting.announced, core.connection.send_cert) {
+        match round.finish(answer, &waiting.announced, core.connection().send_cert) {
             Ok(own) => waiting.answer_round(core, ctx, Some(own)),
             Err(failure) => waiting.fail(core, ctx, failure),
         }
@@ -684,12 +684,12 @@ impl Core {
 
     /// True if `connection` accepts what IKE_SA_INIT has negotiated.
     fn still_fits(&self, connection: &ConnectionConfig) -> bool {
-        if refuses_short_transcript(connection, self.extensions) {
+        if refuses_short_transcript(connection, self.extensions()) {
             return false;
         }
         let chosen = Sa { proposals: vec![self.channel.session.selected.to_wire(Spi::None)] };
         let options =
-            SelectOptions { intermediate: self.extensions.intermediate, ..Default::default() };
+            SelectOptions { intermediate: self.extensions().intermediate, ..Default::default() };
         proposal::select(&connection.proposals, &chosen, options).is_some()
     }
 }

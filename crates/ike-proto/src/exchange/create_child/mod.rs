@@ -18,12 +18,12 @@ use crate::wire::registry::NotifyType;
 
 impl Core {
     pub(crate) fn child_failed(&mut self, ctx: &mut Context<'_>, name: &str, reason: Failure) {
-        if ctx.wants.has(&self.connection.name, name) {
+        if ctx.wants.has(&self.connection().name, name) {
             let mut ended = self.ending(Some(name), &reason, false, None);
             ended.end = End::of_attempt(&reason);
             ctx.effects.push_back(Effect::Ended(Box::new(ended)));
         }
-        ctx.event(Event::ChildFailed { ike: self.id, name: name.to_owned(), reason });
+        ctx.event(Event::ChildFailed { ike: self.id(), name: name.to_owned(), reason });
     }
 }
 

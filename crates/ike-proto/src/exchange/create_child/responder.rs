@@ -42,7 +42,7 @@ impl Established {
             Err(refusal) => return core.refuse(ctx, refusal),
         };
         let rekeys_child = !for_ike && parsed.notify(NotifyType::REKEY_SA).is_some();
-        if !rekeys_child && self.is_leaving() {
+        if !rekeys_child && self.queue.is_leaving() {
             return core.refuse(ctx, NotifyType::NO_ADDITIONAL_SAS.into());
         }
         let result = if for_ike {
@@ -66,7 +66,7 @@ impl Established {
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
-        if core.is_held() {
+        if core.channel.is_held() {
             // A child goes to no address that the peer has not proven (RFC 4555 §3.7).
             return Err(NotifyType::TEMPORARY_FAILURE.into());
         }
@@ -114,7 +114,7 @@ impl Established {
         let old = old_id.and_then(|id| self.children.get(id));
         let nr = ctx.nonce();
         let nonces = Nonces { i: ni, r: &nr };
-        let (ppk, ppk_id) = self.ppk_for_request(core, ctx.config, payloads, ni)?.unzip();
+        let (ppk, ppk_id) = core.ppk_for_request(ctx.config, payloads, ni)?.unzip();
         let request = ChildRequest { rekeys: old.map(|old| old.id), with_ke: true };
         let answered = self.answer_child(core, ctx, payloads, &request, old)?;
         let child = &answered.child;
@@ -178,8 +178,8 @@ impl Established {
             );
         }
         // A peer that rekeys a child has shown that it has the child.
-        ready.child.standby =
-            ready.child.replaces.is_none() && self.has_company(core, ctx, &ready.child);
+        ready.child.standby = ready.child.replaces.is_none()
+            && self.children.has_company(core, ctx, &self.identity, &ready.child);
         let schedule = ctx.lookup.schedule();
         let (child, batch) = if ready.child.replaces.is_some() {
             ready.install_inbound(false, schedule)

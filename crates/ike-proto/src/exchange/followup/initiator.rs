@@ -9,12 +9,11 @@ use crate::event::Failure;
 use crate::exchange::Payloads;
 use crate::exchange::key_exchange::Undone;
 use crate::exchange::sent::{RekeyOffer, Retry, Sent};
-use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, AfterRekey, RekeyResponse};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
 use crate::ike_sa::state::{Established, Task};
+use crate::ike_sa::{Children, Core, notify};
 use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
@@ -66,7 +65,7 @@ impl Established {
             }
             return;
         }
-        if self.loses(&what, &parsed) {
+        if what.loses(&self.children, &parsed) {
             // RFC 9370 §2.2.4.1: the loser of a simultaneous rekey starts no IKE_FOLLOWUP_KE
             return self.withdraw(core, ctx, what);
         }
@@ -77,18 +76,6 @@ impl Established {
         let asked = ctx.now.mono;
         let followup = Followup { what, response, shared, method, ke: None, rest, asked };
         self.send_followup(core, ctx, followup, link.data);
-    }
-
-    /// True if the peer's rekey of the same SA crossed this one and wins.
-    fn loses(&self, what: &OurOffer, payloads: &Payloads<'_, '_>) -> bool {
-        let Ok(Some(r)) = payloads.nonce() else { return false };
-        match what {
-            OurOffer::Child(offer) => offer.loses(&self.children, r),
-            OurOffer::Ike(offer) => {
-                let created = RekeyResponse::Created(Nonces { i: &offer.nonce, r });
-                collision::after_rekey(created, offer.meanwhile()) == AfterRekey::DeleteNew
-            }
-        }
     }
 
     fn withdraw(&mut self, core: &mut Core, ctx: &mut Context<'_>, what: OurOffer) {
@@ -138,7 +125,7 @@ impl Established {
             Payload::Ke(Ke { method, data: ke.public() }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, link),
         ];
-        let sent = core.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
+        let sent = core.channel.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         followup.ke = Some(ke);
         self.sent = Some(Sent::Followup(Box::new(followup)));
@@ -313,5 +300,19 @@ fn additional_of(what: &OurOffer, payloads: &Payloads<'_, '_>) -> Vec<KeMethodId
             .map(|selected| selected.additional().collect())
             .unwrap_or_default(),
         _ => Vec::new(),
+    }
+}
+
+impl OurOffer {
+    /// True if the peer's rekey of the same SA crossed this one and wins.
+    fn loses(&self, children: &Children, payloads: &Payloads<'_, '_>) -> bool {
+        let Ok(Some(r)) = payloads.nonce() else { return false };
+        match self {
+            Self::Child(offer) => offer.loses(children, r),
+            Self::Ike(offer) => {
+                let created = RekeyResponse::Created(Nonces { i: &offer.nonce, r });
+                collision::after_rekey(created, offer.meanwhile()) == AfterRekey::DeleteNew
+            }
+        }
     }
 }

@@ -47,7 +47,7 @@ impl Core {
     /// True if IKE_AUTH offers a PPK that the peer may decline. Then NO_PPK_AUTH is made before
     /// [`mix_ppk_in_auth`](Self::mix_ppk_in_auth).
     pub(crate) fn may_go_without_ppk(&self) -> bool {
-        self.extensions.ppk == Some(PpkPlace::Auth) && !self.connection.requires_ppk()
+        self.extensions().ppk == Some(PpkPlace::Auth) && !self.connection().requires_ppk()
     }
 
     /// Mixes the PPK in before AUTH is made. Returns the data of PPK_IDENTITY, if there is a PPK to offer.
@@ -55,11 +55,11 @@ impl Core {
         &mut self,
         config: &EndpointConfig,
     ) -> Result<Option<Vec<u8>>, Failure> {
-        if self.extensions.ppk != Some(PpkPlace::Auth) {
+        if self.extensions().ppk != Some(PpkPlace::Auth) {
             return Ok(None);
         }
         // There was one when IKE_SA_INIT announced it. A reload may have removed it.
-        let found = usable(config, &self.connection.ppk).into_iter().next();
+        let found = usable(config, &self.connection().ppk).into_iter().next();
         let (id, key) = found.ok_or(Failure::Policy("the PPK is not configured any more"))?;
         let mixed = self.channel.session.keys.mixed_in_auth(self.channel.session.prf, &key.secret);
         let unmixed = self.channel.session.keys.replace_auth_keys(mixed);
@@ -91,7 +91,7 @@ impl Core {
         //# AUTHENTICATION_FAILED notification in the INFORMATIONAL exchange (if
         //# the PPK was configured as mandatory) or continue without using the
         //# PPK
-        if self.connection.requires_ppk() {
+        if self.connection().requires_ppk() {
             return Err(Failure::Policy("the peer did not take the PPK"));
         }
         self.channel.session.keys.replace_auth_keys(*unmixed);
@@ -129,7 +129,7 @@ impl Core {
         connection: &ConnectionConfig,
         payloads: &Payloads<'a, '_>,
     ) -> Result<PpkChoice<'a>, String> {
-        if self.extensions.ppk != Some(PpkPlace::Auth) {
+        if self.extensions().ppk != Some(PpkPlace::Auth) {
             // It was decided before. The connection, which is known now, has the last word.
             return match self.ppk.used() {
                 //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
@@ -175,7 +175,7 @@ impl Core {
 
     /// True if the IKE_AUTH response reports a PPK from this exchange.
     pub(crate) fn took_ppk_in_auth(&self) -> bool {
-        self.extensions.ppk == Some(PpkPlace::Auth) && self.ppk.used().is_some()
+        self.extensions().ppk == Some(PpkPlace::Auth) && self.ppk.used().is_some()
     }
 
     /// Reports an established SA without the PPK that is configured for it.
@@ -183,8 +183,8 @@ impl Core {
         //= https://www.rfc-editor.org/rfc/rfc8784#section-6
         //# if a PPK was configured but was not used for a particular IKE
         //# SA, then implementations SHOULD audit this event.
-        if !self.connection.ppk.ids.is_empty() && self.ppk.used().is_none() {
-            ctx.event(Event::WithoutPpk(self.id));
+        if !self.connection().ppk.ids.is_empty() && self.ppk.used().is_none() {
+            ctx.event(Event::WithoutPpk(self.id()));
         }
     }
 }

@@ -41,36 +41,6 @@ impl Established {
         }
         self.queue.push_first(Task::DeleteIke { reason, request: None });
     }
-
-    /// The PPK with which to answer a request with the nonce `ni`, and its PPK_ID as the peer wrote it.
-    pub(crate) fn ppk_for_request(
-        &self,
-        core: &Core,
-        config: &EndpointConfig,
-        payloads: &Payloads<'_, '_>,
-        ni: &[u8],
-    ) -> Result<Option<(MixedPpk, Vec<u8>)>, Refusal> {
-        let ppk = &core.connection.ppk;
-        let [spi_i, spi_r] = core.spis.octets();
-        let prf = core.channel.session.prf;
-        let allowed = |id: &_| ppk.rekey != PpkRekey::No && core.connection.takes_ppk(id);
-        match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
-            Some(common) => {
-                let sk_d =
-                    mixed_in_create_child(prf, core.channel.session.keys.d(), &common.key.secret);
-                Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
-            }
-            //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
-            //# If using PPKs in CREATE_CHILD_SA is mandatory for the responder, and
-            //# the initiator does not include any PPK_IDENTITY_KEY notifications in
-            //# the request, or
-            //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
-            //# then the responder MUST return the NO_PROPOSAL_CHOSEN
-            //# notification
-            None if ppk.rekey == PpkRekey::Require => Err(NotifyType::NO_PROPOSAL_CHOSEN.into()),
-            None => Ok(None),
-        }
-    }
 }
 
 impl Core {
@@ -82,17 +52,17 @@ impl Core {
         config: &EndpointConfig,
         ni: &[u8],
     ) -> Vec<OfferedPpk> {
-        let ppk = &self.connection.ppk;
+        let ppk = &self.connection().ppk;
         if ppk.rekey == PpkRekey::No {
             return Vec::new();
         }
-        let [spi_i, spi_r] = self.spis.octets();
+        let [spi_i, spi_r] = self.spis().octets();
         super::offer(config, ppk, self.channel.session.prf, &[ni, &spi_i, &spi_r])
     }
 
     /// True if no PPK can be offered, and one is required.
     pub(crate) fn lacks_required_ppk(&self, offered: &[OfferedPpk]) -> bool {
-        offered.is_empty() && self.connection.ppk.rekey == PpkRekey::Require
+        offered.is_empty() && self.connection().ppk.rekey == PpkRekey::Require
     }
 
     /// The result of the offered PPKs in the response. The error says why its SA cannot be used.
@@ -107,9 +77,38 @@ impl Core {
                 let sk_d = mixed_in_create_child(*prf, keys.d(), &ppk.key.secret);
                 Ok(Some(MixedPpk { id: ppk.id.clone(), sk_d }))
             }
-            Ok(None) if self.connection.ppk.rekey == PpkRekey::Require => Err(REQUIRED),
+            Ok(None) if self.connection().ppk.rekey == PpkRekey::Require => Err(REQUIRED),
             Ok(None) => Ok(None),
             Err(NotOffered) => Err(Failure::Policy("the peer names a PPK that was not offered")),
+        }
+    }
+
+    /// The PPK with which to answer a request with the nonce `ni`, and its PPK_ID as the peer wrote it.
+    pub(crate) fn ppk_for_request(
+        &self,
+        config: &EndpointConfig,
+        payloads: &Payloads<'_, '_>,
+        ni: &[u8],
+    ) -> Result<Option<(MixedPpk, Vec<u8>)>, Refusal> {
+        let ppk = &self.connection().ppk;
+        let [spi_i, spi_r] = self.spis().octets();
+        let prf = self.channel.session.prf;
+        let allowed = |id: &_| ppk.rekey != PpkRekey::No && self.connection().takes_ppk(id);
+        match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
+            Some(common) => {
+                let sk_d =
+                    mixed_in_create_child(prf, self.channel.session.keys.d(), &common.key.secret);
+                Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
+            }
+            //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
+            //# If using PPKs in CREATE_CHILD_SA is mandatory for the responder, and
+            //# the initiator does not include any PPK_IDENTITY_KEY notifications in
+            //# the request, or
+            //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
+            //# then the responder MUST return the NO_PROPOSAL_CHOSEN
+            //# notification
+            None if ppk.rekey == PpkRekey::Require => Err(NotifyType::NO_PROPOSAL_CHOSEN.into()),
+            None => Ok(None),
         }
     }
 }

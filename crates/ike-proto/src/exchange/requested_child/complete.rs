@@ -55,7 +55,7 @@ impl RequestedChild {
             let answered = (std::mem::take(&mut local_ts), std::mem::take(&mut remote_ts));
             let child = self.config.name.clone();
             (local_ts, remote_ts) = own.clone();
-            let hint = Hint::SelectorsTooWide { ike: core.id, child, answered, used: own };
+            let hint = Hint::SelectorsTooWide { ike: core.id(), child, answered, used: own };
             ctx.event(Event::Hint(Box::new(hint)));
         }
         // The offer in IKE_AUTH was made before the peer's certificate was known.

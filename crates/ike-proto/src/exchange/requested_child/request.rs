@@ -55,7 +55,7 @@ impl RequestedChild {
             request,
             retry,
         };
-        match Self::offer(ctx, core.id, core.channel.path, &spec) {
+        match Self::offer(ctx, core.id(), core.channel.path, &spec) {
             Ok(offer) => offer.send(parts),
             Err(NoOffer::Ask(exchange)) => {
                 let task = Task::CreateChild { config, packet, request, retry, join: asked };
@@ -94,7 +94,7 @@ impl RequestedChild {
             request,
             retry,
         };
-        match Self::offer(ctx, core.id, core.channel.path, &spec) {
+        match Self::offer(ctx, core.id(), core.channel.path, &spec) {
             Ok(offer) => offer.send(parts),
             Err(NoOffer::Ask(exchange)) => {
                 Started::Ask(exchange, Task::RekeyChild { child, request, retry })
@@ -122,7 +122,7 @@ impl RequestedChild {
             payloads.push(Payload::Notify(Notify::esp(NotifyType::REKEY_SA, spi)));
         }
         payloads.extend(self.payloads(true));
-        let sent = core.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+        let sent = core.channel.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         drop(payloads);
         Started::Sent(Sent::Child(self))

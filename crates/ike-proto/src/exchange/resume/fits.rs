@@ -100,7 +100,7 @@ pub(crate) fn may_grant<'a>(
     sa: &Core,
     established: &Established,
 ) -> Option<&'a ConnectionConfig> {
-    let (then, now) = (&sa.connection, ctx.lookup.connection(&sa.connection.name)?);
+    let (then, now) = (sa.connection(), ctx.lookup.connection(&sa.connection().name)?);
     let same = Arc::ptr_eq(then, now)
         || (&then.local, &then.remote, then.credentials)
             == (&now.local, &now.remote, now.credentials);

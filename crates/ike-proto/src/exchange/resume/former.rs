@@ -47,13 +47,13 @@ impl Former {
             return None;
         }
         Some(Self {
-            spis: sa.spis.pair(),
+            spis: sa.spis().pair(),
             proposal: sa.channel.session.selected.to_wire(Spi::None),
             sk_d: sa.channel.session.keys.d().duplicate(),
             local: local.to_vec(),
             remote: remote.to_vec(),
             ppk: sa.ppk.used().cloned(),
-            full_transcript: sa.extensions.full_transcript,
+            full_transcript: sa.extensions().full_transcript,
         })
     }
 

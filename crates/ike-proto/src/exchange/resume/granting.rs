@@ -38,7 +38,7 @@ impl Established {
     /// Requests a ticket by a request of its own.
     pub(crate) fn send_ticket_request(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let ask = [notify(NotifyType::TICKET_REQUEST, &[])];
-        let sent = core.request(ctx, ExchangeType::INFORMATIONAL, &ask);
+        let sent = core.channel.request(ctx, ExchangeType::INFORMATIONAL, &ask);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         self.sent = Some(Sent::TicketRequest);
     }
@@ -59,7 +59,7 @@ impl Established {
                 true if at_once => self.queue.push(Task::RequestTicket),
                 true => self.life.ask_again(ctx.now.mono),
                 // The refusal may be temporary. The present ticket stays valid.
-                false => ctx.effects.push_back(Effect::NoTicket(core.id)),
+                false => ctx.effects.push_back(Effect::NoTicket(core.id())),
             }
             return;
         };
@@ -77,12 +77,12 @@ impl Established {
             expires: now + lifetime,
             secrets: fits::secrets(ctx.config, ctx.lookup, core.channel.session.prf, &former),
             former,
-            connection: core.connection.clone(),
+            connection: core.connection().clone(),
             remote: core.channel.path.remote.ip().to_canonical(),
             reauth_by: self.life.at(TimerKey::Ike(Timer::ReauthIke)),
             vips,
         };
-        ctx.effects.push_back(Effect::Ticket(core.id, Box::new(held)));
+        ctx.effects.push_back(Effect::Ticket(core.id(), Box::new(held)));
         //= https://www.rfc-editor.org/rfc/rfc5723#section-4.1
         //# or when the ticket lifetime is about to expire
         self.life.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
@@ -111,7 +111,7 @@ impl Established {
 
     /// A ticket for this SA.
     fn grant(&mut self, core: &mut Core, ctx: &mut Context<'_>) -> Option<(NotifyType, Vec<u8>)> {
-        if core.extensions.client {
+        if core.extensions().client {
             return None;
         }
         let connection = fits::may_grant(ctx, core, self)?;
@@ -136,7 +136,7 @@ impl Established {
         let former = Former::of(core, self)?;
         let on_wall = |at: Instant| wall + at.saturating_duration_since(now).as_secs();
         let ticket = TicketState {
-            connection: core.connection.name.clone(),
+            connection: core.connection().name.clone(),
             expires: wall + u64::from(seconds),
             reauth_by: reauth.map(on_wall),
             ends_by: self.life.at(TimerKey::Ike(Timer::Authorization)).map(on_wall),
@@ -147,7 +147,7 @@ impl Established {
         let octets = ticket.seal(&ctx.config.resumption, ctx.crypto, ctx.rng)?;
         core.ticketed = true;
         if let Some(assigned) = core.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
-            ctx.registry.lend(core.spis.pair(), &assigned.0.addresses);
+            ctx.registry.lend(core.spis().pair(), &assigned.0.addresses);
         }
         Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
     }
@@ -156,14 +156,14 @@ impl Established {
 impl Core {
     /// The SPIs by which this gateway's tickets for the SA are known; `None` if it has given none.
     pub(crate) fn spis_of_tickets(&self) -> Option<(u64, u64)> {
-        self.ticketed.then_some(self.spis.pair())
+        self.ticketed.then_some(self.spis().pair())
     }
 
     // ---- client ----
 
     /// True if this end requests tickets.
     pub(crate) fn wants_ticket(&self) -> bool {
-        self.extensions.client && self.connection.session_resumption
+        self.extensions().client && self.connection().session_resumption
     }
 }
 

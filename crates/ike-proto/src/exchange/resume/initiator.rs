@@ -18,7 +18,7 @@ use crate::exchange::sa_init::{
 };
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthResponse, Extensions, InitTranscript, NatStatus, State};
-use crate::ike_sa::{Core, Peer, notify};
+use crate::ike_sa::{Core, notify};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{auth_by, verify_by};
 use crate::keys::{Nonces, Seed, Spis};
@@ -224,7 +224,7 @@ impl ExpectAuthResponse {
         let Former { local, remote, spis, .. } = &held.former;
         let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by, ends_by: None };
         self.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
-        (core.twins, core.peer) = (Box::default(), Peer::Genuine);
+        core.channel.link.note_genuine();
         self.round_done(core, ctx, payloads)
     }
 }

@@ -175,7 +175,7 @@ impl ExpectAuthRequest {
             core.refuse_because(ctx, &refusal, Failure::Authentication);
             return State::ExpectAuthRequest(self);
         }
-        if !core.hold(ctx, opened) {
+        if !core.channel.hold(ctx, opened) {
             core.end(no_room());
             return State::ExpectAuthRequest(self);
         }
@@ -283,7 +283,7 @@ impl ExpectAuthRequest {
             return Err(failed());
         }
         // There may be tickets of another configuration, which are valid for longer.
-        ctx.effects.push_back(Effect::TicketOver(core.id, Some(*spis)));
+        ctx.effects.push_back(Effect::TicketOver(core.id(), Some(*spis)));
         let octets = core.own_covered(&self.transcript, own_id).octets;
         let data = auth_by(core.channel.session.prf, keys.pr(), &octets);
         let used = used(own_id.clone(), METHOD);

@@ -160,7 +160,9 @@ impl Children {
     }
 
     /// Keeps the SAs of a child by which nothing is sent any more while packets may still be in flight.
-    pub(crate) fn linger(&mut self, child: &ChildSa, until: Instant) {
+    pub(crate) fn linger(&mut self, life: &mut Life, ctx: &Context<'_>, child: &ChildSa) {
+        let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
+        life.set(TimerKey::Child(child.id, ChildTimer::DeleteRekeyed), until);
         let outbound = child.has_outbound().then(|| child.outbound());
         let (child, inbound) = (child.id, child.inbound());
         self.lingering.push(Lingering { child, inbound, outbound, until });

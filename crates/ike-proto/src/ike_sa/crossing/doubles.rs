@@ -11,11 +11,11 @@ use super::is_redundant;
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, Unique};
 use crate::event::{ChildSaId, Failure};
-use crate::ike_sa::Core;
 use crate::ike_sa::Life;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::Established;
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
+use crate::ike_sa::{Children, Core};
 
 /// How long two SAs for the same may be there before this end looks at them: what makes a second one for a moment ends
 /// the first one itself.
@@ -55,31 +55,6 @@ impl ChildSa {
 }
 
 impl Established {
-    /// Looks whether there is another child for the traffic of `id`, which is installed.
-    pub(crate) fn judge_double(&mut self, ctx: &Context<'_>, id: ChildSaId) {
-        let Some(child) = self.children.get(id) else { return };
-        let all = &self.children;
-        let own = all.iter().filter(|other| other.ours && child.doubles(other));
-        let mut own: Vec<_> = own.map(|other| other.id).collect();
-        if child.ours && all.iter().any(|other| child.doubles(other)) {
-            own.push(id);
-        }
-        self.life.look_for_doubles(ctx, own);
-    }
-
-    /// The double `gone`, which this end has ended, is gone: those that carry the same stand in for it. The peer may
-    /// end these for a rule of its own, which does not know of this end's.
-    pub(crate) fn note_stand_in(&mut self, ctx: &Context<'_>, gone: &ChildSa) {
-        let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
-        let others = self.children.iter().filter(|other| gone.is_like(other));
-        for other in others {
-            let by_rule = other.ours || is_redundant(spis(gone), spis(other));
-            let wait = if by_rule { OTHER_RULE } else { OWN_RULE };
-            let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
-            self.life.set(key, ctx.now.mono + wait);
-        }
-    }
-
     /// What follows if the peer deletes the child `id`: if this end has ended a double for it, or is about to, the two
     /// ends have ended both, and one is to be up again.
     pub(crate) fn stood_in(&self, core: &Core, id: ChildSaId) -> Option<Effect> {
@@ -93,7 +68,7 @@ impl Established {
         let stood_in =
             child.phase == Phase::Installed && (ended || self.children.iter().any(for_it));
         stood_in.then(|| Effect::BringBack {
-            connection: core.connection.name.clone(),
+            connection: core.connection().name.clone(),
             child: child.config.name.clone(),
             ends: (core.channel.path.local.ip(), core.channel.path.remote.ip()),
         })
@@ -120,7 +95,7 @@ impl Core {
         established: &Established,
         child: &ChildSa,
     ) -> Fate {
-        let several = ctx.wants.has_several(&self.connection.name, &child.config.name);
+        let several = ctx.wants.has_several(&self.connection().name, &child.config.name);
         if !child.ours || several {
             return Fate::Stays;
         }
@@ -130,8 +105,8 @@ impl Core {
         //# be used.
         // `unique = never` obeys that. Otherwise the configuration of this end asks for one. A child that this end has
         // made without being asked, in place of one that the peer had lost, gives way to the peer's in any case.
-        let wanted = ctx.wants.has(&self.connection.name, &child.config.name);
-        let configured = match self.connection.unique {
+        let wanted = ctx.wants.has(&self.connection().name, &child.config.name);
+        let configured = match self.connection().unique {
             Unique::Never => child.config.start_action == Action::None && !wanted,
             _ => child.config.start_action == Action::Start,
         };
@@ -163,5 +138,32 @@ impl Core {
             }
         }
         fate
+    }
+}
+
+impl Children {
+    /// Looks whether there is another child for the traffic of `id`, which is installed.
+    pub(crate) fn judge_double(&self, life: &mut Life, ctx: &Context<'_>, id: ChildSaId) {
+        let Some(child) = self.get(id) else { return };
+        let all = self;
+        let own = all.iter().filter(|other| other.ours && child.doubles(other));
+        let mut own: Vec<_> = own.map(|other| other.id).collect();
+        if child.ours && all.iter().any(|other| child.doubles(other)) {
+            own.push(id);
+        }
+        life.look_for_doubles(ctx, own);
+    }
+
+    /// The double `gone`, which this end has ended, is gone: those that carry the same stand in for it. The peer may
+    /// end these for a rule of its own, which does not know of this end's.
+    pub(crate) fn note_stand_in(&self, life: &mut Life, ctx: &Context<'_>, gone: &ChildSa) {
+        let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
+        let others = self.iter().filter(|other| gone.is_like(other));
+        for other in others {
+            let by_rule = other.ours || is_redundant(spis(gone), spis(other));
+            let wait = if by_rule { OTHER_RULE } else { OWN_RULE };
+            let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
+            life.set(key, ctx.now.mono + wait);
+        }
     }
 }

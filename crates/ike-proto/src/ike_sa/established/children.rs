@@ -21,7 +21,7 @@ impl Established {
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) {
-        let ike = core.id;
+        let ike = core.id();
         let Some(child) = self.children.get_mut(id) else {
             return;
         };
@@ -67,8 +67,8 @@ impl Established {
             // The SA by which the policy was sending ended while the data plane was at work.
             self.children.route(ctx, id);
         }
-        self.judge_crossing(core, ctx, id);
-        self.judge_double(ctx, id);
+        self.children.judge_crossing(core, &mut self.life, ctx, id);
+        self.children.judge_double(&mut self.life, ctx, id);
     }
 
     /// Handles that traffic has moved from `old` to `new`: deletes `old` at both ends.
@@ -87,7 +87,7 @@ impl Established {
 
     /// Starts to send by a child that the peer rekeyed, because the peer uses the new SA (RFC 7296 §2.8).
     pub(crate) fn activate(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
-        let ike = core.id;
+        let ike = core.id();
         let routed = self.children.get(id).is_some_and(|child| self.children.routes(child));
         let Some(child) = self.children.get_mut(id) else { return };
         if child.phase == Phase::Installing {
@@ -112,7 +112,7 @@ impl Established {
         ctx.change(batch, vec![id], Vec::new());
         ctx.event(Event::ChildRekeyed { ike, old, new: id });
         // Without its outbound SA it was none.
-        self.judge_double(ctx, id);
+        self.children.judge_double(&mut self.life, ctx, id);
     }
 
     /// Removes a child that the peer no longer has. Its replacement, if there is one, takes over.
@@ -126,7 +126,7 @@ impl Established {
         if let Some(new) = self.children.replacement_of(id) {
             self.activate(core, ctx, new);
         }
-        let ike = core.id;
+        let ike = core.id();
         let Some(child) = self.children.remove(id) else { return };
         self.life.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
@@ -147,10 +147,10 @@ impl Established {
         // A peer that counted it has room for another child.
         self.children.note_room(child.policy);
         if child.phase == Phase::Rekeyed || in_line {
-            return self.linger(ctx, &child);
+            return self.children.linger(&mut self.life, ctx, &child);
         }
         if child.phase == Phase::Deleting && *reason == Failure::Replaced {
-            self.note_stand_in(ctx, &child);
+            self.children.note_stand_in(&mut self.life, ctx, &child);
         }
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
@@ -177,7 +177,7 @@ impl Established {
     /// The peer has deleted `new`, which it has used, and not the child that `new` replaced: it could not install `new`
     /// completely, and goes on with the old child. So does this end.
     fn go_back(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: &ChildSa) {
-        let ike = core.id;
+        let ike = core.id();
         // The line goes on by a third one, if rekeys have crossed.
         let goes_on = |other: &ChildSa| other.line == new.line && other.carries();
         if self.children.iter().any(goes_on) {
@@ -220,13 +220,6 @@ impl Established {
             let retry = Retry::default();
             self.queue.push(Task::RekeyChild { child: id, request: None, retry });
         }
-    }
-
-    /// Keeps a child by which nothing is sent any more while packets may still be in flight.
-    fn linger(&mut self, ctx: &mut Context<'_>, child: &ChildSa) {
-        let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
-        self.children.linger(child, until);
-        self.life.set(TimerKey::Child(child.id, ChildTimer::DeleteRekeyed), until);
     }
 
     /// Handles the hard limit of a child. A rekey that this end has only just begun, for example after a suspend,
@@ -288,8 +281,8 @@ impl Established {
     }
 
     fn holds_or_starts(&self, core: &Core, ctx: &Context<'_>, child: &ChildSa) -> bool {
-        let wanted = ctx.wants.has(&core.connection.name, &child.config.name);
-        let wishes = Wishes::of(&core.connection, Some(&child.config), wanted, 0);
+        let wanted = ctx.wants.has(&core.connection().name, &child.config.name);
+        let wishes = Wishes::of(core.connection(), Some(&child.config), wanted, 0);
         self.phase == IkePhase::Alive && after(End::Lifetime, wishes).starts()
     }
 }
@@ -298,7 +291,7 @@ impl Core {
     /// A child of this name is up.
     fn tell_carried(&self, ctx: &mut Context<'_>, name: &str) {
         if !ctx.wants.is_empty() || ctx.config.shard.count > 1 {
-            let (connection, child) = (self.connection.name.clone(), Some(name.to_owned()));
+            let (connection, child) = (self.connection().name.clone(), Some(name.to_owned()));
             ctx.effects.push_back(Effect::Carried { connection, child });
         }
     }

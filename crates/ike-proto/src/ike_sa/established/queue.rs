@@ -122,13 +122,13 @@ impl Established {
         }
         if let Task::CreateChild { config, packet, request, join: None, .. } = &task
             && alive
-            && !ctx.wants.has_several(&core.connection.name, &config.name)
+            && !ctx.wants.has_several(&core.connection().name, &config.name)
         {
             // The peer may have made it, or have begun to, while the task waited.
             let there = match packet {
                 None => self.has_whole(config),
                 Some(packet) => {
-                    let trap = ctx.ids.numbers.trapped(&core.connection, config);
+                    let trap = ctx.ids.numbers.trapped(core.connection(), config);
                     self.has_one_for(&config.name, *packet, trap.as_deref())
                 }
             };
@@ -217,7 +217,7 @@ impl Established {
 
     fn start_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: NewChild) {
         let join = new.join.or_else(|| self.children.headless(&new.config.name, new.packet));
-        let ordinal = join.map_or(0, |join| self.unused_ordinal(join.policy));
+        let ordinal = join.map_or(0, |join| self.places().unused_ordinal(join.policy));
         let started = RequestedChild::request(&mut self.parts(core, ctx), new, join, ordinal);
         self.on_started(core, ctx, started);
     }
@@ -305,7 +305,7 @@ impl Established {
             }
             Some(Sent::Redirect(request)) => {
                 ctx.done(request, Ok(()));
-                self.let_leave(ctx);
+                self.queue.let_leave(&mut self.life, ctx);
             }
             Some(Sent::DeleteSpi) | None => {}
         }

@@ -22,7 +22,9 @@ impl Established {
         if let Some(by) = resumed.and_then(|resumed| resumed.reauth_by) {
             let armed = self.life.at(TimerKey::Ike(Timer::ReauthIke));
             self.life.set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
-            self.await_reauthentication_by(core, by);
+            if !self.identity.may_reauthenticate(core) {
+                self.life.end_after(core.connection(), by);
+            }
         }
         // It does not postpone the end of an authorization either.
         if let Some(by) = ends_by {
@@ -42,7 +44,7 @@ impl Established {
 
     fn on_ike_timer(&mut self, core: &mut Core, ctx: &mut Context<'_>, timer: Timer) {
         let now = ctx.now.mono;
-        let may_reauthenticate = self.may_reauthenticate(core);
+        let may_reauthenticate = self.identity.may_reauthenticate(core);
         match timer {
             Timer::RekeyIke => {
                 self.life.note_soft(now);
@@ -51,9 +53,9 @@ impl Established {
             Timer::ReauthIke if may_reauthenticate => {
                 self.life.note_soft(now);
                 self.life.note_renewing();
-                ctx.effects.push_back(Effect::Reauthenticate(core.id));
+                ctx.effects.push_back(Effect::Reauthenticate(core.id()));
             }
-            Timer::ReauthIke => self.life.await_reauthentication(&core.connection, now),
+            Timer::ReauthIke => self.life.await_reauthentication(core.connection(), now),
             Timer::HardLifeIke | Timer::Authorization => self.on_life_over(core, ctx, timer),
             Timer::Dpd => self.on_dpd(core, ctx),
             Timer::RetryTemporaryFailure => {
@@ -119,7 +121,7 @@ impl Established {
     }
 
     fn on_dpd(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let delay = core.connection.dpd_delay;
+        let delay = core.connection().dpd_delay;
         if self.may_be_lost_behind_nat(core, ctx.now.mono) {
             // Answers to other requests do not show it.
             return self.query(ctx, Query::Liveness);

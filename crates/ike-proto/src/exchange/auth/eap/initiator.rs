@@ -26,13 +26,13 @@ impl ExpectAuthResponse {
         index: usize,
         id: IdData,
     ) -> State {
-        if !is_last(&core.connection, true, index) {
+        if !is_last(core.connection(), true, index) {
             let why = "EAP must be in the last round".to_owned();
             return self.end(core, Failure::Config(why));
         }
-        let remote = core.connection.remote.get(self.rounds.proven());
+        let remote = core.connection().remote.get(self.rounds.proven());
         let alone = remote.is_some_and(|round| round.auth == AuthConfig::Eap);
-        if !alone && !signs(core.connection.remote.iter().map(|round| &round.auth)) {
+        if !alone && !signs(core.connection().remote.iter().map(|round| &round.auth)) {
             return self.end(core, Failure::Config(UNSIGNED.to_owned()));
         }
         self.eap = Some(Box::new(EapRound::new(None, alone)));
@@ -51,7 +51,7 @@ impl ExpectAuthResponse {
         let parsed = Payloads(payloads);
         match &eap.stage {
             EapStage::Begun(_) => {
-                let round = core.connection.remote.get(self.rounds.proven());
+                let round = core.connection().remote.get(self.rounds.proven());
                 let (id, auth) = match (parsed.id_r(), parsed.auth()) {
                     (Ok(Some(id)), Ok(auth)) => (*id, auth),
                     (Ok(None), _) if parsed.error().is_some() => {
@@ -70,7 +70,7 @@ impl ExpectAuthResponse {
                     (_, Some(_)) => Some("the responder does not do with EAP alone"),
                 };
                 if let Some(why) = why {
-                    let blame = Blame::of(Some(&core.connection), why);
+                    let blame = Blame::of(Some(core.connection()), why);
                     return self.disbelieve(core, ctx, id, Some(blame), Failure::Authentication);
                 }
                 (eap.id, eap.reserved) = (id.to_owned(), id.reserved);
@@ -118,7 +118,7 @@ impl ExpectAuthResponse {
         }
         eap.stage = EapStage::Talking;
         let failure = packet.first() == Some(&4);
-        let name = core.connection.local.get(index).map(|round| round.name.clone());
+        let name = core.connection().local.get(index).map(|round| round.name.clone());
         let name = name.unwrap_or_default();
         let ticket = core.ask_eap(ctx, &name, local_id, &mut eap, Some(packet));
         let asked = AwaitEap { ticket, waiting: self, eap, failure };
@@ -180,7 +180,7 @@ impl ExpectAuthResponse {
         let mut payloads = vec![Payload::Auth(auth)];
         payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads.extend(unmixed.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
-        let sent = core.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        let sent = core.channel.request(ctx, ExchangeType::IKE_AUTH, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         State::ExpectAuthResponse(self)
     }
@@ -214,7 +214,7 @@ impl ExpectAuthResponse {
         };
         let Ok(evidence) = verdict else {
             let why = "AUTH does not verify by the key of EAP";
-            let blame = Blame::of(Some(&core.connection), why);
+            let blame = Blame::of(Some(core.connection()), why);
             return self.disbelieve(core, ctx, eap.id(), Some(blame), Failure::Authentication);
         };
         if eap.alone {
@@ -242,14 +242,15 @@ impl AwaitEap<ExpectAuthResponse> {
             Ok(EapAnswer::Send(packet, state)) => {
                 eap.state = state;
                 waiting.eap = Some(eap);
-                let sent = core.request(ctx, ExchangeType::IKE_AUTH, &[Payload::Eap(&packet)]);
+                let sent =
+                    core.channel.request(ctx, ExchangeType::IKE_AUTH, &[Payload::Eap(&packet)]);
                 sent.unwrap_or_else(|unsent| unsent.end(core));
                 State::ExpectAuthResponse(waiting)
             }
             Ok(EapAnswer::Success(success)) => waiting.confirm_eap(core, ctx, eap, success),
             Ok(EapAnswer::Failure { why, .. }) | Err(why) => {
-                let blame = Blame::of(Some(&core.connection), format_args!("EAP: {why}"));
-                let local = local_id(&core.connection, core);
+                let blame = Blame::of(Some(core.connection()), format_args!("EAP: {why}"));
+                let local = local_id(core.connection(), core);
                 core.blame(ctx, (Some(eap.id), Some(local)), blame);
                 let why = Failure::Credentials(format!("EAP: {why}"));
                 if failure {

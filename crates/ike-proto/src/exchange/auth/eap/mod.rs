@@ -149,11 +149,11 @@ impl Core {
         let named = |other: &Arc<ConnectionConfig>| {
             Some((other.name.clone(), other.remote.last()?.name.clone()))
         };
-        let path = if self.initiator { self.channel.path } else { self.answer_to() };
+        let path = if self.is_initiator() { self.channel.path } else { self.channel.answer_to() };
         let message = EapMessage {
-            connection: self.connection.name.clone(),
+            connection: self.connection().name.clone(),
             round: round.to_owned(),
-            initiator: self.initiator,
+            initiator: self.is_initiator(),
             alone: eap.alone,
             local_id,
             remote_id: eap.id.clone(),

@@ -41,14 +41,14 @@ impl ExpectAuthRequest {
         };
         let index = self.rounds.proven();
         if self.first.is_none() {
-            if !core.hold(ctx, opened) {
+            if !core.channel.hold(ctx, opened) {
                 core.end(no_room());
                 return State::ExpectAuthRequest(self);
             }
             self.announced.read(&parsed);
             self.first = Some(opened.clone());
         }
-        core.connection = Arc::clone(connection);
+        core.channel.link.set_connection(Arc::clone(connection));
         self.connections = Arc::from([Arc::clone(connection)]);
         let own = connection.local.get(self.rounds.local.len());
         let alone = own.is_some_and(|round| round.auth == AuthConfig::Eap);
@@ -105,8 +105,8 @@ impl ExpectAuthRequest {
         packet: Option<Vec<u8>>,
     ) -> State {
         let index = self.rounds.proven();
-        let name = core.connection.remote.get(index).map(|round| round.name.clone());
-        let local = local_id(&core.connection, core);
+        let name = core.connection().remote.get(index).map(|round| round.name.clone());
+        let local = local_id(core.connection(), core);
         let name = name.unwrap_or_default();
         let ticket = core.ask_eap(ctx, &name, local, &mut eap, packet);
         let asked = AwaitEap { ticket, waiting: self, eap, failure: false };
@@ -125,9 +125,9 @@ impl ExpectAuthRequest {
         let index = self.rounds.proven();
         if let Some(chosen) = &eap.chosen {
             self.connections = Arc::from([Arc::clone(chosen)]);
-            core.connection = Arc::clone(chosen);
+            core.channel.link.set_connection(Arc::clone(chosen));
         }
-        let connection = Arc::clone(&core.connection);
+        let connection = Arc::clone(core.connection());
         let ids = || (Some(eap.id.clone()), None);
         let taken = match index {
             0 => core.take_ppk_in_auth(ctx.config, &connection, parsed),
@@ -195,7 +195,7 @@ impl AwaitEap<ExpectAuthRequest> {
         match outcome(answer, eap.alone) {
             Ok(EapAnswer::Send(packet, state)) => {
                 let more = state.octets().saturating_sub(eap.held);
-                if !core.hold_octets(ctx, more) {
+                if !core.channel.hold_octets(ctx, more) {
                     core.end(no_room());
                     return State::ExpectAuthRequest(waiting);
                 }
@@ -219,7 +219,7 @@ impl AwaitEap<ExpectAuthRequest> {
                 certificate,
             })) if !begun => {
                 let wanted = authorization.as_ref().and_then(|a| a.connection.as_ref());
-                if let Some(name) = wanted.filter(|name| **name != core.connection.name) {
+                if let Some(name) = wanted.filter(|name| **name != core.connection().name) {
                     eap.chosen = eap.others.iter().find(|other| other.name == *name).cloned();
                     if eap.chosen.is_none() {
                         let why = "it is good for another connection".to_owned();
@@ -257,7 +257,7 @@ impl Core {
         packet: Option<Vec<u8>>,
         why: String,
     ) {
-        let blame = Blame::of(Some(&self.connection), format_args!("EAP: {why}"));
+        let blame = Blame::of(Some(self.connection()), format_args!("EAP: {why}"));
         self.blame(ctx, (Some(id), None), blame);
         // The packet is for EAP, and the notify is for IKE (RFC 7296 §2.21.2).
         let failed = Refusal::new(NotifyType::AUTHENTICATION_FAILED);
