@@ -1,4 +1,4 @@
-//! What this end has sent, and the response to it needs.
+//! The request in flight: the data that its response needs.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -113,9 +113,9 @@ impl TimerTable {
         }
     }
 
-    /// Frees unused capacity.
+    /// Frees unused capacity. An empty table keeps none.
     pub(crate) fn trim(&mut self) {
-        if self.armed.capacity() - self.armed.len() > GROWTH {
+        if self.armed.is_empty() || self.armed.capacity() - self.armed.len() > GROWTH {
             self.armed.shrink_to_fit();
         }
     }
