@@ -36,6 +36,7 @@ use prefix::{Prefix, cover};
 use table::Route;
 
 pub mod address;
+mod holders;
 mod hop;
 mod kept;
 mod mended;

@@ -17,6 +17,7 @@ use rtnetlink::sys::AsyncSocket;
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use tracing::{debug, warn};
 
+use super::holders::{Fate, Holders};
 use super::hop::{self, Hop, source_for};
 use super::mended::{Mended, Thing};
 use super::picture::{Picture, Place, Rule, Step, Way};
@@ -68,7 +69,7 @@ pub(super) struct Route {
 
 impl Route {
     /// What the kernel tells routes of one table apart by, as far as ours differ.
-    fn place(&self) -> Place {
+    pub(super) fn place(&self) -> Place {
         (self.prefix, matches!(self.via, Via::Unreachable | Via::BlackHole | Via::Wall))
     }
 }
@@ -82,7 +83,7 @@ pub(super) struct Table {
     strict: Handle,
     options: RouteOptions,
     /// The routes of each policy, and its local selectors; several may have the same route.
-    installed: BTreeMap<PolicyId, (BTreeSet<Route>, Vec<TrafficSelector>)>,
+    installed: Holders,
     /// The addresses of this host and the ways to peers, until something changes.
     addresses: Option<Vec<IpAddr>>,
     hops: BTreeMap<(IpAddr, IpAddr), Option<Hop>>,
@@ -124,7 +125,7 @@ impl Table {
             port,
             strict,
             options,
-            installed: BTreeMap::new(),
+            installed: Holders::default(),
             addresses: None,
             hops: BTreeMap::new(),
             walls: Vec::new(),
@@ -200,13 +201,11 @@ impl Table {
     /// Removes the routes of an earlier run that no policy has.
     pub(super) async fn forget_leftovers(&mut self) {
         self.keeps = false;
-        let wanted: BTreeSet<_> =
-            self.installed.values().flat_map(|(routes, _)| routes).map(Route::place).collect();
         let found = self.in_kernel().await;
         let found =
             found.inspect_err(|error| warn!(%error, "routes of an earlier run not removed"));
         for route in found.unwrap_or_default() {
-            if place_of(&route).is_some_and(|place| wanted.contains(&place)) {
+            if place_of(&route).is_some_and(|place| self.installed.has(&place)) {
                 continue;
             }
             if let Err(error) = self.handle.route().del(route).execute().await
@@ -295,7 +294,7 @@ impl Table {
         routes: BTreeSet<Route>,
         local: Vec<TrafficSelector>,
     ) -> Result<(), String> {
-        let (old, _) = self.installed.remove(&policy).unwrap_or_default();
+        let old = self.installed.remove(policy);
         for &route in &routes {
             if let Err(error) = self.add_route(route, &local).await {
                 // What has been added already goes with the policy's removal.
@@ -310,14 +309,14 @@ impl Table {
     }
 
     pub(super) async fn remove(&mut self, policy: PolicyId) {
-        let (old, _) = self.installed.remove(&policy).unwrap_or_default();
+        let old = self.installed.remove(policy);
         self.drop_unused(old).await;
         self.set_walls().await;
     }
 
     pub(super) async fn flush(&mut self) {
         let old = std::mem::take(&mut self.installed);
-        self.drop_unused(old.into_values().flat_map(|(routes, _)| routes).collect()).await;
+        self.drop_unused(old.all().flat_map(|(routes, _)| routes).copied().collect()).await;
         self.set_walls().await;
     }
 
@@ -325,9 +324,13 @@ impl Table {
     /// network whose route has just gone would leave by the default route until the policy that lets them
     /// pass is gone as well.
     async fn set_walls(&mut self) {
-        let routes = self.installed.values().flat_map(|(routes, _)| routes);
-        let wanted: BTreeSet<Prefix> =
-            routes.filter(|route| route.via == Via::Wall).map(|route| route.prefix).collect();
+        let wanted = self.installed.walls();
+        if self.walls.len() == wanted.len()
+            && self.walls.iter().all(|wall| wanted.contains_key(wall))
+        {
+            return;
+        }
+        let wanted: BTreeSet<Prefix> = wanted.keys().copied().collect();
         let mut walls = std::mem::take(&mut self.walls);
         for &gone in walls.iter().filter(|wall| !wanted.contains(wall)) {
             for rule in self.wall(gone) {
@@ -493,7 +496,7 @@ impl Table {
             let held = self.message(Route { prefix, via: Via::Unreachable }, None, None);
             held.into_iter().for_each(|message| wanted.add_route(message));
         }
-        let all: Vec<_> = self.installed.values().cloned().collect();
+        let all: Vec<_> = self.installed.all().cloned().collect();
         for (routes, local) in all {
             for route in routes {
                 let thing = Thing::Route(route.place());
@@ -535,21 +538,14 @@ impl Table {
     /// takes its place.
     async fn drop_unused(&mut self, routes: BTreeSet<Route>) {
         for route in routes {
-            let mut heir = None;
-            let mut used = false;
-            for (others, local) in self.installed.values() {
-                used |= others.contains(&route);
-                let same = others.iter().find(|other| other.place() == route.place());
-                heir = heir.or_else(|| same.map(|other| (*other, local.clone())));
-            }
-            match heir {
-                _ if used => {}
-                Some((other, local)) => {
+            match self.installed.fate(route) {
+                Fate::Stays => {}
+                Fate::Heir(other, local) => {
                     if let Err(error) = self.add_route(other, &local).await {
                         warn!(%error, "route not set again");
                     }
                 }
-                None => self.delete(route).await,
+                Fate::Goes => self.delete(route).await,
             }
         }
     }

@@ -1,0 +1,147 @@
+//! The routes of all policies, and which policies have each. To learn this for one route takes no look at all policies:
+//! with 10,000 of them, each change of one would.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ipsec_types::dataplane::{PolicyId, TrafficSelector};
+
+use super::picture::Place;
+use super::prefix::Prefix;
+use super::table::{Route, Via};
+
+/// The routes of a policy, and its local selectors.
+type Held = (BTreeSet<Route>, Vec<TrafficSelector>);
+
+/// The routes of all policies.
+#[derive(Debug, Default)]
+pub(super) struct Holders {
+    policies: BTreeMap<PolicyId, Held>,
+    /// The same routes by their place, in the order of their policies.
+    places: BTreeMap<Place, BTreeSet<(PolicyId, Route)>>,
+    /// How many policies have each wall.
+    walls: BTreeMap<Prefix, usize>,
+}
+
+/// What becomes of a route that a policy no longer has.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Another policy has it too.
+    Stays,
+    /// Another policy has this one at its place, with these local selectors.
+    Heir(Route, Vec<TrafficSelector>),
+    /// No policy has one at its place.
+    Goes,
+}
+
+impl Holders {
+    /// Gives a policy its routes, in the place of those that it had.
+    pub(super) fn insert(&mut self, policy: PolicyId, held: Held) {
+        self.remove(policy);
+        for &route in &held.0 {
+            self.places.entry(route.place()).or_default().insert((policy, route));
+            if route.via == Via::Wall {
+                *self.walls.entry(route.prefix).or_default() += 1;
+            }
+        }
+        self.policies.insert(policy, held);
+    }
+
+    /// Takes a policy's routes away, and returns them.
+    pub(super) fn remove(&mut self, policy: PolicyId) -> BTreeSet<Route> {
+        let (routes, _) = self.policies.remove(&policy).unwrap_or_default();
+        for &route in &routes {
+            if let Some(holders) = self.places.get_mut(&route.place()) {
+                holders.remove(&(policy, route));
+                if holders.is_empty() {
+                    self.places.remove(&route.place());
+                }
+            }
+            if route.via == Via::Wall
+                && let Some(count) = self.walls.get_mut(&route.prefix)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    self.walls.remove(&route.prefix);
+                }
+            }
+        }
+        routes
+    }
+
+    /// What becomes of `route`, which a policy had.
+    pub(super) fn fate(&self, route: Route) -> Fate {
+        let Some(holders) = self.places.get(&route.place()) else { return Fate::Goes };
+        if holders.iter().any(|(_, other)| *other == route) {
+            return Fate::Stays;
+        }
+        let heir = holders.first().and_then(|(policy, heir)| {
+            self.policies.get(policy).map(|(_, local)| Fate::Heir(*heir, local.clone()))
+        });
+        heir.unwrap_or(Fate::Goes)
+    }
+
+    /// The walls that policies have.
+    pub(super) fn walls(&self) -> &BTreeMap<Prefix, usize> {
+        &self.walls
+    }
+
+    /// True if a policy has a route at `place`.
+    pub(super) fn has(&self, place: &Place) -> bool {
+        self.places.contains_key(place)
+    }
+
+    /// The routes of each policy, and its local selectors.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Held> {
+        self.policies.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "test code")]
+
+    use super::*;
+
+    fn prefix(address: &str, len: u8) -> Prefix {
+        Prefix { address: address.parse().unwrap(), len }
+    }
+
+    fn held(via: Via, selector: &str) -> Held {
+        let route = Route { prefix: prefix("10.2.0.0", 16), via };
+        (BTreeSet::from([route]), vec![selector.parse().unwrap()])
+    }
+
+    /// Fault: in `Holders::fate`, take the last holder of the place, or in `Holders::remove` leave the place as it is.
+    #[test]
+    fn a_route_goes_with_its_last_policy_and_the_first_other_one_inherits_its_place() {
+        let mut holders = Holders::default();
+        let [one, two, three] = [1, 2, 3].map(Via::Device);
+        let gone = |via| Route { prefix: prefix("10.2.0.0", 16), via };
+        holders.insert(PolicyId(1), held(one, "10.1.0.0/16"));
+        holders.insert(PolicyId(2), held(two, "10.3.0.0/16"));
+        holders.insert(PolicyId(3), held(three, "10.4.0.0/16"));
+        holders.insert(PolicyId(4), held(one, "10.5.0.0/16"));
+        assert_eq!(holders.remove(PolicyId(1)), BTreeSet::from([gone(one)]));
+        assert_eq!(holders.fate(gone(one)), Fate::Stays);
+        holders.remove(PolicyId(4));
+        let heir = Fate::Heir(gone(two), vec!["10.3.0.0/16".parse().unwrap()]);
+        assert_eq!(holders.fate(gone(one)), heir);
+        holders.remove(PolicyId(2));
+        holders.remove(PolicyId(3));
+        assert_eq!(holders.fate(gone(three)), Fate::Goes);
+        assert!(!holders.has(&gone(one).place()));
+    }
+
+    /// Fault: in `Holders::insert`, do not take away the routes that the policy had.
+    #[test]
+    fn a_wall_stands_as_long_as_a_policy_has_it() {
+        let mut holders = Holders::default();
+        holders.insert(PolicyId(1), held(Via::Wall, "10.1.0.0/16"));
+        holders.insert(PolicyId(1), held(Via::Wall, "10.1.0.0/16"));
+        holders.insert(PolicyId(2), held(Via::Wall, "10.1.0.0/16"));
+        holders.remove(PolicyId(1));
+        assert_eq!(holders.walls().keys().collect::<Vec<_>>(), [&prefix("10.2.0.0", 16)]);
+        holders.remove(PolicyId(2));
+        assert!(holders.walls().is_empty());
+    }
+}
