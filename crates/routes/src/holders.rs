@@ -7,7 +7,7 @@ use ipsec_types::dataplane::{PolicyId, TrafficSelector};
 
 use super::picture::Place;
 use super::prefix::Prefix;
-use super::table::{Route, Via};
+use super::route::{Route, Via};
 
 /// The routes of a policy, and its local selectors.
 type Held = (BTreeSet<Route>, Vec<TrafficSelector>);
@@ -90,6 +90,13 @@ impl Holders {
         self.places.contains_key(place)
     }
 
+    /// The routes of policies to exactly this prefix.
+    pub(super) fn to(&self, prefix: Prefix) -> impl Iterator<Item = Route> {
+        let places = [(prefix, false), (prefix, true)];
+        let holders = places.into_iter().filter_map(|place| self.places.get(&place));
+        holders.flatten().map(|(_, route)| *route)
+    }
+
     /// The routes of each policy, and its local selectors.
     pub(super) fn all(&self) -> impl Iterator<Item = &Held> {
         self.policies.values()
@@ -98,8 +105,6 @@ impl Holders {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "test code")]
-
     use super::*;
 
     fn prefix(address: &str, len: u8) -> Prefix {

@@ -33,7 +33,7 @@ use ipsec_types::dataplane::{DataPlaneError, PolicyId, TrafficSelector};
 use tokio::sync::mpsc;
 
 use prefix::{Prefix, cover};
-use table::Route;
+use route::Route;
 
 pub mod address;
 mod holders;
@@ -43,6 +43,7 @@ mod mended;
 mod near;
 mod picture;
 mod prefix;
+mod route;
 mod serve;
 mod table;
 mod watch;
@@ -51,7 +52,7 @@ pub use ipsec_types::dataplane::{DEFAULT_MARK, RouteOptions};
 pub use kept::KeptAddresses;
 pub use mended::put_back;
 pub use near::{Near, NearWatch};
-pub use table::Via;
+pub use route::Via;
 pub use watch::HostWatch;
 
 /// What becomes of routes of an earlier run that ended without removing them, and of ours at the end.

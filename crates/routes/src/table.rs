@@ -22,6 +22,7 @@ use super::hop::{self, Hop, source_for};
 use super::mended::{Mended, Thing};
 use super::picture::{Picture, Place, Rule, Step, Way};
 use super::prefix::Prefix;
+use super::route::{Route, Via};
 use super::{Leftovers, RouteOptions};
 
 /// Metric of a shunt's routes: after every other route to the same prefix, and ours by it.
@@ -36,43 +37,6 @@ const EACCES: i32 = 13;
 const EEXIST: i32 = 17;
 const EOPNOTSUPP: i32 = 95;
 const EAFNOSUPPORT: i32 = 97;
-
-/// Where packets to a prefix go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Via {
-    /// Into a device with this index.
-    Device(u32),
-    /// The way that packets between these ends of a tunnel go.
-    Peer {
-        /// This end.
-        local: IpAddr,
-        /// The peer's end.
-        remote: IpAddr,
-    },
-    /// Where they would go without these routes.
-    Elsewhere,
-    /// Nowhere, and the sender hears of it.
-    Unreachable,
-    /// Nowhere, in silence.
-    BlackHole,
-    /// As [`Self::Unreachable`], for a network of this host's own side. What a route to [`Self::Elsewhere`] takes
-    /// out of it leaves by a route of the main table that is as specific as this one, or not at all.
-    Wall,
-}
-
-/// One route of a policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Route {
-    pub(super) prefix: Prefix,
-    pub(super) via: Via,
-}
-
-impl Route {
-    /// What the kernel tells routes of one table apart by, as far as ours differ.
-    pub(super) fn place(&self) -> Place {
-        (self.prefix, matches!(self.via, Via::Unreachable | Via::BlackHole | Via::Wall))
-    }
-}
 
 /// What the thread knows.
 pub(super) struct Table {
@@ -94,7 +58,8 @@ pub(super) struct Table {
     patience: Patience<Thing>,
     /// What could not be set at the last try.
     failing: BTreeSet<Thing>,
-    /// Where routes cannot be because IPv6 is off. Packets to there are held, also when it comes on.
+    /// Prefixes that have no route, because IPv6 is disabled on the device. Packets to them are refused until a look at
+    /// the routes after IPv6 is enabled.
     off: BTreeSet<Prefix>,
     /// True if the kernel has rules for IPv6.
     ipv6: bool,
@@ -429,7 +394,10 @@ impl Table {
                 Ok(()) => _ = self.failing.remove(&thing),
                 // News of addresses, or the next regular look, is the next try.
                 Err(error) if is_off(&error) => match step {
-                    Step::SetRoute((prefix, false), _) => self.hold(prefix, &error).await,
+                    // Another route of the host may carry what the kernel's policies protect.
+                    Step::SetRoute((prefix, false), _) if !self.leads_to_peer(prefix) => {
+                        self.hold(prefix, &error).await;
+                    }
                     _ => debug!(%error, "{thing}: IPv6 is off"),
                 },
                 Err(error) => {
@@ -550,13 +518,19 @@ impl Table {
         }
     }
 
-    /// There cannot be a route to `prefix`, because IPv6 is off: packets to there are held. The rest of the policy is as
-    /// it is to be.
+    /// True if a policy of the kernel protects what goes to `prefix` by the way to a peer.
+    fn leads_to_peer(&self, prefix: Prefix) -> bool {
+        self.installed.to(prefix).any(|route| matches!(route.via, Via::Peer { .. }))
+    }
+
+    /// There cannot be a route to `prefix`, because IPv6 is disabled on the device: packets to `prefix` are refused. The
+    /// rest of the policy is as it is to be.
     async fn hold(&mut self, prefix: Prefix, error: &rtnetlink::Error) {
         if self.off.is_empty() {
             warn!(
                 %error,
-                "route {}/{}: IPv6 is off on this host; what is protected of it is held, and carried once IPv6 is on",
+                "route {}/{}: IPv6 is disabled on the device: IPv6 packets to networks of tunnels are refused until it is \
+                 enabled (sysctl disable_ipv6)",
                 prefix.address, prefix.len
             );
         }
@@ -575,7 +549,13 @@ impl Table {
     }
 
     async fn delete(&mut self, route: Route) {
-        if self.off.remove(&route.prefix) {
+        if self.off.contains(&route.prefix) {
+            // In place of the route of another policy stands the one that refuses packets.
+            let is_refused = |other: Route| !matches!(other.via, Via::Peer { .. });
+            if self.installed.to(route.prefix).any(is_refused) {
+                return;
+            }
+            self.off.remove(&route.prefix);
             self.remove_one(Route { via: Via::Unreachable, ..route }).await;
         }
         self.remove_one(route).await;
@@ -602,7 +582,10 @@ impl Table {
             }
             done => done.map_err(|e| text(route.prefix, &e))?,
         }
-        self.off.remove(&route.prefix);
+        let (_, is_block) = place;
+        if !is_block {
+            self.off.remove(&route.prefix);
+        }
         self.set.insert(place, way);
         debug!(?route, ?way, "route");
         Ok(())

@@ -458,7 +458,8 @@ fn the_addresses_of_the_host_are_watched() {
 
 /// A tunnel of both families on a host where IPv6 is disabled, and then enabled.
 ///
-/// Fault: in `Table::add_route`, make `is_off` an error as others; in `Table::hold`, set no route.
+/// Fault: in `Table::add_route`, make `is_off` an error as others; in `Table::hold`, set no route; in
+/// `Table::delete`, ask for no other routes.
 fn a_family_that_is_off_is_held_until_it_is_on() {
     let disabled = |on: &str| {
         for of in ["all", "default"] {
@@ -482,6 +483,10 @@ fn a_family_that_is_off_is_held_until_it_is_on() {
     let carried = within_a_second(|| shown().join("\n"), |all| all.contains("fd02::/64 dev out0"));
     assert!(carried.contains("fd02::/64 dev out0"), "{carried}");
     disabled("1");
+    becomes("fd02::/64", "unreachable");
+    // A block of the same prefix takes nothing with it.
+    routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("fd02::/64"), Via::Unreachable).unwrap();
+    routes.remove(PolicyId(2)).unwrap();
     becomes("fd02::/64", "unreachable");
     routes.remove(PolicyId(1)).unwrap();
     assert_eq!(shown(), [""; 0]);

@@ -305,7 +305,7 @@ pub(crate) fn a_full_tunnel_of_both_families_is_up_where_ipv6_is_off() {
     let gateway = GATEWAY.replace("local_ts = '0.0.0.0/0'", "local_ts = ['0.0.0.0/0', '::/0']");
     let gateway = start(&folder, "gateway", &gateway, exe, "none");
     let client = start(&folder, "client", &both, &host.inside(exe), "userspace");
-    client.wait_for("IPv6 is off on this host");
+    client.wait_for("IPv6 is disabled on the device");
     until(&client, |list| list.contains("\"INSTALLED\""));
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }

@@ -1,0 +1,43 @@
+//! A route that a policy wants.
+
+use std::net::IpAddr;
+
+use super::picture::Place;
+use super::prefix::Prefix;
+
+/// Where packets to a prefix go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Via {
+    /// Into a device with this index.
+    Device(u32),
+    /// The way that packets between these ends of a tunnel go.
+    Peer {
+        /// This end.
+        local: IpAddr,
+        /// The peer's end.
+        remote: IpAddr,
+    },
+    /// Where they would go without these routes.
+    Elsewhere,
+    /// Nowhere, and the sender hears of it.
+    Unreachable,
+    /// Nowhere, in silence.
+    BlackHole,
+    /// As [`Self::Unreachable`], for a network of this host's own side. What a route to [`Self::Elsewhere`] takes
+    /// out of it leaves by a route of the main table that is as specific as this one, or not at all.
+    Wall,
+}
+
+/// One route of a policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Route {
+    pub(super) prefix: Prefix,
+    pub(super) via: Via,
+}
+
+impl Route {
+    /// What the kernel tells routes of one table apart by, as far as ours differ.
+    pub(super) fn place(&self) -> Place {
+        (self.prefix, matches!(self.via, Via::Unreachable | Via::BlackHole | Via::Wall))
+    }
+}
