@@ -401,6 +401,8 @@ pub enum LoadError {
     Identity,
     /// The signature is not by the expected issuer.
     Signature,
+    /// The CA has revoked the certificate of the OCSP responder that signed the response.
+    RevokedResponder,
     /// The content is about something else than requested.
     Irrelevant,
     /// Outdated, or dated in the future.
@@ -432,6 +434,9 @@ impl fmt::Display for LoadError {
             Self::KeyMismatch => f.write_str("the private key is not that of the certificate"),
             Self::Identity => f.write_str("the identity is not in the certificate"),
             Self::Signature => f.write_str("signature is not by the CA of the certificate"),
+            Self::RevokedResponder => {
+                f.write_str("signed by a responder whose certificate is revoked")
+            }
             Self::Irrelevant => f.write_str("not about this certificate"),
             Self::Stale => f.write_str("outdated, or dated in the future"),
             Self::Older => f.write_str("list is older than the one at hand"),

@@ -241,7 +241,10 @@ impl Examples {
             let key = Record::of(certificate, issuer, anchor).kind;
             let mut known = self.known();
             let same = |old: &Example| {
+                let urls = old.certificate.ocsp_urls();
+                // Nobody asks a responder that only another certificate of this kind names.
                 old.issuers.iter().map(|ca| ca.der()).eq(issuers.iter().map(|ca| ca.der()))
+                    && certificate.ocsp_urls().iter().all(|url| urls.contains(url))
             };
             if known.all.get(&key).is_some_and(same) {
                 continue;

@@ -1,4 +1,4 @@
-//! What is asked about the certificate of a live IKE SA of which nothing but a [`Record`] is kept.
+//! Questions about the certificate of a live IKE SA of which only a [`Record`] is kept.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -17,12 +17,19 @@ use crate::verify::PeerPolicy;
 
 impl Answerer {
     /// When responders are due to be asked again about a certificate: when the response at hand is past its nextUpdate,
-    /// or 24 hours after its thisUpdate without one. If there is none, at once, unless URLs of lists are known, which
+    /// or 24 hours after its thisUpdate without one. If there is none, at once, unless a list is at hand, which
     /// [`list_due`](Self::list_due) is about. `None` if no responder is known.
     pub fn status_due(&self, record: &Record, now: SystemTime) -> Option<ListsDue> {
         let example = self.example_of(record.kind)?;
         let (certificate, issuer) = example.link()?;
-        self.trust().revocation.status_due((certificate, issuer), record.serial, now)
+        let store = &self.trust().revocation;
+        let list_due = || {
+            let signers = self.signers(&example, &PeerPolicy::default(), now)?;
+            store.list_due(certificate, issuer, &signers, now)
+        };
+        let has_list =
+            || example.points != Points::Other && list_due().is_some_and(|due| !due.is_at_once());
+        store.status_due((certificate, issuer), record.serial, &has_list, now)
     }
 
     /// An example of the certificates of this kind. If none was accepted yet, as for an SA that a ticket has resumed
@@ -59,7 +66,9 @@ impl Answerer {
         let listed = self.all_policies().flat_map(|policy| &policy.cacerts);
         let known =
             trust.cas().iter().chain(trust.intermediates()).chain(listed).chain(self.chains());
-        let known: Vec<&Arc<Certificate>> = known.collect();
+        let mut known: Vec<&Arc<Certificate>> = known.collect();
+        // A root that another one has certified has two certificates. The self-signed one leads no further.
+        known.sort_by_key(|ca| ca.names_as_issuer(ca) && !kind.ends_at(ca));
         let mut issuers = vec![Arc::clone(known.iter().find(|ca| kind.ca.is(ca))?)];
         while let Some(last) = issuers.last().filter(|last| !kind.ends_at(last)) {
             let signed = Signed::parse(last.der())?;

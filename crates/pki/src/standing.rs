@@ -189,7 +189,7 @@ impl Answerer {
 
     /// Those whose lists count for the certificates of which `example` is one; `None` where `policy` takes no path of
     /// this example.
-    fn signers(
+    pub(crate) fn signers(
         &self,
         example: &Example,
         policy: &PeerPolicy,

@@ -32,8 +32,10 @@ pub(super) struct Live {
     spread: RandomState,
     /// The URLs of lists that were asked for live SAs, and how long each is left alone.
     asked: Mutex<HashMap<String, Pause>>,
-    /// So many fetches for live SAs at a time: logins must not wait for them.
+    /// So many fetches of lists for live SAs at a time: logins must not wait for them.
     turns: Turns,
+    /// So many questions to responders for live SAs at a time. A slow responder must not keep lists from being fetched.
+    questions: Turns,
 }
 
 #[derive(Debug)]
@@ -295,19 +297,21 @@ impl Credentials {
 
     /// Makes a fetch, in its turn; false if its URL counts as failed.
     async fn fetch_for_live(&self, fetch: FetchRequest) -> bool {
+        // It is never closed.
+        let Ok(_turn) = self.0.live.turns.0.acquire().await else { return false };
+        self.fetch_in_turn(fetch).await
+    }
+
+    async fn fetch_in_turn(&self, fetch: FetchRequest) -> bool {
         let connections = match fetch.kind {
             FetchKind::Crl => &self.0.lists,
             FetchKind::Ocsp { .. } => &self.0.connections,
         };
         // They are never closed.
-        if let Ok(_turn) = self.0.live.turns.0.acquire().await
-            && let Ok(_connection) = connections.acquire().await
-        {
-            let this = self.clone();
-            // If it panics, the list is asked for again later.
-            return spawn_blocking(move || this.fetch_now(&fetch)).await.unwrap_or_default();
-        }
-        false
+        let Ok(_connection) = connections.acquire().await else { return false };
+        let this = self.clone();
+        // If it panics, the list or the response is asked for again later.
+        spawn_blocking(move || this.fetch_now(&fetch)).await.unwrap_or_default()
     }
 
     /// Does with the SAs of `group` what `revocation_live` says. An error: the drivers have ended.
@@ -484,7 +488,7 @@ impl Credentials {
             let at = due.map(|due| self.0.live.at(record, &due));
             let is_due = at.is_some_and(|at| at <= now);
             // Until the responder has answered. If its task panics, it is asked again after that.
-            let at = if is_due { Some(now + LONGEST_PAUSE) } else { at };
+            let at = if is_due { Some(now + LONGEST_QUESTION) } else { at };
             let mut known = self.0.live.known();
             let pause = known.asks.get(&record).filter(|_| is_due).map(|ask| ask.pause);
             known.set_ask(&record, at.map(|at| Ask { at, pause: pause.unwrap_or_default() }));
@@ -504,6 +508,8 @@ impl Credentials {
             due.map(|due| this.0.live.at(record, &due))
         };
         let mut asked = Vec::new();
+        // It is never closed. A URL that has failed meanwhile for another certificate is not asked.
+        let _question = self.0.live.questions.0.acquire().await;
         while at(&self).is_some_and(|at| at <= SystemTime::now()) {
             let free = |url: &str| !asked.iter().any(|asked| asked == url);
             let Some(fetch) = self.present().status_again(&record, &free, SystemTime::now()) else {
@@ -515,14 +521,15 @@ impl Credentials {
             asked.push(fetch.url.clone());
             // A login may have asked meanwhile.
             if !waited || at(&self).is_some_and(|at| at <= SystemTime::now()) {
-                self.fetch_for_live(fetch).await;
+                self.fetch_in_turn(fetch).await;
             }
         }
         let (at, now) = (at(&self), SystemTime::now());
         let mut known = self.0.live.known();
         let before = known.asks.get(&record).map(|ask| ask.pause).unwrap_or_default();
         let ask = at.map(|at| match at > now {
-            true => Ask { at, pause: Duration::ZERO },
+            // A responder chooses how long its response is good for.
+            true => Ask { at: at.max(now + AGAIN), pause: Duration::ZERO },
             false => {
                 let pause = (2 * before).clamp(FIRST_PAUSE, LONGEST_PAUSE);
                 Ask { at: now + pause, pause }
@@ -551,7 +558,7 @@ const LOOK_AT_MOST: Duration = Duration::from_millis(100);
 const PIECE: usize = if cfg!(test) { 4 } else { 4096 };
 /// Most SAs that are judged at a time.
 const CHUNK: usize = 256;
-/// Fetches for live SAs at a time.
+/// Fetches of lists for live SAs at a time, and questions to responders for them.
 const RENEWALS: usize = 4;
 /// The longest time for which a URL that does not help is left alone.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
@@ -559,7 +566,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 const ASKS: usize = 64;
 /// How long responders are left alone at first if they did not help about a certificate.
 const FIRST_PAUSE: Duration = Duration::from_secs(300);
-/// When to look again for a list that is due.
+/// How long a question waits for its turn and for its response at the most, before the certificate is looked at again.
+const LONGEST_QUESTION: Duration = Duration::from_secs(24 * 3600);
+/// When to look again for a list that is due, and the shortest time between two questions about one certificate.
 const AGAIN: Duration = Duration::from_secs(30);
 /// The longest time after nextUpdate within which a list is fetched again.
 const LONGEST_SPREAD: Duration = Duration::from_secs(600);

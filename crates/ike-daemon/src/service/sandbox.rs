@@ -259,8 +259,8 @@ fn restrict_files(programs: bool, files: &Files) -> Result<(), landlock::Ruleset
     ruleset.restrict_self().map(drop)
 }
 
-/// What has to be readable so that `file` is, also after the file that its link leads to has been replaced: the folder of
-/// that one.
+/// The path that must be readable so that `file` can be read, also after the target of its link has been replaced: the
+/// folder of the target, or the target itself in a folder that others share.
 fn linked(file: &Path) -> PathBuf {
     let mut file = file.to_path_buf();
     for _ in 0..LINKS {
@@ -269,9 +269,10 @@ fn linked(file: &Path) -> PathBuf {
             Err(_) => break,
         }
     }
-    // Folders may be links, too: /var/run is one.
-    let file = std::fs::canonicalize(&file).unwrap_or(file);
+    // Folders may be links, too: /var/run is one. The file may not be there yet.
     let folder = folder(&file);
+    let folder = std::fs::canonicalize(&folder).unwrap_or(folder);
+    let file = file.file_name().map_or(file.clone(), |name| folder.join(name));
     if SHARED.iter().any(|shared| folder == Path::new(shared)) { file } else { folder }
 }
 

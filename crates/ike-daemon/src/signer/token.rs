@@ -366,7 +366,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    /// Fault: in `open`, keep the reason of the last slot alone.
+    /// Fault: in `not_found`, say the last reason alone.
     #[test]
     fn every_token_that_failed_is_named_and_no_other_error_hides_it() {
         let reasons =

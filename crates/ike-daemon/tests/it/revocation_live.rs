@@ -384,7 +384,7 @@ async fn an_sa_that_a_ticket_resumes_after_a_restart_ends_by_a_list_that_is_fetc
     assert_eq!(server.requests.try_iter().count(), 2);
 }
 
-/// A pair that is up. The left one's certificate is good by a response for three seconds. The next one revokes it.
+/// A pair that is up. The left one's certificate is good by a response for six seconds. The next one revokes it.
 async fn up_by_responses(name: &str, options: &str) -> (Pair, Server) {
     let sides = Sides::new(name, KIND, "");
     let certificate = |file: &str| {
@@ -401,7 +401,7 @@ async fn up_by_responses(name: &str, options: &str) -> (Pair, Server) {
         let status = CertificateStatus { certificate: &own, issuer: &ca, revoked };
         ok(&issue::ocsp_response(&issuer, None, &[status], from, Some(next)).expect("a response"))
     };
-    let first = says(None, now - 5 * second, now + 3 * second);
+    let first = says(None, now - 5 * second, now + 6 * second);
     let next = says(Some(now), now - second, now + 3600 * second);
     let server = serve(vec![first, next.clone(), next]);
     let authority = format!("[authorities.ca]\ncacert = 'ca.pem'\nocsp_uris = '{}'", url(&server));

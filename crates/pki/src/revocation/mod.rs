@@ -262,6 +262,9 @@ impl RevocationStore {
         now: SystemTime,
     ) -> Result<(), LoadError> {
         let answer = self.read(request, body, now)?;
+        if self.is_by_revoked(&answer, &request.issuer, now) {
+            return Err(LoadError::RevokedResponder);
+        }
         self.responses.take(answer, now)
     }
 
@@ -522,12 +525,13 @@ impl RevocationStore {
         &self,
         (example, issuer): (&Certificate, &Certificate),
         serial: SerialKey,
+        has_list: &dyn Fn() -> bool,
         now: SystemTime,
     ) -> Option<ListsDue> {
         self.responders(example, issuer).next()?;
-        let by_lists = || !self.list_urls(example, issuer).is_empty();
-        let at_once = || (!by_lists()).then(ListsDue::at_once);
-        self.responses.due(issuer, serial, now).or_else(at_once)
+        let at_once = || (!has_list()).then(ListsDue::at_once);
+        let counts = |answer: &OcspAnswer| !self.is_by_revoked(answer, issuer, now);
+        self.responses.due((issuer, serial), &counts, now).or_else(at_once)
     }
 
     /// The fetch of a response about `certificate`, from a responder for certificates like `example` that has not

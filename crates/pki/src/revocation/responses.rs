@@ -46,9 +46,15 @@ impl Responses {
         })
     }
 
-    /// When the newest of them is no longer current; `None` if there is none.
-    pub fn due(&self, issuer: &Certificate, serial: SerialKey, now: SystemTime) -> Option<Due> {
-        let current = self.newest(issuer, serial, now).filter(|one| !one.is_from_future(now));
+    /// When the newest of those that count is no longer current; `None` if there is none.
+    pub fn due(
+        &self,
+        (issuer, serial): (&Certificate, SerialKey),
+        counts: &dyn Fn(&OcspAnswer) -> bool,
+        now: SystemTime,
+    ) -> Option<Due> {
+        let current = self.newest(issuer, serial, now);
+        let current = current.filter(|one| !one.is_from_future(now) && counts(one));
         let due = |one: &OcspAnswer| {
             let at = one.good_until();
             let validity: Duration = at.duration_since(one.this_update()).unwrap_or_default();

@@ -182,7 +182,7 @@ fn an_answer_from_the_future_revokes_but_outranks_none() {
     assert!(is_revoked(world.verdict(&trust, &[&cleared])));
 }
 
-/// Fault: in `RevocationStore::answered`, do not ask whether the delegate is revoked.
+/// Fault: in `RevocationStore::answered` or `take_answer`, do not ask whether the delegate is revoked.
 #[test]
 fn a_delegate_on_the_list_of_its_issuer_says_nothing() {
     let world = World::new();
@@ -198,6 +198,6 @@ fn a_delegate_on_the_list_of_its_issuer_says_nothing() {
     };
     trust.revocation.add_crl(&list.by(&world.ca)).unwrap();
     assert_eq!(world.verdict(&trust, &[&good]), Ok(false));
-    assert_eq!(world.fetch(&mut trust, &good), Ok(()));
+    assert_eq!(world.fetch(&mut trust, &good), Err(LoadError::RevokedResponder));
     assert_ne!(world.verdict(&trust, &[]), Ok(true));
 }

@@ -107,6 +107,9 @@ impl Known {
         certificates: Box<[Arc<PeerCertificate>]>,
     ) -> Kinds {
         let mut kinds = Kinds::default();
+        if let Some(old) = self.sas.remove(&ike) {
+            kinds.gone = self.forget(ike, &old);
+        }
         let known = self.connections.get_key_value(connection);
         let connection = known.map_or_else(|| Arc::from(connection), |(name, _)| Arc::clone(name));
         *self.connections.entry(Arc::clone(&connection)).or_default() += 1;
@@ -125,9 +128,7 @@ impl Known {
         self.unchecked += usize::from(is_unchecked(&certificates));
         self.fresh.push(ike);
         let sa = Sa { connection, certificates, state: State::Good };
-        if let Some(old) = self.sas.insert(ike, sa) {
-            kinds.gone = self.forget(ike, &old);
-        }
+        self.sas.insert(ike, sa);
         kinds
     }
 
