@@ -32,6 +32,11 @@ impl Answerer {
         store.status_due((certificate, issuer), record.serial, &has_list, now)
     }
 
+    /// True if a certificate of this kind was accepted at a login since the start.
+    pub fn has_accepted(&self, kind: RecordedKind) -> bool {
+        self.examples.of(kind).is_some_and(|example| example.is_exact())
+    }
+
     /// An example of the certificates of this kind. If none was accepted yet, as for an SA that a ticket has resumed
     /// after a restart, it is one that this end has itself; or nothing more than the name of the CA, for which an
     /// authority may have URLs.

@@ -481,11 +481,19 @@ impl Credentials {
         let now = SystemTime::now();
         let ripe = self.0.live.known().ripe(now, ASKS);
         let judged = self.work(move |answerer| {
-            let due = |record: Record| (record, answerer.status_due(&record, now));
+            let due = |record: Record| {
+                let due = answerer.status_due(&record, now);
+                // At its login the peer may have sent a response, which was not kept.
+                let waits = due.as_ref().is_some_and(|due| due.is_at_once())
+                    && answerer.has_accepted(record.kind);
+                (record, due, waits)
+            };
             ripe.into_iter().map(due).collect::<Vec<_>>()
         });
-        for (record, due) in judged.await.unwrap_or_default() {
+        for (record, due, waits) in judged.await.unwrap_or_default() {
+            let waits = waits && !self.0.live.known().asks.contains_key(&record);
             let at = due.map(|due| self.0.live.at(record, &due));
+            let at = if waits { Some(now + FIRST_PAUSE) } else { at };
             let is_due = at.is_some_and(|at| at <= now);
             // Until the responder has answered. If its task panics, it is asked again after that.
             let at = if is_due { Some(now + LONGEST_QUESTION) } else { at };
@@ -564,7 +572,8 @@ const RENEWALS: usize = 4;
 const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// Most certificates about which responders are asked in one look.
 const ASKS: usize = 64;
-/// How long responders are left alone at first if they did not help about a certificate.
+/// How long responders are left alone at first if they did not help about a certificate, or after a login that needed
+/// none.
 const FIRST_PAUSE: Duration = Duration::from_secs(300);
 /// How long a question waits for its turn and for its response at the most, before the certificate is looked at again.
 const LONGEST_QUESTION: Duration = Duration::from_secs(24 * 3600);
