@@ -242,7 +242,7 @@ impl Examples {
             let mut known = self.known();
             let same = |old: &Example| {
                 let urls = old.certificate.ocsp_urls();
-                // Nobody asks a responder that only another certificate of this kind names.
+                // Only the responders that the example names are asked.
                 old.issuers.iter().map(|ca| ca.der()).eq(issuers.iter().map(|ca| ca.der()))
                     && certificate.ocsp_urls().iter().all(|url| urls.contains(url))
             };
