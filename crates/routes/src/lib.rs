@@ -40,6 +40,7 @@ mod holders;
 mod hop;
 mod kept;
 mod mended;
+mod message;
 mod near;
 mod picture;
 mod prefix;

@@ -16,8 +16,8 @@ use rtnetlink::{Handle, RouteMessageBuilder, new_connection};
 use tokio::sync::Notify;
 use tracing::{debug, warn};
 
+use super::message::{OURS, table_of};
 use super::serve::changes;
-use super::table::{OURS, table_of};
 
 /// How long the watch collects changes before it reads the routes: changes come in bursts.
 const SETTLE: Duration = Duration::from_millis(20);

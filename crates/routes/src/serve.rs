@@ -12,7 +12,8 @@ use rtnetlink::{MulticastGroup, new_multicast_connection};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::table::{Table, table_of};
+use super::message::table_of;
+use super::table::Table;
 use super::{Change, Leftovers, Request, RouteOptions};
 
 /// Changes come in bursts, on a router with a dynamic protocol in very long ones.

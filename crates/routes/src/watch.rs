@@ -12,7 +12,7 @@ use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMe
 use rtnetlink::packet_route::link::LinkFlags;
 use rtnetlink::{Handle, MulticastGroup, new_multicast_connection};
 
-use super::table::table_of;
+use super::message::table_of;
 
 /// Changes come in bursts: strongSwan waits as long.
 const SETTLE: Duration = Duration::from_millis(100);

@@ -84,16 +84,7 @@ impl Pair {
     /// Starts both without a data plane, with what `configure` makes of the side's name, its own ports
     /// being 0, and its peer's port.
     pub async fn configured(configure: impl Fn(&str, u16) -> Config) -> Self {
-        let listen = Listen {
-            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
-            lenient: false,
-            esp: false,
-            kernel: false,
-            mark: None,
-            tcp: None,
-            tcp_remote: Vec::new(),
-            shards: 1,
-        };
+        let listen = listen(Ipv4Addr::LOCALHOST);
         let none = |_: &Sockets| Ok(Plane::none());
         let (left, left_plane) = open(&listen, ANY, none).expect("sockets");
         let (right, right_plane) = open(&listen, ANY, none).expect("sockets");
@@ -101,6 +92,20 @@ impl Pair {
         let left = start(configure("left", right_port), left, left_plane).await;
         let right = start(configure("right", left_port), right, right_plane).await;
         Self { left, right, hosts: None }
+    }
+}
+
+/// Sockets of one address for IKE alone.
+pub fn listen(address: impl Into<Ipv4Addr>) -> Listen {
+    Listen {
+        addresses: vec![IpAddr::V4(address.into())],
+        lenient: false,
+        esp: false,
+        kernel: false,
+        mark: None,
+        tcp: None,
+        tcp_remote: Vec::new(),
+        shards: 1,
     }
 }
 

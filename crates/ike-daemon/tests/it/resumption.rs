@@ -1,15 +1,15 @@
 //! Session resumption (RFC 5723): a client and two gateways with the same ticket keys.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use ike_daemon::config::{self, Config, Ports};
 use ike_daemon::daemon::{Daemon, open};
 use ike_tokio::Target;
-use ike_tokio::{Listen, Plane, Sockets};
+use ike_tokio::{Plane, Sockets};
 
-use crate::common::{ANY, PSK, list, start, tempdir, until};
+use crate::common::{ANY, PSK, list, listen, start, tempdir, until};
 
 const CLIENT: [u8; 4] = [127, 0, 0, 1];
 const FIRST: [u8; 4] = [127, 0, 0, 2];
@@ -41,19 +41,6 @@ fn configuration(folder: &Path, client: bool, ends: [[u8; 4]; 2], port: u16) -> 
         "
     );
     config::parse(&text, folder).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"))
-}
-
-fn listen(address: [u8; 4]) -> Listen {
-    Listen {
-        addresses: vec![IpAddr::V4(Ipv4Addr::from(address))],
-        lenient: false,
-        esp: false,
-        kernel: false,
-        mark: None,
-        tcp: None,
-        tcp_remote: Vec::new(),
-        shards: 1,
-    }
 }
 
 async fn daemon(config: Config, sockets: Sockets) -> Daemon {

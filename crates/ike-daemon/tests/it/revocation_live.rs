@@ -12,12 +12,12 @@ use ike_control::vici::ViciSocket;
 use ike_control::views::{IkeSa, render};
 use ike_daemon::config::{self, Config, Ports};
 use ike_daemon::daemon::{Daemon, open};
-use ike_tokio::{Listen, Plane, Sockets, Target};
+use ike_tokio::{Plane, Sockets, Target};
 use tracing_subscriber::fmt::MakeWriter;
 use vici::Section;
 
 use crate::certificates::{Sides, net};
-use crate::common::{Pair, list, start, until};
+use crate::common::{Pair, list, listen, start, until};
 use crate::fetch::{Server, ok, serve, serve_slowly, url};
 use crate::pki::done;
 use crate::vici::{Client, inside};
@@ -363,16 +363,7 @@ async fn an_sa_that_a_ticket_resumes_after_a_restart_ends_by_a_list_that_is_fetc
     let nat_t = right.ports().nat_t;
     drop(right);
     until(&left, "the gateway is given up", <[_]>::is_empty).await;
-    let listen = Listen {
-        addresses: vec![std::net::Ipv4Addr::LOCALHOST.into()],
-        lenient: false,
-        esp: false,
-        kernel: false,
-        mark: None,
-        tcp: None,
-        tcp_remote: Vec::new(),
-        shards: 1,
-    };
+    let listen = listen([127, 0, 0, 1]);
     let none = |_: &Sockets| Ok(Plane::none());
     let (sockets, plane) = open(&listen, Ports { ike: 0, nat_t }, none).unwrap();
     let right = start(configure("right", left.ports().nat_t), sockets, plane).await;
