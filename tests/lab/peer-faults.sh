@@ -64,7 +64,8 @@ wrong_beside() {
 }
 
 # strongswan_ignores_smaller_pieces FOLDER: strongSwan had answered a request, and then ignored it. By the capture,
-# it came in smaller pieces, which strongSwan does not take for a retransmission.
+# it came in smaller pieces, which strongSwan does not take for a retransmission, and then with the larger first piece
+# again, which did not reach it.
 strongswan_ignores_smaller_pieces() {
     local id
     for id in $(ignored_after_answer "$1/them.log"); do

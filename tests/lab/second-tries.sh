@@ -79,6 +79,7 @@ cases=(
     "a-older=smaller_pieces,older: the fault of the peer is not to be seen"
     "a-unanswered=smaller_pieces,unanswered: the fault of the peer is not to be seen"
     "a-same-size=smaller_pieces,same_size: the fault of the peer is not to be seen"
+    "a-not-reminded=smaller_pieces,not_reminded: the fault of the peer is not to be seen"
     "a-no-capture=smaller_pieces,no_capture: the fault of the peer is not to be seen"
     # No peer, and a case that AGAIN_CASES leaves out.
     "a-ours=smaller_pieces,ours: both ends are ours"

@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Did the initiator of a capture send one request in smaller pieces than before? usage: smaller_pieces.py PCAP ID
+"""Did the initiator of a capture send one request in smaller pieces than before, and then the larger first piece again?
+usage: smaller_pieces.py PCAP ID
 
-Status 0 if so: a first fragment (RFC 7383), or a message without fragments, that is shorter than an earlier one of the
-same request, and in at least as many fragments. The capture is tcpdump's, of an Ethernet device.
+Status 0 if so. Smaller pieces: a first fragment (RFC 7383), or a message without fragments, that is shorter than an
+earlier one of the same request, and in at least as many fragments. An initiator that does not send the larger first
+piece again has not done its part: strongSwan would take it for a retransmission. The capture is tcpdump's, of an
+Ethernet device.
 """
 
 import struct
@@ -53,11 +56,13 @@ def pieces(data, message_id):
 
 def main():
     path, message_id = sys.argv[1], int(sys.argv[2])
-    first = {}
+    first, smaller = {}, set()
     with open(path, "rb") as file:
         for spi, length, total in pieces(file.read(), message_id):
             before = first.setdefault(spi, (length, total))
             if length < before[0] and total >= before[1]:
+                smaller.add(spi)
+            elif (length, total) == before and spi in smaller:
                 return 0
     return 1
 

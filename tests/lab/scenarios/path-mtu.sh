@@ -1,6 +1,6 @@
 # A link on the way is narrow, and routers say so: what is too large is sent again in smaller fragments as
 # soon as they have.
-# AGAIN: strongSwan ignores a request it has answered if the fragments become smaller: a lost answer stays lost
+# AGAIN: strongSwan ignores a request it has answered if the fragments become smaller, and the larger ones are lost
 # AGAIN_CASES: us-*
 # AGAIN_FAILS: us could not bring up net
 # AGAIN_SEEN: strongswan_ignores_smaller_pieces

@@ -4,4 +4,4 @@
 # AGAIN_FAILS: us could not bring up net
 # AGAIN_SEEN: strongswan_ignores_smaller_pieces
 # CASES: a-clear a-clear-alone a-panic a-former-panic a-leak a-died a-left a-complaint a-check a-checks
-# MORE: a-hangs a-unfinished a-not-ignored a-older a-unanswered a-same-size a-no-capture a-ours other
+# MORE: a-hangs a-unfinished a-not-ignored a-older a-unanswered a-same-size a-not-reminded a-no-capture a-ours other

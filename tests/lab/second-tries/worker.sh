@@ -20,6 +20,7 @@ LOG
         pcap
         piece 1232 1 2
         piece 532 1 4
+        piece 1232 1 2
     } >"$out/wire.us.pcap"
 }
 
@@ -58,6 +59,7 @@ not_ignored() { sed -i '/ignored/d' "$out/them.log"; }
 older() { sed -i 's/message ID 1,/message ID 0,/' "$out/them.log"; }
 unanswered() { sed -i '/response/d' "$out/them.log"; }
 same_size() { { pcap && piece 1232 1 2 && piece 1232 1 2; } >"$out/wire.us.pcap"; }
+not_reminded() { { pcap && piece 1232 1 2 && piece 532 1 4 && piece 532 1 4; } >"$out/wire.us.pcap"; }
 no_capture() { rm "$out/wire.us.pcap"; }
 always() { :; }
 

@@ -49,9 +49,19 @@ pub(crate) struct Flight {
     credit: u32,
     counted: Option<Instant>,
     /// How often the whole message was sent again.
-    rounds: usize,
+    rounds: u32,
     /// When a datagram was last sent again.
     resent: Option<Instant>,
+    former: Option<Box<Former>>,
+}
+
+/// The first datagram of each larger form in which the same message was sent before, the oldest first.
+///
+/// A peer that has answered one of these forms may take no other datagram for a retransmission of it (strongSwan
+/// takes none). It sends its answer again for fragment 1 of the form that it had (RFC 7383 §2.6.1).
+#[derive(Debug)]
+struct Former {
+    firsts: Vec<Arc<[u8]>>,
 }
 
 impl Flight {
@@ -66,8 +76,28 @@ impl Flight {
             counted: None,
             rounds: 0,
             resent: None,
+            former: None,
             datagrams,
         }
+    }
+
+    /// A flight of the same message in smaller `datagrams`. With `remind` the first datagram of this form, and of
+    /// those before it, goes with each retransmission of the whole message.
+    pub(crate) fn smaller(&mut self, datagrams: Datagrams, gap: Duration, remind: bool) -> Self {
+        let former = self.former.take().filter(|_| remind);
+        let mut firsts = former.map(|former| former.firsts).unwrap_or_default();
+        firsts.extend(self.datagrams.first().filter(|_| remind).cloned());
+        let mut smaller = Self::new(datagrams, gap);
+        smaller.sent.resize(smaller.datagrams.len() + firsts.len(), None);
+        smaller.former = (!firsts.is_empty()).then(|| Box::new(Former { firsts }));
+        smaller
+    }
+
+    /// The same flight from its beginning, for another path.
+    pub(crate) fn restarted(&mut self, gap: Duration) -> Self {
+        let former = self.former.take();
+        let sent = vec![None; self.sent.len()];
+        Self { former, sent, ..Self::new(Arc::clone(&self.datagrams), gap) }
     }
 
     /// The datagrams.
@@ -124,18 +154,17 @@ impl Flight {
         self.rounds += 1;
         self.queue.clear();
         self.lacking.clear();
+        // The start moves by a third each time, and every other round goes backwards.
+        let start = self.rounds as usize * count.div_ceil(3);
+        let places = (0..count).map(|place| (place + start).checked_rem(count).unwrap_or(0));
         if first_in_front {
             self.queue.extend(0..count);
-            return;
-        }
-        // The start moves by a third each time, and every other round goes backwards.
-        let start = self.rounds * count.div_ceil(3);
-        let places = (0..count).map(|place| (place + start).checked_rem(count).unwrap_or(0));
-        if !self.rounds.is_multiple_of(2) {
+        } else if !self.rounds.is_multiple_of(2) {
             self.queue.extend(places.rev());
         } else {
             self.queue.extend(places);
         }
+        self.queue.extend(count..self.sent.len());
     }
 
     /// Queues one fragment again. Its acknowledgement tells which others the peer lacks.
@@ -217,12 +246,20 @@ impl Flight {
 
     fn take(&mut self, place: usize, now: Option<Instant>) -> Option<Departure> {
         let sent = self.sent.get_mut(place)?;
-        let again = sent.is_some();
+        let again = sent.is_some() || place >= self.datagrams.len();
         *sent = now.or(*sent);
         if again {
             self.resent = now.or(self.resent);
         }
-        Some(Departure { octets: Arc::clone(self.datagrams.get(place)?), again })
+        Some(Departure { octets: Arc::clone(self.datagram(place)?), again })
+    }
+
+    /// The datagram of a place. The places behind those of the message are those of its former forms.
+    fn datagram(&self, place: usize) -> Option<&Arc<[u8]>> {
+        self.datagrams.get(place).or_else(|| {
+            let former = place.checked_sub(self.datagrams.len())?;
+            self.former.as_ref()?.firsts.get(former)
+        })
     }
 
     /// When [`take_due`](Self::take_due) has a datagram; `None` if none waits. A time in the past, or that of the

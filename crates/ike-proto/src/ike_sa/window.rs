@@ -178,7 +178,7 @@ impl Window {
         rng: &mut dyn SecureRandom,
     ) {
         if let Some(ours) = &mut self.outstanding {
-            ours.refit(now, datagrams, &self.ladder, &self.rtt, rng);
+            ours.refit(now, datagrams, (&self.ladder, self.acks), &self.rtt, rng);
         }
     }
 

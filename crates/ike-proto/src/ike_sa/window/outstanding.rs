@@ -204,8 +204,7 @@ impl Outstanding {
 
     /// Replaces the datagrams and keeps the timer.
     pub(super) fn swap(&mut self, now: Instant, datagrams: Datagrams, ladder: &Retransmission) {
-        let gap = if ladder.timeout.is_some() { Duration::ZERO } else { self.flight.gap() };
-        self.flight = Flight::new(datagrams, gap);
+        self.flight = Flight::new(datagrams, self.gap(ladder));
         self.last = Some(now);
     }
 
@@ -233,16 +232,32 @@ impl Outstanding {
     }
 
     /// Sends the same request in smaller datagrams, after silence. The timers start again, but not the time after
-    /// which the peer is given up.
+    /// which the peer is given up. `acks` if the peer acknowledges fragments: such a peer knows its request in any
+    /// form.
     pub(super) fn refit(
         &mut self,
         now: Instant,
         datagrams: Datagrams,
+        (ladder, acks): (&Retransmission, bool),
+        rtt: &Rtt,
+        rng: &mut dyn SecureRandom,
+    ) {
+        self.flight = self.flight.smaller(datagrams, self.gap(ladder), !acks);
+        self.start_again(now, ladder, rtt, rng);
+    }
+
+    fn gap(&self, ladder: &Retransmission) -> Duration {
+        if ladder.timeout.is_some() { Duration::ZERO } else { self.flight.gap() }
+    }
+
+    fn start_again(
+        &mut self,
+        now: Instant,
         ladder: &Retransmission,
         rtt: &Rtt,
         rng: &mut dyn SecureRandom,
     ) {
-        self.swap(now, datagrams, ladder);
+        self.last = Some(now);
         (self.tries, self.backoff, self.silent, self.ask) = (0, 0, 0, None);
         self.cost = self.cost_on(rtt);
         self.arm(now, ladder, rng);
@@ -256,9 +271,9 @@ impl Outstanding {
         rtt: &Rtt,
         rng: &mut dyn SecureRandom,
     ) {
-        let datagrams = self.flight.datagrams().clone();
+        self.flight = self.flight.restarted(self.gap(ladder));
         (self.started, self.timer) = (now, timer_of(self.exchange, rtt));
-        self.refit(now, datagrams, ladder, rtt, rng);
+        self.start_again(now, ladder, rtt, rng);
     }
 
     /// Tells `rtt` what a response means of which `octets`, with headers, have come.

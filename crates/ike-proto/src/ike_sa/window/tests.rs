@@ -263,3 +263,42 @@ fn an_abandoned_request_leaves_a_used_id() {
     assert_eq!(w.next_request_id(), Ok(1));
     assert_eq!(w.retransmit(t + LONGEST_WAIT, rng), Retransmit::Nothing);
 }
+
+/// Fault: in `Flight::smaller`, keep no former datagram. strongSwan ignores all other datagrams of a request that it
+/// has answered, and a lost answer stays lost.
+#[test]
+fn smaller_pieces_bring_fragment_one_of_each_larger_form_again() {
+    let (mut w, t, rng) = (window(), now(), &mut Same(0));
+    w.start_request(t, INFO, datagrams(1), rng).unwrap();
+    again(&mut w, t);
+    w.refit_request(t, [2, 3].map(|piece| Arc::from([piece].as_slice())).into(), rng);
+    w.refit_request(t, [4, 5, 6].map(|piece| Arc::from([piece].as_slice())).into(), rng);
+    let first = |piece: &Arc<[u8]>| piece[0];
+    assert_eq!(again(&mut w, t).iter().map(first).collect::<Vec<_>>(), [4, 5, 6]);
+    for round in 0..3 {
+        let due = w.next_retransmit().unwrap();
+        if round == 2 {
+            w.on_moved(due, rng);
+            assert_eq!(again(&mut w, due).iter().map(first).collect::<Vec<_>>(), [4, 5, 6]);
+        }
+        let due = w.next_retransmit().unwrap();
+        assert_eq!(w.retransmit(due, rng), Retransmit::Again);
+        let mut left: Vec<_> = again(&mut w, due).iter().map(first).collect();
+        left.sort_unstable();
+        assert_eq!(left, [1, 2, 4, 5, 6], "round {round}");
+    }
+}
+
+/// Fault: in `Window::refit_request`, pass `false` for `acks`.
+#[test]
+fn a_peer_that_acknowledges_gets_smaller_pieces_alone() {
+    let (mut w, t, rng) = (window(), now(), &mut Same(0));
+    w.set_fragment_acks(true);
+    w.start_request(t, INFO, datagrams(1), rng).unwrap();
+    again(&mut w, t);
+    w.refit_request(t, [2, 3].map(|piece| Arc::from([piece].as_slice())).into(), rng);
+    assert_eq!(again(&mut w, t).len(), 2);
+    let due = w.next_retransmit().unwrap();
+    assert_eq!(w.retransmit(due, rng), Retransmit::Again);
+    assert_eq!(again(&mut w, due).len(), 2);
+}
