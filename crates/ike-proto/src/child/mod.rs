@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use self::processing::Lease;
 use crate::config::proposal::Selected;
-use crate::config::{ChildConfig, FailureShunt, PpkId};
+use crate::config::{ChildConfig, FailureShunt, PpkId, TsSpec};
 use crate::crypto::CipherSuite;
 use crate::dataplane::{
     Command, Direction, EncapPorts, Encapsulation, Flow, Mode, PolicyAction, PolicyId, PolicySpec,
@@ -174,21 +174,27 @@ impl ChildSa {
         self.pending_out.is_none() && !self.half_closed
     }
 
-    /// In transport mode the selectors are the addresses of the two ends, as this end sees them: replaces them by
-    /// those of `path`. True if that changed any.
+    /// Replaces selectors that are an address of one of the two ends, because the ends have moved. True if that
+    /// changed any. In transport mode these are all such selectors, and `path` has the new addresses as this end sees
+    /// them. In tunnel mode they are those that the configuration calls `dynamic`, and `proven` has the new addresses;
+    /// without it there are none.
     //= https://www.rfc-editor.org/rfc/rfc7296#section-2.23.1
     //# This will also ensure that the Security Association Database (SAD)
     //# entries for the tunnel exit checks and return packets are added using
     //# the addresses as seen by the local operating system stack.
-    pub(crate) fn follow_addresses(&mut self, path: Path) -> bool {
-        if self.mode != Mode::Transport {
-            return false;
-        }
+    pub(crate) fn follow_addresses(&mut self, path: Path, proven: Option<Path>) -> bool {
+        let transport = self.mode == Mode::Transport;
+        let ends = if transport { Some(path) } else { proven };
+        let Some(Path { local, remote, .. }) = ends else { return false };
+        let is_dynamic = |spec: &TsSpec| matches!(spec, TsSpec::Dynamic { .. });
         let mut changed = false;
-        for (list, old, new) in [
-            (&mut self.local_ts, self.local, path.local.ip()),
-            (&mut self.remote_ts, self.remote, path.remote.ip()),
+        for (list, specs, old, new) in [
+            (&mut self.local_ts, &self.config.local_ts, self.local, local.ip()),
+            (&mut self.remote_ts, &self.config.remote_ts, self.remote, remote.ip()),
         ] {
+            if !transport && !specs.iter().any(is_dynamic) {
+                continue;
+            }
             let (old, new) = (old.to_canonical(), new.to_canonical());
             for ts in list.iter_mut().filter(|ts| ts.start == old && ts.end == old && old != new) {
                 (ts.start, ts.end) = (new, new);

@@ -65,6 +65,12 @@ impl Endpoint {
             Effect::Carried { connection, child } => {
                 self.on_carried(now, &connection, child.as_deref());
             }
+            Effect::Moved { connection, from, to } => {
+                for trap in self.traps.iter_mut().filter(|trap| trap.connection == connection) {
+                    trap.follow(now, from, to.local.ip(), to.remote.ip());
+                }
+                self.run_traps(now);
+            }
             Effect::Redirect { ike, to, wanted } => {
                 if self.shutdown.is_none() {
                     self.follow_redirect(now, ike, to, wanted);

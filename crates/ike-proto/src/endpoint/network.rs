@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use super::traps::Trap;
 use super::{Endpoint, Entry, Slot};
 use crate::event::{IkeSaId, Network, Now};
 use crate::ike_sa::IkeSa;
@@ -30,6 +31,8 @@ impl Endpoint {
                 );
             }
         }
+        let gone = |trap: &&Trap| !addresses.contains(&trap.local.to_canonical());
+        peers.extend(self.traps.iter().filter(gone).map(|trap| trap.remote.to_canonical()));
         peers
     }
 
@@ -50,6 +53,10 @@ impl Endpoint {
         for id in mobile {
             self.with_sa(now, id, |sa, ctx| sa.on_network(ctx));
         }
+        for trap in &mut self.traps {
+            trap.leave(now, network);
+        }
+        self.run_traps(now);
         // Routes may have changed although addresses have not.
         self.start_on_network(now);
     }

@@ -15,7 +15,7 @@ use crate::dataplane::{
     Command as Plane, DataPlaneError, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
     TrafficSelector,
 };
-use crate::event::{Failure, Now, RequestId};
+use crate::event::{Failure, Network, Now, RequestId};
 use crate::exchange::config::resolve;
 
 /// The wait after the first failed installation. It doubles with each failure, `MAX_DOUBLINGS` times at most.
@@ -28,7 +28,7 @@ pub(super) struct Trap {
     pub(super) connection: String,
     pub(super) child: Arc<ChildConfig>,
     /// This end's address when the trap was installed.
-    local: IpAddr,
+    pub(super) local: IpAddr,
     /// The peer of the child.
     pub(super) remote: IpAddr,
     /// How packets that meet the trap are treated.
@@ -52,6 +52,25 @@ impl Trap {
     /// The connection and its child.
     pub(super) fn name(&self) -> Name {
         (self.connection.clone(), Some(self.child.name.clone()))
+    }
+
+    /// Handles that an end of its peer's IKE SA has moved: the trap is due for new addresses. `from` is the peer's former
+    /// address.
+    pub(super) fn follow(&mut self, now: Now, from: IpAddr, local: IpAddr, remote: IpAddr) {
+        let is_its_peer = self.remote.to_canonical() == from.to_canonical();
+        if is_its_peer && (self.local, self.remote) != (local, remote) {
+            (self.local, self.remote, self.again) = (local, remote, Some(now.mono));
+        }
+    }
+
+    /// Handles a change of this host's addresses: a trap for an address that is gone is due for another one.
+    pub(super) fn leave(&mut self, now: Now, network: &Network) {
+        let here = self.local.to_canonical();
+        if !network.addresses.contains(&here)
+            && let Some(local) = network.source_to(self.remote)
+        {
+            self.follow(now, self.remote, local, self.remote);
+        }
     }
 
     /// True if the configuration wants the trap, not only a command.

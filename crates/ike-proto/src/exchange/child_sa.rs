@@ -403,7 +403,8 @@ impl ReadyChild {
                 Some(_) => core.channel.nat.local || core.channel.nat.remote,
                 None => child.encap.is_some(),
             };
-            child.follow_addresses(path);
+            let proven = core.channel.mobike.is_some().then_some(core.channel.path);
+            child.follow_addresses(path, proven);
             (child.local, child.remote) = (path.local.ip(), path.remote.ip());
             child.encap = ChildSa::encap_on(path, udp);
         }

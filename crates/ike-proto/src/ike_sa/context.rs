@@ -187,6 +187,8 @@ pub(crate) enum Effect {
     BringBack { connection: String, child: String, ends: (IpAddr, IpAddr) },
     /// A child of this connection is up.
     Carried { connection: String, child: Option<String> },
+    /// The children of an IKE SA have moved, away from the peer's address `from`. The peer has proven its address.
+    Moved { connection: String, from: IpAddr, to: Path },
     /// Goes to another gateway for `wanted`, or for all children of the SA.
     Redirect { ike: IkeSaId, to: IpAddr, wanted: Vec<Wanted> },
     /// This client has a ticket for the SA.

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use super::context::Context;
+use super::context::{Context, Effect};
 use super::state::{Established, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
@@ -82,13 +82,17 @@ impl Established {
     /// Moves the children's outer addresses to those of the peer.
     pub(crate) fn move_children(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let path = core.channel.esp_path();
-        let nat = core
-            .channel
-            .mobike
-            .is_some()
-            .then_some(core.channel.nat.local || core.channel.nat.remote);
+        let mobike = core.channel.mobike.is_some();
+        let nat = mobike.then_some(core.channel.nat.local || core.channel.nat.remote);
+        // Without MOBIKE no peer has proven its address (RFC 4555 §3.7).
+        let proven = (mobike && !core.channel.is_held()).then_some(core.channel.path);
         let claim = |there, spi_in| ctx.ids.claim(there, spi_in);
-        let Moves { batch, moved, stale, stuck, renamed } = self.children.move_to(path, nat, claim);
+        let Moves { batch, moved, stale, stuck, renamed, from } =
+            self.children.move_to(path, (proven, nat), claim);
+        if let (Some(from), Some(to)) = (from, proven) {
+            let connection = core.connection().name.clone();
+            ctx.effects.push_back(Effect::Moved { connection, from, to });
+        }
         if !batch.is_empty() {
             ctx.change(batch, moved, stale);
         }

@@ -2,6 +2,7 @@
 
 mod answers;
 mod attacks;
+mod hosts;
 mod moves;
 mod nat;
 mod paths;

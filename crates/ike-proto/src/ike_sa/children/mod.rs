@@ -4,6 +4,7 @@ mod carries;
 mod per_cpu;
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Instant;
 
 use crate::child::{ChildSa, Phase};
@@ -70,6 +71,8 @@ pub(crate) struct Moves {
     pub(crate) stuck: Vec<ChildSaId>,
     /// Children in use whose selectors name the addresses.
     pub(crate) renamed: Vec<ChildSaId>,
+    /// The peer's address that they had.
+    pub(crate) from: Option<IpAddr>,
 }
 
 impl Children {
@@ -353,15 +356,17 @@ impl Children {
 
     // ---- addresses ----
 
-    /// Moves the children's outer addresses to those of `path`. `nat` says whether there is a NAT, if that is known to
-    /// have changed. `claim` takes the name of an outbound SA for an inbound SPI.
+    /// Moves the children's outer addresses to those of `path`. `proven` is the path of the IKE SA, if its peer has
+    /// proven its address. `nat` says whether there is a NAT, if that is known to have changed. `claim` takes the name of an outbound SA for an inbound SPI.
     pub(crate) fn move_to(
         &mut self,
         path: Path,
-        nat: Option<bool>,
+        (proven, nat): (Option<Path>, Option<bool>),
         mut claim: impl FnMut(SaId, u32) -> bool,
     ) -> Moves {
-        let Moves { mut batch, mut moved, mut stale, mut stuck, mut renamed } = Moves::default();
+        let Moves { mut batch, mut moved, mut stale, mut stuck, mut renamed, .. } =
+            Moves::default();
+        let from = self.all.first().map(|child| child.remote);
         for child in &mut self.all {
             let (inbound, outbound) = (child.inbound(), child.outbound());
             let there = SaId { dst: path.remote.ip(), ..outbound };
@@ -372,7 +377,7 @@ impl Children {
             moved.push(child.id);
             stale.extend([inbound, outbound]);
             let installed_out = child.has_outbound();
-            if child.follow_addresses(path) && child.phase == Phase::Installed {
+            if child.follow_addresses(path, proven) && child.phase == Phase::Installed {
                 renamed.push(child.id);
             }
             child.local = path.local.ip();
@@ -404,6 +409,6 @@ impl Children {
         let sending = self.all.iter().filter(sends);
         let carrying: Vec<_> = sending.map(ChildSa::install_policy).collect();
         batch.extend(carrying);
-        Moves { batch, moved, stale, stuck, renamed }
+        Moves { batch, moved, stale, stuck, renamed, from }
     }
 }
