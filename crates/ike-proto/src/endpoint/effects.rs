@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::traps::Trap;
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
 use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output, Transport};
@@ -58,7 +59,26 @@ impl Endpoint {
             Effect::MoveChildren { from, to, estate } => {
                 self.move_children(now, from, to, estate);
             }
-            Effect::Ended(ended) => self.on_ended(now, *ended),
+            Effect::Ended(ended) => {
+                let connection = ended.connection.clone();
+                self.on_ended(now, *ended);
+                let entries = &self.entries;
+                let is_there = |trap: &&mut Trap| {
+                    entries.values().any(|slot| match &slot.entry {
+                        Entry::Sa(sa) => {
+                            let remote = sa.core.channel.path.remote.ip().to_canonical();
+                            sa.core.connection().name == trap.connection
+                                && remote == trap.remote.to_canonical()
+                        }
+                        _ => false,
+                    })
+                };
+                let its = |trap: &&mut Trap| trap.connection == connection && trap.has_moved();
+                for trap in self.traps.iter_mut().filter(its).filter(|trap| !is_there(trap)) {
+                    trap.go_home(now);
+                }
+                self.run_traps(now);
+            }
             Effect::BringBack { connection, child, ends } => {
                 self.bring_back(now, connection, child, ends);
             }

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::traps::Trap;
 use super::{Endpoint, Entry, Slot};
 use crate::event::{IkeSaId, Network, Now};
 use crate::ike_sa::IkeSa;
@@ -31,8 +30,8 @@ impl Endpoint {
                 );
             }
         }
-        let gone = |trap: &&Trap| !addresses.contains(&trap.local.to_canonical());
-        peers.extend(self.traps.iter().filter(gone).map(|trap| trap.remote.to_canonical()));
+        let traps = self.traps.iter().filter(|trap| trap.names_this_host());
+        peers.extend(traps.map(|trap| trap.remote.to_canonical()));
         peers
     }
 
@@ -53,8 +52,14 @@ impl Endpoint {
         for id in mobile {
             self.with_sa(now, id, |sa, ctx| sa.on_network(ctx));
         }
-        for trap in &mut self.traps {
-            trap.leave(now, network);
+        for trap in self.traps.iter_mut().filter(|trap| trap.names_this_host()) {
+            let connection = self.lookup.connection(&trap.connection);
+            let fits = |ip: &IpAddr| {
+                connection.is_some_and(|it| it.local_addrs.iter().any(|spec| spec.contains(*ip)))
+            };
+            if let Some(source) = network.source_to(trap.remote).filter(fits) {
+                trap.leave_by(now, source);
+            }
         }
         self.run_traps(now);
         // Routes may have changed although addresses have not.

@@ -10,12 +10,12 @@ use super::deadline::Deadline;
 use super::unattended::{Removal, Unattended};
 use super::wants::Name;
 use crate::child::processing::NoneLeft;
-use crate::config::{Action, ChildConfig};
+use crate::config::{Action, ChildConfig, TsSpec};
 use crate::dataplane::{
     Command as Plane, DataPlaneError, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
     TrafficSelector,
 };
-use crate::event::{Failure, Network, Now, RequestId};
+use crate::event::{Failure, Now, RequestId};
 use crate::exchange::config::resolve;
 
 /// The wait after the first failed installation. It doubles with each failure, `MAX_DOUBLINGS` times at most.
@@ -28,9 +28,10 @@ pub(super) struct Trap {
     pub(super) connection: String,
     pub(super) child: Arc<ChildConfig>,
     /// This end's address when the trap was installed.
-    pub(super) local: IpAddr,
-    /// The peer of the child.
+    local: IpAddr,
+    /// The peer of the child, and its address without any move.
     pub(super) remote: IpAddr,
+    home: IpAddr,
     /// How packets that meet the trap are treated.
     pub(super) processing: Arc<Processing>,
     /// Traffic of this end, and of the peer.
@@ -63,14 +64,24 @@ impl Trap {
         }
     }
 
-    /// Handles a change of this host's addresses: a trap for an address that is gone is due for another one.
-    pub(super) fn leave(&mut self, now: Now, network: &Network) {
-        let here = self.local.to_canonical();
-        if !network.addresses.contains(&here)
-            && let Some(local) = network.source_to(self.remote)
-        {
-            self.follow(now, self.remote, local, self.remote);
-        }
+    /// True if its policy names an address of this host that may change.
+    pub(super) fn names_this_host(&self) -> bool {
+        self.child.local_ts.iter().any(|spec| matches!(spec, TsSpec::Dynamic { .. }))
+    }
+
+    /// Handles that the kernel sends to its peer from `source` now.
+    pub(super) fn leave_by(&mut self, now: Now, source: IpAddr) {
+        self.follow(now, self.remote, source, self.remote);
+    }
+
+    /// True if its peer has moved away from its own address.
+    pub(super) fn has_moved(&self) -> bool {
+        self.remote != self.home
+    }
+
+    /// Handles that no IKE SA is at its peer's address any more: a peer that had moved starts at its own address again.
+    pub(super) fn go_home(&mut self, now: Now) {
+        self.follow(now, self.remote, self.local, self.home);
     }
 
     /// True if the configuration wants the trap, not only a command.
@@ -127,6 +138,9 @@ impl Endpoint {
             Some(trap) => {
                 (trap.child, trap.remote, trap.processing) = (config, remote, processing);
                 (trap.selectors, trap.local, trap.again) = (selectors, local, None);
+                if request.is_some() {
+                    trap.home = remote;
+                }
             }
             None => self.traps.push(Trap {
                 policy,
@@ -134,6 +148,7 @@ impl Endpoint {
                 child: config,
                 local,
                 remote,
+                home: remote,
                 processing,
                 selectors,
                 held: Vec::new(),

@@ -403,7 +403,8 @@ impl ReadyChild {
                 Some(_) => core.channel.nat.local || core.channel.nat.remote,
                 None => child.encap.is_some(),
             };
-            let proven = core.channel.mobike.is_some().then_some(core.channel.path);
+            let held = core.channel.is_held();
+            let proven = core.channel.mobike.as_ref().filter(|_| !held).map(|_| core.channel.path);
             child.follow_addresses(path, proven);
             (child.local, child.remote) = (path.local.ip(), path.remote.ip());
             child.encap = ChildSa::encap_on(path, udp);

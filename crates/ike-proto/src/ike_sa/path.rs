@@ -87,7 +87,8 @@ impl Established {
         // Without MOBIKE no peer has proven its address (RFC 4555 §3.7).
         let proven = (mobike && !core.channel.is_held()).then_some(core.channel.path);
         let claim = |there, spi_in| ctx.ids.claim(there, spi_in);
-        let Moves { batch, moved, stale, stuck, renamed, from } =
+        let from = self.children.as_slice().first().map(|child| child.remote);
+        let Moves { batch, moved, stale, stuck, renamed } =
             self.children.move_to(path, (proven, nat), claim);
         if let (Some(from), Some(to)) = (from, proven) {
             let connection = core.connection().name.clone();

@@ -92,7 +92,8 @@ fn children_and_traps_of_hosts_follow_them() {
 
 /// A host without an IKE SA moves: its trap has the new address, so that no packet leaves in clear.
 ///
-/// Faults: in `Endpoint::on_network`, let no trap leave; in `Endpoint::mobile_peers`, name no peer of a trap.
+/// Faults: in `Endpoint::on_network`, let no trap leave; in `Endpoint::mobile_peers`, name no peer of a trap; in
+/// `Endpoint::on_network`, let a trap leave only when its address is gone.
 #[test]
 fn a_trap_alone_follows_its_host() {
     let mut pair = hosts(61);
@@ -100,6 +101,27 @@ fn a_trap_alone_follows_its_host() {
     assert_eq!(pairs(&pair, A, true), [(address(1), address(2))]);
     pair.roam(A, ip("10.0.0.77"));
     assert_eq!(pairs(&pair, A, true), [(ip("10.0.0.77"), address(2))]);
+    // The first address comes back, and the kernel sends from it again. The other one stays.
+    pair.add_address(A, ip("10.0.0.77"));
+    pair.roam(A, address(1));
+    assert_eq!(pairs(&pair, A, true), [(address(1), address(2))]);
+}
+
+/// A peer that had moved ends, and will start at its own address: the trap is there again.
+///
+/// Fault: on `Effect::Ended`, let no trap go home.
+#[test]
+fn the_trap_for_a_peer_goes_home_when_the_peer_ends() {
+    let mut pair = hosts(63);
+    trap(&mut pair, B);
+    pair.establish();
+    pair.roam(A, ip("10.0.0.77"));
+    pair.run_for(MINUTE);
+    assert_eq!(pairs(&pair, B, true), [(address(2), ip("10.0.0.77"))]);
+    let ike = pair.ike_id(B);
+    pair.command(B, Command::TerminateIke(ike));
+    pair.run_for(MINUTE);
+    assert_eq!(pairs(&pair, B, true), [(address(2), address(1))], "{}", pair.story());
 }
 
 /// Somebody redirects the update of a host, so that it seems to come from a stranger. No policy names the stranger, whose

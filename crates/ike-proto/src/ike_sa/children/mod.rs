@@ -4,7 +4,6 @@ mod carries;
 mod per_cpu;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::time::Instant;
 
 use crate::child::{ChildSa, Phase};
@@ -71,8 +70,6 @@ pub(crate) struct Moves {
     pub(crate) stuck: Vec<ChildSaId>,
     /// Children in use whose selectors name the addresses.
     pub(crate) renamed: Vec<ChildSaId>,
-    /// The peer's address that they had.
-    pub(crate) from: Option<IpAddr>,
 }
 
 impl Children {
@@ -364,9 +361,7 @@ impl Children {
         (proven, nat): (Option<Path>, Option<bool>),
         mut claim: impl FnMut(SaId, u32) -> bool,
     ) -> Moves {
-        let Moves { mut batch, mut moved, mut stale, mut stuck, mut renamed, .. } =
-            Moves::default();
-        let from = self.all.first().map(|child| child.remote);
+        let Moves { mut batch, mut moved, mut stale, mut stuck, mut renamed } = Moves::default();
         for child in &mut self.all {
             let (inbound, outbound) = (child.inbound(), child.outbound());
             let there = SaId { dst: path.remote.ip(), ..outbound };
@@ -409,6 +404,6 @@ impl Children {
         let sending = self.all.iter().filter(sends);
         let carrying: Vec<_> = sending.map(ChildSa::install_policy).collect();
         batch.extend(carrying);
-        Moves { batch, moved, stale, stuck, renamed, from }
+        Moves { batch, moved, stale, stuck, renamed }
     }
 }
