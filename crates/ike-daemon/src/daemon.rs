@@ -104,6 +104,7 @@ impl Daemon {
             system.forget_leftovers().await;
         }
         let registry = Registry::default();
+        let names = config.names.clone();
         let void_tickets = config.void_tickets.clone().and_then(|path| {
             let shown = path.display().to_string();
             let kept = VoidTickets::keep_in(path, registry.clone());
@@ -130,6 +131,9 @@ impl Daemon {
         let keeper = Keeper::new(config, credentials.clone());
         let program = Arc::new(keeper.clone());
         let operator = Operator::new(handle, configuration, ports, capabilities, program);
+        if let Some(file) = names {
+            operator.keep_names_in(file);
+        }
         accounting.ask(operator.handle().clone());
         let (closing, sessions) = (operator.clone(), accounting.clone());
         let close = async move {

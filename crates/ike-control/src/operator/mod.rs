@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -65,6 +66,12 @@ impl Operator {
         let (loading, names, acquiring) = (Arc::default(), Names::of_system(), Arc::default());
         let waiting = Arc::default();
         Self { handle, config, ports, plane, program, loading, names, acquiring, waiting }
+    }
+
+    /// Keeps the last addresses of host names in the file at `path`, whose folder is there. Those of an earlier run count
+    /// from now on, until there are newer ones. Only the first call has an effect, and only a regular file makes sense.
+    pub fn keep_names_in(&self, path: PathBuf) {
+        self.names.keep_in(path);
     }
 
     /// The drivers.

@@ -2,20 +2,25 @@
 //!
 //! getaddrinfo blocks for as long as name servers are silent, and has no limit. So it runs on threads of its own: on
 //! the runtime's pool for blocking work it would hold back signatures. There is one look-up for a name at a time, which all
-//! share that wait for it. A look-up that fails leaves what was known.
+//! share that wait for it. A look-up that fails leaves what was known, and so does "no such name" for an hour. What is known
+//! is kept in a file, so that a host that boots while name servers are silent has the addresses of before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
 use ike_config::{Ends, HostSpec, Hosts};
 use ike_proto::config::AddressSpec;
 use tokio::sync::{Notify, watch};
 
 use crate::error::OperatorError;
+
+mod file;
 
 /// Look-ups at a time. Others wait for their turn.
 const THREADS: usize = 16;
@@ -27,9 +32,21 @@ const RENEWING: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_secs(60);
 /// The time after the first failure. It doubles with each further one, up to [`REFRESH`].
 const BACK_OFF: Duration = Duration::from_secs(1);
+/// How long addresses stay known of a name that does not exist any more: a name server may be wrong for a while. And how
+/// long addresses of an earlier run are kept that no connection needs: control clients may load one.
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Why a name has no addresses.
+#[derive(Debug)]
+enum Unresolved {
+    /// Name servers say that there is no such name, or that it has no address.
+    NoSuchName,
+    /// No answer, or a failure of the moment.
+    Failed(io::Error),
+}
 
 /// Looks a name up. Blocks.
-type Resolver = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
+type Resolver = dyn Fn(&str) -> Result<Vec<IpAddr>, Unresolved> + Send + Sync;
 
 /// What is known of names. Clones share it.
 #[derive(Clone)]
@@ -40,6 +57,10 @@ struct Shared {
     /// A look-up has ended.
     news: Notify,
     resolver: Box<Resolver>,
+    /// The file with what is known.
+    file: OnceLock<PathBuf>,
+    /// Held while the file is written.
+    writing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -48,8 +69,10 @@ struct State {
     /// Look-ups that no thread has begun.
     queue: VecDeque<String>,
     threads: usize,
-    /// The addresses of a name have changed since somebody asked.
+    /// The addresses of a name have changed since somebody asked,
     changed: bool,
+    /// and since the file was written.
+    unwritten: bool,
 }
 
 #[derive(Default)]
@@ -62,17 +85,52 @@ struct Name {
     failures: u32,
     /// When it is looked up again; at once if never looked up.
     due: Option<Instant>,
+    /// Since when name servers say that there is no such name.
+    gone: Option<Instant>,
+    /// Until when it is kept although no connection has it.
+    kept: Option<Instant>,
 }
 
 impl Names {
     /// By the system's resolver.
     pub(super) fn of_system() -> Self {
-        Self::by(|name| Ok((name, 0).to_socket_addrs()?.map(|address| address.ip()).collect()))
+        Self::by(of_system)
     }
 
-    fn by(resolver: impl Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync + 'static) -> Self {
-        let (state, news) = (Mutex::default(), Notify::new());
-        Self(Arc::new(Shared { state, news, resolver: Box::new(resolver) }))
+    fn by(
+        resolver: impl Fn(&str) -> Result<Vec<IpAddr>, Unresolved> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            state: Mutex::default(),
+            news: Notify::new(),
+            resolver: Box::new(resolver),
+            file: OnceLock::new(),
+            writing: Mutex::default(),
+        }))
+    }
+
+    /// Keeps what is known in the file at `path`, once and for all, and knows what an earlier run has kept there.
+    pub(super) fn keep_in(&self, path: PathBuf) {
+        let found = match file::read(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %error, "addresses of host names: the file is ignored");
+                BTreeMap::new()
+            }
+        };
+        let mut state = self.0.lock();
+        let kept = Instant::now().checked_add(HOUR);
+        for (name, addresses) in found {
+            let entry = state.names.entry(name).or_default();
+            if entry.addresses.is_empty() {
+                (entry.addresses, entry.kept) = (addresses, kept);
+                state.changed = true;
+            }
+        }
+        if state.changed {
+            self.0.news.notify_one();
+        }
+        _ = self.0.file.set(path);
     }
 
     /// The ends of `hosts`, from a look-up of each name that begins now or is under way. What was known counts where
@@ -132,7 +190,10 @@ impl Names {
         let wanted: BTreeSet<&str> = all.flat_map(names_of).collect();
         let now = Instant::now();
         let mut state = self.0.lock();
-        state.names.retain(|name, known| known.asked.is_some() || wanted.contains(name.as_str()));
+        state.names.retain(|name, known| {
+            let kept = known.kept.is_some_and(|until| now < until);
+            known.asked.is_some() || kept || wanted.contains(name.as_str())
+        });
         let is_due = |name: &&&str| {
             let due = state.names.get(**name).and_then(|known| known.due);
             due.is_none_or(|due| due <= now)
@@ -183,7 +244,7 @@ impl Shared {
             Err(error) if state.threads == 0 => {
                 state.queue.clear();
                 drop(guard);
-                self.answered(name, Err(error));
+                self.answered(name, Err(Unresolved::Failed(error)), Instant::now());
             }
             Err(error) => tracing::debug!(%error, "no further thread for names"),
         }
@@ -200,11 +261,29 @@ impl Shared {
             };
             drop(state);
             let found = (self.resolver)(&name);
-            self.answered(&name, found);
+            self.answered(&name, found, Instant::now());
+            if let Some(path) = self.file.get() {
+                self.write(path);
+            }
         }
     }
 
-    fn answered(&self, name: &str, found: io::Result<Vec<IpAddr>>) {
+    /// Writes the file if something has changed. Of several threads the last one writes what all have found.
+    fn write(&self, path: &Path) {
+        let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        if !std::mem::take(&mut state.unwritten) {
+            return;
+        }
+        let known = state.names.iter().map(|(name, known)| (name, &known.addresses));
+        let text = file::text(known);
+        drop(state);
+        if let Err(error) = file::write(path, &text) {
+            tracing::warn!(file = %path.display(), %error, "addresses of host names: the file is not written");
+        }
+    }
+
+    fn answered(&self, name: &str, found: Result<Vec<IpAddr>, Unresolved>, now: Instant) {
         let mut guard = self.lock();
         let state = &mut *guard;
         let entry = state.names.entry(name.to_owned()).or_default();
@@ -213,27 +292,55 @@ impl Shared {
                 let set = |addresses: &[IpAddr]| addresses.iter().copied().collect::<BTreeSet<_>>();
                 if set(&found) != set(&entry.addresses) {
                     tracing::info!(%name, addresses = ?set(&found), "host name resolved");
-                    state.changed = true;
+                    (state.changed, state.unwritten) = (true, true);
                     self.news.notify_one();
                 } else if entry.failures > 0 {
                     tracing::info!(%name, "host name resolved again");
                 }
                 entry.addresses = found;
-                entry.failures = 0;
+                (entry.failures, entry.gone) = (0, None);
                 REFRESH
             }
-            Err(error) => {
+            Err(why) => {
                 if entry.failures == 0 {
                     let used = &entry.addresses;
-                    tracing::warn!(%name, %error, ?used, "host name not resolved: it is tried again");
+                    tracing::warn!(%name, error = %why, ?used, "host name not resolved: it is tried again");
+                }
+                if matches!(why, Unresolved::NoSuchName) {
+                    let since = *entry.gone.get_or_insert(now);
+                    if now.saturating_duration_since(since) >= HOUR && !entry.addresses.is_empty() {
+                        let unused = std::mem::take(&mut entry.addresses);
+                        tracing::warn!(%name, ?unused, "host name is gone: its addresses are not used any more");
+                        (state.changed, state.unwritten) = (true, true);
+                    }
                 }
                 entry.failures = entry.failures.saturating_add(1);
                 self.news.notify_one();
                 BACK_OFF.saturating_mul(1 << entry.failures.min(7).saturating_sub(1)).min(REFRESH)
             }
         };
-        entry.due = Some(Instant::now() + after);
+        entry.due = Some(now + after);
         entry.asked = None;
+    }
+}
+
+fn of_system(name: &str) -> Result<Vec<IpAddr>, Unresolved> {
+    // One answer for each address, not one for each protocol.
+    let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
+    let found = getaddrinfo(Some(name), None, Some(hints)).map_err(|why| match why.kind() {
+        LookupErrorKind::NoName | LookupErrorKind::NoData => Unresolved::NoSuchName,
+        _ => Unresolved::Failed(why.into()),
+    })?;
+    let found = found.map(|info| info.map(|info| info.sockaddr.ip()));
+    found.collect::<io::Result<_>>().map_err(Unresolved::Failed)
+}
+
+impl fmt::Display for Unresolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchName => f.write_str("no such name, or no address of it"),
+            Self::Failed(error) => error.fmt(f),
+        }
     }
 }
 
@@ -271,8 +378,12 @@ mod tests {
         vec![AddressSpec::single(address.parse().unwrap())]
     }
 
-    fn silence() -> io::Result<Vec<IpAddr>> {
-        Err(io::ErrorKind::TimedOut.into())
+    fn silence() -> Result<Vec<IpAddr>, Unresolved> {
+        Err(Unresolved::Failed(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn one() -> Result<Vec<IpAddr>, Unresolved> {
+        Ok(vec!["192.0.2.1".parse().unwrap()])
     }
 
     async fn until(what: impl Fn() -> bool) {
@@ -365,11 +476,7 @@ mod tests {
             }
             now.fetch_sub(1, Ordering::SeqCst);
             counted.fetch_add(1, Ordering::SeqCst);
-            if name.starts_with("silent") {
-                silence()
-            } else {
-                Ok(vec!["192.0.2.1".parse().unwrap()])
-            }
+            if name.starts_with("silent") { silence() } else { one() }
         });
         let silent: Vec<_> = (0..THREADS - 1).map(|n| peer(&format!("silent{n}"))).collect();
         names.renew(silent.iter());
@@ -381,5 +488,76 @@ mod tests {
         assert!(!more.iter().any(|hosts| names.is_backing_off(hosts)), "they are under way");
         until(|| ended.load(Ordering::SeqCst) == THREADS + more.len()).await;
         assert_eq!(most.load(Ordering::SeqCst), THREADS);
+    }
+
+    /// Fault: in `Shared::answered`, clear the addresses at the first `NoSuchName`; or never.
+    #[test]
+    fn no_such_name_replaces_what_was_known_after_an_hour() {
+        let (names, peer) = (Names::by(|_| silence()), peer("gw.example"));
+        let begun = Instant::now();
+        names.0.answered("gw.example", one(), begun);
+        let answer = |minutes: u64, found| {
+            names.0.answered("gw.example", found, begun + Duration::from_secs(60 * minutes));
+            names.known(&peer).remote
+        };
+        assert_eq!(answer(1, Err(Unresolved::NoSuchName)), at("192.0.2.1"));
+        assert_eq!(answer(59, Err(Unresolved::NoSuchName)), at("192.0.2.1"));
+        assert_eq!(answer(60, one()), at("192.0.2.1"));
+        assert_eq!(answer(70, Err(Unresolved::NoSuchName)), at("192.0.2.1"));
+        assert_eq!(answer(130, silence()), at("192.0.2.1"), "a failure says nothing");
+        assert_eq!(answer(131, Err(Unresolved::NoSuchName)), []);
+        assert!(std::mem::take(&mut names.0.lock().changed), "the engine hears of it");
+        assert_eq!(answer(132, one()), at("192.0.2.1"));
+    }
+
+    /// Fault: in `of_system`, let `NoName` be a failure as others.
+    #[test]
+    fn the_system_tells_a_missing_name_from_silence() {
+        // RFC 6761: no name server is asked about it.
+        assert_eq!(of_system("localhost").unwrap().iter().find(|ip| !ip.is_loopback()), None);
+        // A label of 64 letters cannot be in the DNS.
+        let missing = of_system(&"a".repeat(64));
+        assert!(matches!(missing, Err(Unresolved::NoSuchName)), "{missing:?}");
+    }
+
+    /// Fault: in `Shared::work`, do not write; in `Names::keep_in`, do not read; or leave out `notify_one` there.
+    #[tokio::test]
+    async fn the_last_addresses_are_known_after_a_restart() {
+        let path = std::env::temp_dir().join(format!("ike-names-{}", std::process::id()));
+        _ = std::fs::remove_file(&path);
+        let (peer, other) = (peer("gw.example"), peer("other.example"));
+        let names = Names::by(|_| one());
+        names.keep_in(path.clone());
+        names.look_up(&peer).await.unwrap();
+        names.look_up(&other).await.unwrap();
+        let all = "gw.example 192.0.2.1\nother.example 192.0.2.1\n";
+        until(|| std::fs::read_to_string(&path).is_ok_and(|text| text == all)).await;
+        let (_never, gate) = mpsc::channel::<()>();
+        let gate = Mutex::new(gate);
+        let names = Names::by(move |_| {
+            _ = gate.lock().unwrap().recv_timeout(LONG);
+            silence()
+        });
+        names.keep_in(path.clone());
+        let heard = tokio::time::timeout(LONG, names.changed()).await;
+        assert_eq!(heard, Ok(true), "the engine hears of it");
+        assert!(!names.is_backing_off(&peer));
+        names.renew([&peer].into_iter());
+        let begun = Instant::now();
+        assert_eq!(names.look_up(&peer).await.unwrap().remote, at("192.0.2.1"));
+        assert!(begun.elapsed() < RESOLVING / 2);
+        assert_eq!(names.known(&other).remote, at("192.0.2.1"), "a control client may load it");
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    /// Fault: in `Names::renew`, keep what is in `kept` for ever.
+    #[test]
+    fn addresses_of_an_earlier_run_are_forgotten_if_nobody_needs_them() {
+        let names = Names::by(|_| silence());
+        let past = Instant::now();
+        let known = Name { addresses: one().unwrap(), kept: Some(past), ..Name::default() };
+        names.0.lock().names.insert("old.example".to_owned(), known);
+        names.renew(std::iter::empty());
+        assert_eq!(names.known(&peer("old.example")).remote, []);
     }
 }

@@ -18,6 +18,7 @@ use crate::cli::{KeysIn, RunArgs};
 use crate::config::{self, Config, MetricsListen, Resolve};
 use crate::daemon::{Daemon, Parts, open, os_crypto};
 use crate::exit::Status;
+use crate::files::paths;
 use crate::plane::Earlier;
 use crate::service::{activation, notify, sandbox};
 use crate::signer::{KeySource, Local, Signer};
@@ -101,6 +102,8 @@ fn load(
     written.extend(config.remote_access.leases.clone());
     written.extend(config.qcd_secret.clone());
     written.extend(config.void_tickets.clone());
+    let names = paths::state().map(|folder| folder.join("names"));
+    written.extend(names.clone());
     if let Some(Resolve::File(path)) = &config.remote_access.resolve {
         written.push(path.clone());
     }
@@ -129,10 +132,11 @@ fn load(
         eprintln!("[charon.sandbox]: {error}");
         Status::Failed
     })?;
-    let config = again().map_err(|error| {
+    let mut config = again().map_err(|error| {
         eprintln!("[charon.sandbox] keeps a reload from reading what it needs\n{error}");
         Status::Config
     })?;
+    config.names = names;
     Ok((config, vici))
 }
 

@@ -71,6 +71,8 @@ pub struct Config {
     pub qcd_secret: Option<PathBuf>,
     /// `void_tickets`: the file that says which tickets are void (RFC 5723); taken at the start.
     pub void_tickets: Option<PathBuf>,
+    /// The file with the last addresses of host names. No option names it; taken at the start.
+    pub names: Option<PathBuf>,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
@@ -279,6 +281,7 @@ fn assemble(
         remote_access: settings.remote_access,
         qcd_secret: settings.qcd_secret,
         void_tickets: settings.void_tickets,
+        names: None,
         hosts,
         answerer,
         eap,

@@ -13,6 +13,7 @@ ike_test_namespace::harness! {
         own_tunnel::a_resolver_file_behind_a_link_is_read_in_the_sandbox,
         own_tunnel::a_start_that_waits_follows_a_reload,
         own_tunnel::a_start_without_a_route_is_not_a_try,
+        own_tunnel::ends_that_boot_while_name_servers_are_silent_have_the_addresses_of_before,
         own_tunnel::a_silent_name_server_holds_no_reload_and_no_other_connection,
         own_tunnel::changes_of_routes_do_nothing_to_an_ike_sa_of_a_loopback_address,
         own_tunnel::the_source_towards_a_peer_is_asked_for_round_the_own_tunnel,

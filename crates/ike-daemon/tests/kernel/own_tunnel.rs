@@ -216,6 +216,17 @@ pub(crate) fn a_start_that_waits_follows_a_reload() {
     assert_eq!(client.end(), Some(0));
 }
 
+/// A command that runs the program with a name server that gets questions and answers none.
+fn with_silent_names(folder: &Path) -> String {
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let (resolver, script) = (folder.join("resolv.conf"), folder.join("run"));
+    std::fs::write(&resolver, "nameserver 192.0.2.77\n").unwrap();
+    let mount =
+        format!("mount --bind {} /etc/resolv.conf\nexec {exe} \"$@\"\n", resolver.display());
+    std::fs::write(&script, mount).unwrap();
+    format!("unshare --mount sh {}", script.display())
+}
+
 /// The name server of the client gets questions and answers none.
 ///
 /// Fault: in `Operator::reload`, await `refresh` before the start actions.
@@ -224,12 +235,6 @@ pub(crate) fn a_silent_name_server_holds_no_reload_and_no_other_connection() {
     let folder = folder("silent");
     let exe = env!("CARGO_BIN_EXE_ike-daemon");
     host.run("ip neigh add 192.0.2.77 lladdr 02:00:00:00:00:77 dev in0");
-    let resolver = folder.join("resolv.conf");
-    std::fs::write(&resolver, "nameserver 192.0.2.77\n").unwrap();
-    let script = folder.join("run");
-    let mount =
-        format!("mount --bind {} /etc/resolv.conf\nexec {exe} \"$@\"\n", resolver.display());
-    std::fs::write(&script, mount).unwrap();
     let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
     let mut named = CLIENT.to_owned();
     for n in 0..20 {
@@ -241,7 +246,7 @@ pub(crate) fn a_silent_name_server_holds_no_reload_and_no_other_connection() {
         );
         named.push_str(&connection);
     }
-    let command = host.inside(&format!("unshare --mount sh {}", script.display()));
+    let command = host.inside(&with_silent_names(&folder));
     let client = start(&folder, "client", &named, &command, "none");
     until(&client, |list| list.contains("\"INSTALLED\""));
     let begun = Instant::now();
@@ -339,4 +344,43 @@ pub(crate) fn a_resolver_file_behind_a_link_is_read_in_the_sandbox() {
     let length = server.recv(&mut question).expect("a question");
     assert!(question[..length].windows(7).any(|octets| octets == b"example"), "{question:?}");
     assert_eq!(client.end(), Some(0));
+}
+
+/// Both ends know each other by name, and boot while their name servers are silent.
+///
+/// Fault: in `Daemon::start`, leave out `keep_names_in`; or in `Names::keep_in`, leave out `notify_one`: the gateway
+/// refuses its peer. In `load`, leave the file out of `written`: Landlock keeps the daemon from writing it.
+pub(crate) fn ends_that_boot_while_name_servers_are_silent_have_the_addresses_of_before() {
+    let host = road_warrior();
+    // The control sockets make their own folder writable.
+    let (folder, state) = (folder("boot"), folder("boot-state"));
+    run("ip neigh add 192.0.2.77 lladdr 02:00:00:00:00:77 dev out0");
+    host.run("ip neigh add 192.0.2.77 lladdr 02:00:00:00:00:77 dev in0");
+    let silent = with_silent_names(&folder);
+    let kept = |side: &str, text: &str| {
+        let state = state.join(side);
+        std::fs::create_dir(&state).unwrap();
+        std::fs::write(state.join("names"), text).unwrap();
+        (state.join("names"), format!("env STATE_DIRECTORY={} {silent}", state.display()))
+    };
+    let (_, command) = kept("left", "branch.example 192.0.2.1\n");
+    let named = "[connections.home]\n    remote_addrs = 'branch.example'";
+    let named = GATEWAY.replace("[connections.home]", named);
+    let gateway = start(&folder, "gateway", &named, &command, "none");
+    let (file, command) = kept("right", "gw.example 198.51.100.9\n");
+    let named = CLIENT.replace("'198.51.100.9'", "'gw.example'");
+    // /etc/hosts knows this one.
+    let named = named.replace("'198.51.100.8'", "'localhost'");
+    let client = start(&folder, "client", &named, &host.inside(&command), "none");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let text = std::fs::read_to_string(&file).unwrap();
+        if text.starts_with("gw.example 198.51.100.9\nlocalhost ") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{text}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
