@@ -2,7 +2,7 @@
 //! child rekey and the delete. Panics if anything is off. Run it with
 //! `cargo run -p ike-proto --example handshake`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,7 +12,7 @@ use ike_proto::dataplane::{Capabilities, Command as Plane, Reply};
 use ike_proto::{Answer, Command, Endpoint, Input, Now, Output, Path, Question, RequestId};
 
 /// One end: the engine, and the keys of the ESP SAs it has installed, by SPI.
-type Host = (Endpoint, HashMap<u32, Vec<u8>>);
+type Host = (Endpoint, BTreeMap<u32, Vec<u8>>);
 
 fn main() {
     #[expect(clippy::disallowed_methods, reason = "the embedder owns the clock")]
@@ -56,7 +56,7 @@ fn host() -> Host {
         processing: false,
     };
     let crypto = Arc::new(pq_kem::provider());
-    (Endpoint::new(config, crypto, Box::new(pq_kem::os_random()), plane), HashMap::new())
+    (Endpoint::new(config, crypto, Box::new(pq_kem::os_random()), plane), BTreeMap::new())
 }
 
 /// Hands `input` to the first host, then datagrams to and fro until both hosts rest.

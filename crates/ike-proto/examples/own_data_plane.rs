@@ -3,7 +3,7 @@
 //!
 //! `cargo run -p ike-proto --example own_data_plane`
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -27,8 +27,8 @@ const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 #[derive(Default)]
 struct Printing {
     name: &'static str,
-    sas: HashMap<SaId, Usage>,
-    policies: HashSet<PolicyId>,
+    sas: BTreeMap<SaId, Usage>,
+    policies: BTreeSet<PolicyId>,
     events: VecDeque<Event>,
 }
 

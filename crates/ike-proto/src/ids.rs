@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 /// How a datagram travels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Transport {
     /// UDP without the non-ESP marker: port 500.
     Udp,
@@ -29,7 +29,7 @@ impl Transport {
 }
 
 /// A local and a remote socket address and the transport between them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path {
     /// This host's address and port.
     pub local: SocketAddr,

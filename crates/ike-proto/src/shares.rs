@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hash;
 use std::net::IpAddr;
 
-use crate::table::{OwnTable, Table};
+use crate::table::{HashSeed, OwnTable, Table};
 
 /// Where a holder comes from: an IPv4 address, an IPv6 /64, or one authenticated peer.
 ///
@@ -117,23 +117,23 @@ type Rank = (u64, u32, Reverse<u32>, u64);
 
 impl<I: Copy + Eq + Hash> Shares<I> {
     /// Shares of `limit`, with origins in networks.
-    pub(crate) fn by_network(limit: usize) -> Self {
-        Self::new(limit, false)
+    pub(crate) fn by_network(limit: usize, seed: HashSeed) -> Self {
+        Self::new(limit, false, seed)
     }
 
     /// Shares of `limit` for peers, without networks.
-    pub(crate) fn by_peer(limit: usize) -> Self {
-        Self::new(limit, true)
+    pub(crate) fn by_peer(limit: usize, seed: HashSeed) -> Self {
+        Self::new(limit, true, seed)
     }
 
-    fn new(limit: usize, flat: bool) -> Self {
+    fn new(limit: usize, flat: bool, seed: HashSeed) -> Self {
         Self {
             limit: limit.min(LARGEST),
             used: 0,
             flat,
             clock: 0,
             holders: OwnTable::default(),
-            totals: Default::default(),
+            totals: std::array::from_fn(|_| Table::new(seed)),
             order: None,
         }
     }

@@ -18,7 +18,7 @@ pub use ike_wire::payload::TrafficSelector;
 pub use routes::{DEFAULT_MARK, DEFAULT_PRIORITY, DEFAULT_TABLE, RouteOptions};
 
 /// Names one ESP SA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SaId {
     /// SPI as on the wire.
     pub spi: u32,

@@ -1,7 +1,7 @@
 //! The numbers that distinguish one child's packets from another's: marks and interface ids, `%unique` ones
 //! included.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use crate::config::{ChildConfig, ConnectionConfig, InterfaceId, Scope, Shard, UniqueNumbers};
@@ -17,15 +17,15 @@ pub(crate) struct Numbers {
     marks: Taken,
     if_ids: Taken,
     /// The numbers of the trap of a connection's child, and the rule by which they were chosen.
-    traps: HashMap<(String, String), (UniqueNumbers, Chosen)>,
+    traps: BTreeMap<(String, String), (UniqueNumbers, Chosen)>,
     /// The interface ids of the traps of a connection, and the rule by which they were chosen.
-    connections: HashMap<String, ([InterfaceId; 2], IfIds)>,
+    connections: BTreeMap<String, ([InterfaceId; 2], IfIds)>,
 }
 
 /// Numbers that may still be in use, by the mask for which they were chosen.
 #[derive(Default)]
 struct Taken {
-    by_mask: HashMap<u32, HashMap<u32, Weak<()>>>,
+    by_mask: BTreeMap<u32, BTreeMap<u32, Weak<()>>>,
     /// At this size, numbers that no child has any more are dropped.
     limit: usize,
 }
@@ -253,8 +253,8 @@ impl Taken {
     }
 
     fn prune(&mut self) {
-        let count = |by_mask: &HashMap<u32, HashMap<u32, Weak<()>>>| {
-            by_mask.values().map(HashMap::len).sum::<usize>()
+        let count = |by_mask: &BTreeMap<u32, BTreeMap<u32, Weak<()>>>| {
+            by_mask.values().map(BTreeMap::len).sum::<usize>()
         };
         if count(&self.by_mask) >= self.limit {
             for values in self.by_mask.values_mut() {

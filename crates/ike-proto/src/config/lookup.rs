@@ -2,7 +2,7 @@
 //! than a few.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::wire::registry::{IdType, PrfId};
 type Key<'a> = (IdType, Cow<'a, [u8]>);
 
 /// Places of secrets, in order.
-type ByKey = BTreeMap<IdType, HashMap<Vec<u8>, Vec<usize>>>;
+type ByKey = BTreeMap<IdType, BTreeMap<Vec<u8>, Vec<usize>>>;
 
 /// A pre-shared key, and the key of AUTH derived from it.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Padded {
 /// Made again with every configuration.
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
-    connections: HashMap<String, Arc<ConnectionConfig>>,
+    connections: BTreeMap<String, Arc<ConnectionConfig>>,
     by_address: ByAddress,
     /// Whether any connection has a DSCP.
     has_dscp: bool,

@@ -9,7 +9,7 @@ use crate::config::EndpointConfig;
 use crate::event::IkeSaId;
 use crate::reason::DropReason;
 use crate::shares::{Full, Origin, Shares};
-use crate::table::Table;
+use crate::table::{HashSeed, Table};
 
 /// Unprotected answers per second.
 const COURTESIES: u32 = 100;
@@ -43,13 +43,6 @@ pub(super) struct HalfOpen {
     pub(super) behind: bool,
 }
 
-impl Default for HalfOpen {
-    fn default() -> Self {
-        let shares = Shares::by_network(usize::MAX);
-        Self { all: 0, shares, by_origin: Table::default(), behind: false }
-    }
-}
-
 /// The weight of a half-open SA whose IKE_SA_INIT request has `octets`.
 pub(super) fn weight(octets: usize) -> usize {
     octets.div_ceil(UNIT).max(1)
@@ -72,6 +65,12 @@ pub(super) enum Admission {
 }
 
 impl HalfOpen {
+    /// Of an endpoint that has none.
+    pub(super) fn new(seed: HashSeed) -> Self {
+        let shares = Shares::by_network(usize::MAX, seed);
+        Self { all: 0, shares, by_origin: Table::new(seed), behind: false }
+    }
+
     /// The number of half-open SAs.
     pub(super) fn all(&self) -> usize {
         self.all
@@ -245,7 +244,7 @@ mod tests {
     fn half_open_sas_that_gave_way_do_not_block_their_address() {
         let config = EndpointConfig { init_limit_half_open: 3, ..EndpointConfig::default() };
         let address = |last| Origin::of(IpAddr::from([192, 0, 2, last]));
-        let mut half_open = HalfOpen::default();
+        let mut half_open = HalfOpen::new(HashSeed::TEST);
         for id in 1..=20 {
             let origin = address(id % 2);
             let id = IkeSaId(u64::from(id));
@@ -270,7 +269,7 @@ mod tests {
     #[test]
     fn who_is_behind_wants_a_cookie_of_everybody() {
         let mut config = EndpointConfig::default();
-        let mut half_open = HalfOpen::default();
+        let mut half_open = HalfOpen::new(HashSeed::TEST);
         assert_eq!(half_open.judge(&config, 0, 1, 0), Admission::Open);
         half_open.behind = true;
         assert_eq!(half_open.judge(&config, 0, 1, 0), Admission::Cookie);

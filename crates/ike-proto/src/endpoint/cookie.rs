@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use crate::crypto::{Prf, Secret, SecureRandom};
+use crate::table::HashSeed;
 
 /// How long new cookies are made with one secret.
 const SECRET_LIFE: Duration = Duration::from_secs(60);
@@ -26,6 +27,11 @@ pub(crate) struct Cookies {
 impl Cookies {
     pub(crate) fn new(prf: &'static dyn Prf, rng: &mut dyn SecureRandom) -> Self {
         Self { prf, version: 0, current: draw(rng), previous: None, since: None }
+    }
+
+    /// A seed for the endpoint's hash tables. No cookie is made of the same octets, because a nonce is longer.
+    pub(crate) fn seed(&self) -> HashSeed {
+        HashSeed::new(&self.prf.prf(self.current.expose(), &[b"hash tables"]))
     }
 
     /// The cookie for this request.

@@ -1,7 +1,7 @@
 //! Quick crash detection (RFC 6290) without an IKE SA: the tokens for SAs that are lost, and limits for received
 //! tokens.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -92,7 +92,7 @@ impl Crash {
 struct Shares {
     since: Option<Instant>,
     all: u32,
-    from: HashMap<IpAddr, u32>,
+    from: BTreeMap<IpAddr, u32>,
 }
 
 impl Shares {

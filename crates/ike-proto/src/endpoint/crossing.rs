@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use super::deadline::Deadline;
 use super::index::{key_of, own_key};
-use super::{Endpoint, Entry, Registry, Slot};
+use super::{Endpoint, Entry, Shards, Slot};
 use crate::config::{ConnectionConfig, IdMatch, Unique};
 use crate::event::{Failure, IkeSaId, Notice, Now, Path, RequestId};
 use crate::exchange::auth::local_id_at;
@@ -64,7 +64,7 @@ pub(super) struct Party {
 
 impl Party {
     /// The party of `sa`; `None` if `sa` cannot cross others.
-    pub(super) fn of(sa: &IkeSa, registry: &Registry) -> Option<Self> {
+    pub(super) fn of(sa: &IkeSa, registry: &Shards) -> Option<Self> {
         let (established, _) = sa.established()?;
         let connection = sa.core.connection();
         let single = connection.unique != Unique::Never

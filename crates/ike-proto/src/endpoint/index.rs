@@ -1,12 +1,12 @@
 //! Finds IKE SAs and attempts by their peer, identities or successor, so that no input looks at all of them.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::id_set::IdSet;
 use super::registry::Between;
-use super::{Entry, Registry, Slot};
+use super::{Entry, Shards, Slot};
 use crate::config::{ConnectionConfig, IdMatch};
 use crate::event::{IkeSaId, Path, StreamCommand};
 use crate::exchange::auth::local_id_at;
@@ -16,7 +16,6 @@ use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
 
 /// Entries by connection and peer, and by the SA that they replace; and the identities in use.
-#[derive(Default)]
 pub(super) struct Index {
     /// Attempts and established SAs.
     by_peer: Table<(Arc<str>, IpAddr), IdSet>,
@@ -27,9 +26,9 @@ pub(super) struct Index {
     /// Reauthentications in progress, by the SA that they replace.
     replacing: OwnTable<IkeSaId, IdSet>,
     /// Which identities are in use.
-    registry: Registry,
+    registry: Shards,
     /// Who uses a TCP connection: one, or several that were rekeyed one into the other.
-    streams: HashMap<Path, IdSet>,
+    streams: BTreeMap<Path, IdSet>,
 }
 
 /// An identity in a form that is equal for equal identities: its type and its data. The registry keeps two of them for
@@ -72,8 +71,16 @@ impl Keys {
 
 impl Index {
     /// An empty index, which records contacts in `registry`.
-    pub(super) fn new(registry: Registry) -> Self {
-        Self { registry, ..Self::default() }
+    pub(super) fn new(registry: Shards) -> Self {
+        let seed = registry.seed();
+        Self {
+            by_peer: Table::new(seed),
+            names: Table::new(seed),
+            by_address: Table::new(seed),
+            replacing: OwnTable::default(),
+            registry,
+            streams: BTreeMap::new(),
+        }
     }
 
     /// Attempts and established SAs of a connection with the peer at `address`, the oldest first.

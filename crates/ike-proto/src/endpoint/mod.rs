@@ -29,8 +29,6 @@ mod usable;
 pub(crate) mod wants;
 
 use std::collections::VecDeque;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,7 +51,7 @@ use crate::ike_sa::window::Datagrams;
 use crate::question::Answer;
 use crate::reason::DropReason;
 use crate::shares::Origin;
-use crate::table::OwnTable;
+use crate::table::{HashSeed, OwnTable};
 use crate::wire::registry::{ExchangeType, NotifyType};
 use crate::wire::{DecodeError, Header, Message};
 use admission::{Courtesy, HalfOpen, Refused};
@@ -68,6 +66,7 @@ use handover::Handovers;
 use index::Index;
 use parked::Parked;
 pub use registry::Registry;
+pub(crate) use registry::Shards;
 pub use spent::Void;
 use tickets::Tickets;
 use transports::BlockedUdp;
@@ -98,11 +97,10 @@ pub struct Endpoint {
     entries: Entries,
     /// By the SPIs that this end chose.
     by_spi: OwnTable<u64, IkeSaId>,
-    registry: Registry,
+    registry: Shards,
     index: Index,
     /// IKE_SA_INIT requests answered, by a hash of the whole.
     answered: OwnTable<u64, IkeSaId>,
-    hasher: RandomState,
     deadlines: Deadlines,
     cookies: Option<Cookies>,
     half_open: HalfOpen,
@@ -189,9 +187,13 @@ impl Endpoint {
     ) -> Self {
         let config = usable(config, &crypto);
         let cookies = crypto.prf.first().map(|prf| Cookies::new(*prf, &mut *rng));
+        // From the first secret of the cookies, which leaves the rest of the randomness as it is.
+        let seed = cookies.as_ref().map_or_else(|| HashSeed::draw(&mut *rng), Cookies::seed);
+        let registry = registry.join(seed);
+        let seed = registry.seed();
         Self {
             ids: Ids::new(config.shard, &registry),
-            budget: MemoryBudget::new(config.reassembly_memory),
+            budget: MemoryBudget::new(config.reassembly_memory, seed),
             mtus: PathMtus::new(config.fragment_size),
             network: Network::default(),
             lookup: Lookup::new(&config),
@@ -207,10 +209,9 @@ impl Endpoint {
             index: Index::new(registry.clone()),
             registry,
             answered: OwnTable::default(),
-            hasher: RandomState::new(),
             deadlines: Deadlines::default(),
             cookies,
-            half_open: HalfOpen::default(),
+            half_open: HalfOpen::new(seed),
             traps: Vec::new(),
             wants: Wants::default(),
             chores: Vec::new(),
@@ -416,7 +417,7 @@ impl Endpoint {
         let header = &message.header;
         let request = !header.flags.response && header.spi_r != 0;
         if request {
-            match self.closed.judge(path, header, || self.hasher.hash_one(octets)) {
+            match self.closed.judge(path, header, || self.registry.digest(octets)) {
                 Late::Again(to, datagrams) => return self.answer_late(to, &datagrams),
                 Late::Ignore => return self.drop_datagram(path, DropReason::Closed),
                 Late::Unknown => {}
@@ -528,7 +529,6 @@ impl Endpoint {
             budget: &mut self.budget,
             mtus: &mut self.mtus,
             network: &self.network,
-            hasher: &self.hasher,
             registry: &self.registry,
             wants: &self.wants,
         };

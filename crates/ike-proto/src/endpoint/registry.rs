@@ -3,7 +3,7 @@
 //! It is locked when an IKE SA comes or goes and when a child gets its outbound SA, never for a datagram. A single
 //! endpoint has a registry of its own.
 
-use std::collections::hash_map::RandomState;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::net::IpAddr;
@@ -16,12 +16,20 @@ use super::index::IdKey;
 use super::spent::{Spent, Void};
 use crate::dataplane::SaId;
 use crate::event::{IkeSaId, Now};
-use crate::table::{Hashed, OwnTable, Table};
+use crate::table::{HashSeed, Hashed, OwnTable};
 use crate::wire::payload::IdData;
 
 /// Identities and outbound SAs of several [`Endpoint`](crate::Endpoint)s of one host. Clones share one registry.
 #[derive(Clone, Default)]
 pub struct Registry(Arc<Mutex<Tables>>);
+
+/// The registry, as its shards use it.
+#[derive(Clone)]
+pub(crate) struct Shards {
+    registry: Registry,
+    /// The same in all shards.
+    seed: HashSeed,
+}
 
 /// An identity of this host and one of its peer. Tables and SAs share one copy.
 pub(super) type Identities = Hashed<(IdData, IdData)>;
@@ -40,22 +48,22 @@ struct Tables {
     /// New IKE SAs that other shards look at, with the address of the peer.
     newcomers: OwnTable<IkeSaId, IpAddr>,
     /// Shards that wait for a child of another shard, by its digest.
-    waiting: Table<u64, Vec<u8>>,
+    waiting: OwnTable<u64, Vec<u8>>,
     /// The number of attempts and established SAs of this host's identities, by the peer's identity; `None` is an
     /// identity that is not known yet.
     contacts: OwnTable<Arc<Between>, Contact>,
     /// How many of these are attempts that [`Registry::take_attempts`] would return.
     attempts: usize,
     /// The number of these for each identity of this host.
-    locals: Table<IdKey, usize>,
+    locals: BTreeMap<IdKey, usize>,
     /// Outbound SAs of several shards, because peers choose their SPIs.
-    outbound: Table<SaId, u8>,
+    outbound: BTreeMap<SaId, u8>,
     /// IKE SAs whose tickets are void.
     spent: Spent,
     /// The virtual IPs of the peers of IKE SAs with a ticket, by the SPIs of these.
-    lent: Table<(u64, u64), Box<[IpAddr]>>,
-    /// For digests, and for the hashes of identities.
-    secret: RandomState,
+    lent: BTreeMap<(u64, u64), Box<[IpAddr]>>,
+    /// Of the first shard: for digests, and for the hashes of identities.
+    seed: Option<HashSeed>,
 }
 
 /// Established SAs that another one may cross. They are in two tables. The older table is dropped as a whole when
@@ -100,6 +108,35 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The registry for a shard. The first one to come has its `seed` used by all.
+    pub(crate) fn join(self, seed: HashSeed) -> Shards {
+        let seed = *self.tables().seed.get_or_insert(seed);
+        Shards { registry: self, seed }
+    }
+
+    /// Makes the tickets of the IKE SA with these SPIs (the initiator's first) void, `until` none can be valid.
+    /// For the list of an earlier run (RFC 5723 §9.8).
+    pub fn make_void(&self, spis: (u64, u64), now: Now, until: SystemTime) {
+        self.tables().spent.add(spis, now, until);
+    }
+
+    /// The IKE SAs whose tickets have become void after the first `seen` ones, and until when each counts; and
+    /// their number by now. A caller that stores them can tell a later run.
+    pub fn void_since(&self, seen: u64) -> (u64, Vec<Void>) {
+        self.tables().spent.since(seen)
+    }
+}
+
+impl Shards {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.registry.tables()
+    }
+
+    /// For hash tables whose keys a peer may choose.
+    pub(crate) fn seed(&self) -> HashSeed {
+        self.seed
+    }
+
     /// Adds an established SA. Returns the copy of its identities to keep, and, if `asked`, the other SAs between
     /// them. Of two that come at once the second finds the first, and not the other way round.
     pub(super) fn establish(
@@ -109,7 +146,7 @@ impl Registry {
         asked: bool,
     ) -> (Arc<Identities>, Vec<IkeSaId>) {
         let mut tables = self.tables();
-        let identities = Hashed::new(identities, &tables.secret);
+        let identities = Hashed::new(identities, self.seed);
         let known = tables.established.get_key_value(&identities).map(|(known, _)| known.clone());
         let identities = known.unwrap_or_else(|| Arc::new(identities));
         let all = tables.established.entry(Arc::clone(&identities)).or_default();
@@ -135,8 +172,8 @@ impl Registry {
     }
 
     /// A number for `value` that is the same in all shards and that no peer can predict.
-    pub(super) fn digest(&self, value: impl Hash) -> u64 {
-        self.tables().secret.hash_one(value)
+    pub(crate) fn digest(&self, value: impl Hash) -> u64 {
+        self.seed.hash_one(value)
     }
 
     /// Adds an established SA as one that others may cross. Returns the SAs that it crosses.
@@ -171,13 +208,13 @@ impl Registry {
 
     /// True if an SA other than `id` is established between these identities.
     pub(crate) fn has_another(&self, identities: (IdData, IdData), id: IkeSaId) -> bool {
-        self.tables().established_between(identities).any(|other| other != id)
+        self.tables().established_between(self.seed, identities).any(|other| other != id)
     }
 
     /// The SAs whose set-ups overlap with that of `party`.
     pub(super) fn crossed_by(&self, identities: (IdData, IdData), party: &Party) -> Vec<IkeSaId> {
         let tables = self.tables();
-        let identities = Hashed::new(identities, &tables.secret);
+        let identities = Hashed::new(identities, self.seed);
         let others = tables.parties_of(&identities);
         others.filter(|(_, other)| party.crosses(other, Duration::ZERO)).map(|(id, _)| id).collect()
     }
@@ -239,7 +276,7 @@ impl Registry {
     /// The copy of `between` in this registry, if there is one.
     pub(super) fn shared(&self, between: (IdKey, Option<IdKey>)) -> Arc<Between> {
         let tables = self.tables();
-        let between = Hashed::new(between, &tables.secret);
+        let between = Hashed::new(between, self.seed);
         let known = tables.contacts.get_key_value(&between).map(|(known, _)| Arc::clone(known));
         known.unwrap_or_else(|| Arc::new(between))
     }
@@ -259,7 +296,7 @@ impl Registry {
             tables.remove_contact(id, old);
         }
         let Some((between, established)) = new else { return false };
-        let company = tables.knows(between);
+        let company = tables.knows(self.seed, between);
         tables.add_contact(between, (!established).then_some(id));
         company
     }
@@ -280,7 +317,7 @@ impl Registry {
         let mut tables = self.tables();
         let mut all = Vec::new();
         for between in [(local.clone(), None), (local, Some(remote))] {
-            let between = Hashed::new(between, &tables.secret);
+            let between = Hashed::new(between, self.seed);
             if let Some(contact) = tables.contacts.get_mut(&between) {
                 all.extend(std::mem::take(&mut contact.attempts).iter());
             }
@@ -298,18 +335,6 @@ impl Registry {
     /// True if tickets of the IKE SA with `spis` are void.
     pub(crate) fn is_spent(&self, spis: (u64, u64)) -> bool {
         self.tables().spent.holds(spis)
-    }
-
-    /// Makes the tickets of the IKE SA with these SPIs (the initiator's first) void, `until` none can be valid.
-    /// For the list of an earlier run (RFC 5723 §9.8).
-    pub fn make_void(&self, spis: (u64, u64), now: Now, until: SystemTime) {
-        self.spend(spis, now, until);
-    }
-
-    /// The IKE SAs whose tickets have become void after the first `seen` ones, and until when each counts; and
-    /// their number by now. A caller that stores them can tell a later run.
-    pub fn void_since(&self, seen: u64) -> (u64, Vec<Void>) {
-        self.tables().spent.since(seen)
     }
 
     /// The number of IKE SAs whose tickets are void.
@@ -334,7 +359,7 @@ impl Registry {
 
     /// The SAs established between these identities.
     pub(super) fn all_established(&self, identities: (IdData, IdData)) -> Vec<IkeSaId> {
-        self.tables().established_between(identities).collect()
+        self.tables().established_between(self.seed, identities).collect()
     }
 
     /// Assigns the outbound SA `id` to the shard `index`. False if another shard has it.
@@ -362,9 +387,10 @@ impl Tables {
     /// Established SAs between these identities.
     fn established_between(
         &self,
+        seed: HashSeed,
         identities: (IdData, IdData),
     ) -> impl Iterator<Item = IkeSaId> + use<'_> {
-        let all = self.established.get(&Hashed::new(identities, &self.secret));
+        let all = self.established.get(&Hashed::new(identities, seed));
         all.into_iter().flat_map(IdSet::iter)
     }
 
@@ -406,9 +432,9 @@ impl Tables {
 
     /// True if there is, or may be, an attempt or an SA between these identities; with any peer, if the peer's is
     /// `None`.
-    fn knows(&self, between: &Between) -> bool {
+    fn knows(&self, seed: HashSeed, between: &Between) -> bool {
         let (local, remote) = &**between;
-        let with_any = || Hashed::new((local.clone(), None), &self.secret);
+        let with_any = || Hashed::new((local.clone(), None), seed);
         self.locals.contains_key(local)
             && (remote.is_none()
                 || self.contacts.contains_key(between)
@@ -429,7 +455,7 @@ mod tests {
 
     #[test]
     fn the_first_between_two_identities_is_alone() {
-        let registry = Registry::default();
+        let registry = Registry::default().join(HashSeed::TEST);
         let local = || own_key(&IdData::fqdn("a.example"));
         let remote = |peer: u8| (2, Box::from([peer]));
         let between = |peer: Option<u8>| registry.shared((local(), peer.map(remote)));

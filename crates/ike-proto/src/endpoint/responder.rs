@@ -1,6 +1,5 @@
 //! Admission of unauthenticated peers: IKE_SA_INIT requests, cookies and limits (RFC 7296 §2.6).
 
-use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -74,7 +73,7 @@ impl Endpoint {
         if self.shutdown.is_some() {
             return self.drop_datagram(path, DropReason::ShuttingDown);
         }
-        let hash = self.hasher.hash_one(octets);
+        let hash = self.registry.digest(octets);
         if self.answer_again(now, path, hash, octets.len()) {
             return;
         }

@@ -1,11 +1,10 @@
 //! Void tickets (RFC 5723 §9.8), by the IKE SAs to which they belong: resumed already, rekeyed, or deleted. What
 //! other gateways with the same keys have done is not known here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Instant, SystemTime};
 
 use crate::event::Now;
-use crate::table::Table;
 
 /// IKE SAs that are remembered at most. Beyond that the oldest are forgotten.
 const MOST: usize = 1 << 16;
@@ -16,7 +15,7 @@ pub type Void = ((u64, u64), SystemTime);
 /// A list of IKE SAs, by their SPIs.
 #[derive(Default)]
 pub(super) struct Spent {
-    until: Table<(u64, u64), Until>,
+    until: BTreeMap<(u64, u64), Until>,
     /// In the order in which they were added. An SA whose time was extended is in it once more.
     order: VecDeque<(u64, u64)>,
     /// The number of additions so far.

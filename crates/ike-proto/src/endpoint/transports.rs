@@ -1,7 +1,7 @@
 //! Which transport an attempt uses, the change from one to the other (RFC 9329 §5.1), and events of TCP
 //! connections.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ const MAX_REMEMBERED: usize = 1024;
 /// TCP are added: a peer that is down is not.
 #[derive(Default)]
 pub(super) struct BlockedUdp {
-    until: HashMap<(IpAddr, IpAddr), Instant>,
+    until: BTreeMap<(IpAddr, IpAddr), Instant>,
 }
 
 impl BlockedUdp {

@@ -11,7 +11,7 @@
 
 use crate::exchange::followup::Answering;
 use crate::ike_sa::{Children, Work};
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::{Payloads, Refusal};
 use crate::child::ChildSa;
@@ -132,7 +132,7 @@ impl Places<'_> {
     /// The ordinals and CPUs in use: by children, a rekeyed child and its successor counted once, and by children
     /// whose additional key exchanges the peer has still to make.
     fn taken(&self, policy: PolicyId) -> impl Iterator<Item = (u32, Option<u32>)> {
-        let mut lines = HashSet::new();
+        let mut lines = BTreeSet::new();
         let coming = self.answering.children();
         self.children
             .sharing(policy)

@@ -1,8 +1,6 @@
 //! What an IKE SA may use of its endpoint while it handles one input.
 
-use std::collections::hash_map::RandomState;
-use std::collections::{HashSet, VecDeque};
-use std::hash::BuildHasher;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +15,7 @@ use crate::config::redirect::Load;
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, Shard};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, SaId};
-use crate::endpoint::Registry;
+use crate::endpoint::Shards;
 use crate::endpoint::unattended::{Removal, Unattended};
 use crate::endpoint::wants::Wants;
 use crate::event::{
@@ -27,7 +25,7 @@ use crate::exchange::auth::first_contact::LastAnswer;
 use crate::exchange::resume::former::Held;
 use crate::question::{Exchanged, Question};
 use crate::reason::DropReason;
-use crate::table::{OwnTable, Table};
+use crate::table::{HashSeed, OwnTable, Table};
 use crate::wants::{Ended, Wanted};
 
 /// The lowest SPI that RFC 4303 §2.1 permits.
@@ -49,20 +47,19 @@ pub(crate) struct Context<'a> {
     pub(crate) network: &'a Network,
     /// The load when the input came.
     pub(crate) load: Load,
-    pub(crate) hasher: &'a RandomState,
-    pub(crate) registry: &'a Registry,
+    pub(crate) registry: &'a Shards,
     pub(crate) wants: &'a Wants,
 }
 
 impl Context<'_> {
     /// A digest by which a datagram is recognized. No peer can predict it.
     pub(crate) fn digest(&self, octets: &[u8]) -> u64 {
-        self.hasher.hash_one(octets)
+        self.registry.digest(octets)
     }
 
     /// The same for any other value.
     pub(crate) fn hash(&self, value: impl std::hash::Hash) -> u64 {
-        self.hasher.hash_one(value)
+        self.registry.digest(value)
     }
 
     /// Queues an event.
@@ -230,7 +227,7 @@ pub(crate) struct Ids {
 #[derive(Default)]
 struct Streams {
     last: u16,
-    named: HashSet<Path>,
+    named: BTreeSet<Path>,
 }
 
 /// The policies in the data plane, each with the ticket of its first installation and the SA by which it sends.
@@ -272,7 +269,6 @@ impl Policies {
 }
 
 /// The children of an endpoint, by the names of their ESP SAs.
-#[derive(Default)]
 pub(crate) struct EspIndex {
     /// By inbound SPI.
     inbound: OwnTable<u32, Inbound>,
@@ -281,7 +277,7 @@ pub(crate) struct EspIndex {
     /// Inbound SPIs by child.
     children: OwnTable<ChildSaId, u32>,
     /// The outbound SAs of all shards, and the index of this one, if there are several.
-    shared: Option<(Registry, u8)>,
+    shared: Option<(Shards, u8)>,
 }
 
 /// An inbound SPI in use.
@@ -301,6 +297,16 @@ struct Outbound {
 }
 
 impl EspIndex {
+    /// An index of no children, of a shard of those in `shared` if there are several.
+    fn new(seed: HashSeed, shared: Option<(Shards, u8)>) -> Self {
+        Self {
+            inbound: OwnTable::default(),
+            outbound: Table::new(seed),
+            children: OwnTable::default(),
+            shared,
+        }
+    }
+
     pub(crate) fn get(&self, spi_in: &u32) -> Option<&(IkeSaId, ChildSaId)> {
         self.inbound.get(spi_in).map(|inbound| &inbound.owner)
     }
@@ -379,7 +385,7 @@ impl EspIndex {
 }
 
 impl Ids {
-    pub(crate) fn new(shard: Shard, registry: &Registry) -> Self {
+    pub(crate) fn new(shard: Shard, registry: &Shards) -> Self {
         let shared = (shard.count > 1).then(|| (registry.clone(), shard.index));
         Self {
             shard,
@@ -389,7 +395,7 @@ impl Ids {
             asked: OwnTable::default(),
             exchanged: Vec::new(),
             unattended: OwnTable::default(),
-            esp: EspIndex { shared, ..EspIndex::default() },
+            esp: EspIndex::new(registry.seed(), shared),
             policies: Policies::default(),
             numbers: Numbers::default(),
             streams: Streams::default(),
@@ -527,13 +533,13 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
+    use crate::endpoint::Registry;
 
     /// An authenticated peer may choose for its inbound SA the SPI of somebody else's inbound SA here.
     #[test]
     fn an_outbound_sa_of_another_shard_is_nobodys_here() {
-        let registry = Registry::default();
-        let shard =
-            |index| EspIndex { shared: Some((registry.clone(), index)), ..EspIndex::default() };
+        let registry = Registry::default().join(HashSeed::TEST);
+        let shard = |index| EspIndex::new(HashSeed::TEST, Some((registry.clone(), index)));
         let (mut ours, mut theirs) = (shard(0), shard(1));
         let at = |n| IpAddr::V4(Ipv4Addr::new(192, 0, 2, n));
         let (victim, other) = ((IkeSaId(1), ChildSaId(1)), (IkeSaId(2), ChildSaId(2)));
@@ -550,9 +556,8 @@ mod tests {
     /// Of two shards whose peers chose the same outbound SA one has it, until that one is gone.
     #[test]
     fn an_outbound_sa_is_one_shards_at_a_time() {
-        let registry = Registry::default();
-        let shard =
-            |index| EspIndex { shared: Some((registry.clone(), index)), ..EspIndex::default() };
+        let registry = Registry::default().join(HashSeed::TEST);
+        let shard = |index| EspIndex::new(HashSeed::TEST, Some((registry.clone(), index)));
         let (mut one, mut two) = (shard(0), shard(1));
         one.insert(0x0000_0001, (IkeSaId(2), ChildSaId(2)), 0);
         two.insert(0x0100_0001, (IkeSaId(1), ChildSaId(1)), 0);

@@ -11,6 +11,7 @@
 
 use crate::event::IkeSaId;
 use crate::shares::{Origin, Shares};
+use crate::table::HashSeed;
 
 /// The pool from which an IKE SA takes octets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,10 +61,10 @@ pub(crate) struct MemoryBudget {
 
 impl MemoryBudget {
     /// Pools of `limit` octets together.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, seed: HashSeed) -> Self {
         let pools = POOLS.map(|pool| match pool {
-            Pool::Peers => Shares::by_peer(0),
-            Pool::Strangers | Pool::Short | Pool::Own => Shares::by_network(0),
+            Pool::Peers => Shares::by_peer(0, seed),
+            Pool::Strangers | Pool::Short | Pool::Own => Shares::by_network(0, seed),
         });
         let mut budget = Self { pools, given_way: Vec::new() };
         budget.set_limit(limit);

@@ -4,7 +4,7 @@
 //! The size is `fragment_size` if that is set. Otherwise it is the path MTU that the driver has reported, or 1280
 //! without a report. It is smaller once packets of that size seem to be lost: 1280, and over IPv4 finally 576.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -94,12 +94,12 @@ impl PathMtus {
 /// The newest values by address, up to a number.
 struct Recent {
     most: usize,
-    values: HashMap<IpAddr, (Instant, u16)>,
+    values: BTreeMap<IpAddr, (Instant, u16)>,
 }
 
 impl Recent {
     fn new(most: usize) -> Self {
-        Self { most, values: HashMap::new() }
+        Self { most, values: BTreeMap::new() }
     }
 
     fn get(&self, address: &IpAddr) -> Option<(Instant, u16)> {

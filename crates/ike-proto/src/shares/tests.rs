@@ -110,7 +110,7 @@ proptest! {
     /// Fault: in `first_to_go`, take `next` instead of `next_back`.
     #[test]
     fn shares_are_those_of_the_model(ops in prop::collection::vec(op(), 1..120)) {
-        let mut shares = Shares::by_network(200);
+        let mut shares = Shares::by_network(200, HashSeed::TEST);
         let mut model = Model { limit: 200, ..Model::default() };
         for op in ops {
             match op {
@@ -164,7 +164,7 @@ proptest! {
         flood in prop::collection::vec((0..9u16, 0..500u16, 1..100usize), 1..400),
     ) {
         // Nine networks of the flood, and one of ours.
-        let mut shares = Shares::by_network(1000);
+        let mut shares = Shares::by_network(1000, HashSeed::TEST);
         prop_assert_eq!(shares.take(u32::MAX, v4(2, 1), 100), Ok(vec![]));
         for (id, (site, link, amount)) in (0..).zip(flood) {
             let gone = shares.take(id, v6(site, link), amount).unwrap_or_default();
@@ -178,7 +178,7 @@ proptest! {
 /// Fault: in `Origin::networks`, answer `[own; 3]`.
 #[test]
 fn a_network_displaces_itself() {
-    let mut shares = Shares::by_network(1000);
+    let mut shares = Shares::by_network(1000, HashSeed::TEST);
     shares.take(0, v6(7, 1), 90).unwrap();
     shares.take(1, v4(9, 9), 90).unwrap();
     for n in 0..5000u16 {
@@ -197,7 +197,7 @@ fn a_network_displaces_itself() {
 /// Fault: in `take`, leave out the loop that puts back who had gone.
 #[test]
 fn who_is_refused_displaces_nobody() {
-    let mut shares = Shares::by_network(100);
+    let mut shares = Shares::by_network(100, HashSeed::TEST);
     for id in 0..6u8 {
         shares.take(id, v4(1, 1), 10).unwrap();
     }
@@ -209,7 +209,7 @@ fn who_is_refused_displaces_nobody() {
     assert_eq!((shares.used(), shares.used_by(v4(3, 1))), (100, 0));
     assert_eq!(shares.take(30, v4(4, 1), 101), Err(Full));
     // In one origin the oldest gives way, also to one of its own.
-    let mut shares = Shares::by_network(100);
+    let mut shares = Shares::by_network(100, HashSeed::TEST);
     for id in 0..10u8 {
         shares.take(id, v4(1, 1), 10).unwrap();
     }
@@ -223,7 +223,7 @@ fn who_is_refused_displaces_nobody() {
 /// enough.
 #[test]
 fn order_is_kept_under_pressure_alone() {
-    let mut shares = Shares::by_network(100);
+    let mut shares = Shares::by_network(100, HashSeed::TEST);
     for id in 0..10u8 {
         shares.take(id, v4(1, id), 10).unwrap();
         assert!(shares.order.is_none(), "there is enough");
@@ -240,7 +240,7 @@ fn order_is_kept_under_pressure_alone() {
 
 #[test]
 fn peers_are_in_no_networks() {
-    let mut shares = Shares::by_peer(100);
+    let mut shares = Shares::by_peer(100, HashSeed::TEST);
     // One peer with many holders, and neighbours in number alone.
     for id in 0..9u32 {
         shares.take(id, Origin::of_peer(0x100), 10).unwrap();

@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::{Endpoint, Entry, Registry, Slot};
+use super::super::{Endpoint, Entry, Shards, Slot};
 use super::{Claim, Estate};
 use crate::config::{Action, Unique};
 use crate::event::{IkeSaId, Notice, Now};
@@ -59,7 +59,7 @@ impl Established {
         &self,
         core: &Core,
         now: Now,
-        registry: &Registry,
+        registry: &Shards,
         claim: &Claim,
         children: usize,
     ) -> bool {
@@ -189,7 +189,7 @@ impl Endpoint {
 
 impl Children {
     /// Its SPIs, and a number that IKE SAs of the same connection with the same address have in common.
-    fn claim(&self, core: &Core, registry: &Registry, late: bool) -> Claim {
+    fn claim(&self, core: &Core, registry: &Shards, late: bool) -> Claim {
         let with = (&core.connection().name, core.channel.path.remote.ip().to_canonical());
         let mut children = self.iter();
         let configured = children.all(|child| child.config.start_action == Action::Start);

@@ -83,7 +83,7 @@ impl Used<'_> {
 
 /// A number for the secrets of an IKE SA as they are configured now, for this run and this end only.
 pub(crate) fn print(ctx: &Context<'_>, prf: &dyn Prf, used: Used<'_>) -> u64 {
-    let mut hasher = ctx.hasher.build_hasher();
+    let mut hasher = ctx.registry.seed().build_hasher();
     for secret in used.secrets(ctx.config, ctx.lookup, prf) {
         secret.expose().hash(&mut hasher);
     }

@@ -10,7 +10,7 @@ fn payer(pool: Pool, ike: u64, origin: u8) -> Payer {
 /// Fault: in `MemoryBudget::pool`, answer `&mut self.pools[0]`.
 #[test]
 fn no_pool_takes_of_another() {
-    let mut budget = MemoryBudget::new(80_000);
+    let mut budget = MemoryBudget::new(80_000, HashSeed::TEST);
     for (taker, pool) in POOLS.into_iter().enumerate() {
         while budget.take(payer(pool, 1, 1), 1000) {}
         let full = budget.used();
@@ -35,7 +35,7 @@ fn short_messages_have_their_own() {
 
 #[test]
 fn what_is_kept_goes_back_where_it_came_from() {
-    let mut budget = MemoryBudget::new(80_000);
+    let mut budget = MemoryBudget::new(80_000, HashSeed::TEST);
     let mut kept = Kept::default();
     for (pool, octets) in [(Pool::Short, 700), (Pool::Strangers, 5000)] {
         assert!(budget.take(payer(pool, 1, 1), octets));
@@ -55,7 +55,7 @@ fn what_is_kept_goes_back_where_it_came_from() {
 /// Who had to give way is named once, and what it gives back afterwards is nobody's.
 #[test]
 fn whoever_gives_way_is_named() {
-    let mut budget = MemoryBudget::new(80_000);
+    let mut budget = MemoryBudget::new(80_000, HashSeed::TEST);
     assert!(budget.take(payer(Pool::Strangers, 1, 1), 20_000));
     assert!(budget.take(payer(Pool::Strangers, 2, 2), 15_000));
     assert_eq!(budget.next_given_way(), Some((Pool::Strangers, IkeSaId(1))));

@@ -4,6 +4,7 @@ use super::super::memory::Payer;
 use super::*;
 use crate::event::IkeSaId;
 use crate::shares::Origin;
+use crate::table::HashSeed;
 
 const FIRST: PayloadType = PayloadType::ID_I;
 const AUTH: ExchangeType = ExchangeType::IKE_AUTH;
@@ -36,7 +37,7 @@ const STRANGERS: Pool = Pool::Strangers;
 
 /// Octets in all of which strangers have `octets`.
 fn of_which(octets: usize) -> MemoryBudget {
-    MemoryBudget::new(octets / 3 * 8)
+    MemoryBudget::new(octets / 3 * 8, HashSeed::TEST)
 }
 
 /// A fragment of IKE SA 1.
@@ -138,7 +139,7 @@ fn fragments_of_two_exchange_types_do_not_mix() {
 /// Bug class 15: what one SA can hold is bounded, however the message is cut.
 #[test]
 fn bug_class_15_one_sa_holds_no_more_than_twice_the_largest_message() {
-    let mut budget = MemoryBudget::new(usize::MAX);
+    let mut budget = MemoryBudget::new(usize::MAX, HashSeed::TEST);
     for size in [1, 2, 64, 1000, MAX - 1] {
         let mut r = Reassembly::new(MAX);
         let content = vec![0; size];
@@ -160,7 +161,7 @@ fn bug_class_15_one_sa_holds_no_more_than_twice_the_largest_message() {
 #[test]
 fn bug_class_15_one_sa_holds_no_more_than_its_share() {
     for (pool, part) in [(Pool::Peers, 20_000), (STRANGERS, 30_000), (Pool::Own, 20_000)] {
-        let mut budget = MemoryBudget::new(80_000);
+        let mut budget = MemoryBudget::new(80_000, HashSeed::TEST);
         let mut greedy = Reassembly::new(1 << 20);
         for number in 1..1000 {
             greedy.insert(fragment(1, number, 1000, &[0; 1000]), peer(pool, 1), &mut budget);
@@ -298,7 +299,7 @@ fn missing_fragments_are_named_by_ranges() {
     let ranges = |set: &Reassembly, last| -> Vec<_> {
         set.missing(1, last).map(|range| (range.first, range.last)).collect()
     };
-    let mut budget = MemoryBudget::new(1 << 20);
+    let mut budget = MemoryBudget::new(1 << 20, HashSeed::TEST);
     let mut set = Reassembly::new(10_000);
     assert_eq!(ranges(&set, u16::MAX), []);
     for number in [2, 3, 7, 9] {
