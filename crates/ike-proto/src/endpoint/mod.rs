@@ -19,6 +19,8 @@ mod parked;
 mod redirect;
 mod registry;
 mod responder;
+#[cfg(all(test, target_arch = "x86_64"))]
+mod sizes;
 mod spent;
 mod tickets;
 mod transports;

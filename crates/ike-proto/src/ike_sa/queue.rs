@@ -29,15 +29,15 @@ const FORGOTTEN: Duration = Duration::from_secs(3 * 60);
 #[derive(Default)]
 pub(crate) struct Queue {
     tasks: VecDeque<Task>,
-    /// Tasks to be repeated later.
-    delayed: Vec<(Instant, Task)>,
-    /// How long requests of this end have been put off, if they are.
+    /// What has to wait for the peer, if anything has.
     put_off: Option<Box<PutOff>>,
 }
 
-/// Why requests of this end have to wait for the peer.
+/// What has to wait for the peer, and why.
 #[derive(Debug, Default)]
 struct PutOff {
+    /// Tasks to be repeated later.
+    delayed: Vec<(Instant, Task)>,
     /// Since when the peer has answered only TEMPORARY_FAILURE, and when it last did.
     refused: Option<(Instant, Instant)>,
     /// Since when requests of this end have waited for exchanges that the peer has begun.
@@ -82,12 +82,13 @@ impl Queue {
 
     /// All tasks: those that can be sent now, and then those for later.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Task> {
-        self.tasks.iter().chain(self.delayed.iter().map(|(_, task)| task))
+        self.tasks.iter().chain(self.delayed())
     }
 
     /// All tasks of a queue whose SA has ended, as [`all`](Self::all).
     pub(crate) fn into_all(self) -> impl Iterator<Item = Task> {
-        self.tasks.into_iter().chain(self.delayed.into_iter().map(|(_, task)| task))
+        let delayed = self.put_off.into_iter().flat_map(|it| it.delayed);
+        self.tasks.into_iter().chain(delayed.map(|(_, task)| task))
     }
 
     /// Removes the tasks that can be sent now.
@@ -111,8 +112,9 @@ impl Queue {
 
     /// True if this end makes a child `name` by itself, by a task. `request` waits for it from now on.
     pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
-        let delayed = self.delayed.iter_mut().map(|(_, task)| task);
-        self.tasks.iter_mut().chain(delayed).any(|task| task.is_joined_by(name, request))
+        let delayed = self.put_off.iter_mut().flat_map(|it| &mut it.delayed);
+        let mut all = self.tasks.iter_mut().chain(delayed.map(|(_, task)| task));
+        all.any(|task| task.is_joined_by(name, request))
     }
 
     /// Handles that the traffic of `old` has moved to `new`, and that `old` is deleted in any case. Returns the commands
@@ -146,7 +148,7 @@ impl Queue {
     ) -> (VecDeque<Task>, Vec<(Instant, Task)>) {
         let (kept, tasks) = self.tasks.drain(..).partition(stay);
         self.tasks = kept;
-        (tasks, std::mem::take(&mut self.delayed))
+        (tasks, self.take_delayed())
     }
 
     /// Handles that the peer has not proven its address.
@@ -190,7 +192,7 @@ impl Queue {
 
     /// Queues a task that can be sent at this time.
     pub(crate) fn delay(&mut self, at: Instant, task: Task) {
-        self.delayed.push((at, task));
+        self.put_off.get_or_insert_default().delayed.push((at, task));
     }
 
     /// Repeats `task` after a while.
@@ -207,19 +209,27 @@ impl Queue {
 
     /// The tasks for later.
     pub(crate) fn delayed(&self) -> impl Iterator<Item = &Task> {
-        self.delayed.iter().map(|(_, task)| task)
+        self.put_off.iter().flat_map(|it| &it.delayed).map(|(_, task)| task)
     }
 
     /// When the first of the tasks for later can be sent.
     fn next_due(&self) -> Option<Instant> {
-        self.delayed.iter().map(|(at, _)| *at).min()
+        self.put_off.as_deref()?.delayed.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Removes the tasks for later.
+    fn take_delayed(&mut self) -> Vec<(Instant, Task)> {
+        self.put_off.as_deref_mut().map(|it| std::mem::take(&mut it.delayed)).unwrap_or_default()
     }
 
     /// Queues the tasks for later that can be sent by `now`.
     pub(crate) fn take_due(&mut self, now: Instant) {
-        let (due, later): (Vec<_>, Vec<_>) = self.delayed.drain(..).partition(|(at, _)| *at <= now);
-        self.tasks.extend(due.into_iter().map(|(_, task)| task));
-        self.delayed = later;
+        for (at, task) in self.take_delayed() {
+            match at <= now {
+                true => self.tasks.push_back(task),
+                false => self.delay(at, task),
+            }
+        }
     }
 
     // ---- put off ----
@@ -233,9 +243,8 @@ impl Queue {
 
     /// Records that no request waits for exchanges of the peer.
     pub(crate) fn note_not_held(&mut self) {
-        match self.put_off.as_deref_mut() {
-            Some(PutOff { refused: Some(_), held_since }) => *held_since = None,
-            _ => self.put_off = None,
+        if let Some(put_off) = self.put_off.as_deref_mut() {
+            put_off.held_since = None;
         }
     }
 
@@ -247,8 +256,8 @@ impl Queue {
             let since = before.map_or(now, |(since, _)| since);
             *refused = Some((since, now));
             self.give_up_on_delay(now, since);
-        } else {
-            self.put_off = None;
+        } else if let Some(put_off) = self.put_off.as_deref_mut() {
+            (put_off.refused, put_off.held_since) = (None, None);
         }
     }
 
@@ -281,8 +290,7 @@ impl Queue {
         if self.tasks.is_empty() && self.tasks.capacity() > 0 {
             self.tasks = VecDeque::new();
         }
-        if self.delayed.is_empty() && self.delayed.capacity() > 0 {
-            self.delayed = Vec::new();
-        }
+        self.put_off
+            .take_if(|it| it.delayed.is_empty() && it.refused.is_none() && it.held_since.is_none());
     }
 }

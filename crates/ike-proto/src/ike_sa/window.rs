@@ -26,6 +26,10 @@ use outstanding::Outstanding;
 /// The sealed datagrams of one message. They are shared, so that a retransmission copies nothing.
 pub(crate) type Datagrams = Arc<[Arc<[u8]>]>;
 
+/// Octets of a request in flight.
+#[cfg(test)]
+pub(crate) const OUTSTANDING: usize = size_of::<Outstanding>();
+
 /// What to do when the retransmission timer expires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Retransmit {
