@@ -1,5 +1,6 @@
 //! Inputs and outputs of an [`Endpoint`](crate::Endpoint).
 
+mod disbelief;
 mod hint;
 mod notice;
 
@@ -16,12 +17,13 @@ use crate::dataplane::{
 use crate::question::{Answer, Assignment, Authorization, PeerCertificate, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType};
+pub use disbelief::{AuthKind, Disbelief};
 pub use hint::{BothSelectors, Hint};
 pub use notice::Notice;
 
 pub use crate::ids::{ChildSaId, IkeSaId, Path, RequestId, Ticket, Transport};
 use crate::reason::DropReason;
-pub use crate::reason::{Distrust, Failure};
+pub use crate::reason::{Distrust, Failure, TicketReason};
 
 /// The time of an input.
 #[derive(Debug, Clone, Copy)]
@@ -255,7 +257,7 @@ pub struct PeerRefused {
     /// The kind of reason, if the peer's certificates or key were refused.
     pub distrust: Option<Distrust>,
     /// Why.
-    pub why: String,
+    pub why: Disbelief,
 }
 
 /// Something that happened, for a log, a control client, or another shard.
@@ -281,7 +283,7 @@ pub enum Event {
         /// True at the client.
         client: bool,
         /// Why.
-        why: String,
+        why: TicketReason,
     },
     /// An IKE SA, or an attempt at one, has ended. `established` tells which.
     IkeDown {

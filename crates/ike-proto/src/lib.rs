@@ -29,9 +29,10 @@ mod wants;
 
 pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus, Void};
 pub use event::{
-    BothSelectors, ChildSaId, ChildState, ChildStatus, Command, Event, Hint, IkeSaId, IkeState,
-    IkeStatus, Input, Network, Notice, Now, Output, Path, PeerRefused, RequestId, StreamCommand,
-    StreamEvent, Ticket, Transmit, TransmitKind, Transport, UsedAuth, UsedEap,
+    AuthKind, BothSelectors, ChildSaId, ChildState, ChildStatus, Command, Disbelief, Event, Hint,
+    IkeSaId, IkeState, IkeStatus, Input, Network, Notice, Now, Output, Path, PeerRefused,
+    RequestId, StreamCommand, StreamEvent, Ticket, Transmit, TransmitKind, Transport, UsedAuth,
+    UsedEap,
 };
 pub use ike_wire as wire;
 pub use ipsec_types::{crypto, dataplane};
@@ -40,4 +41,4 @@ pub use question::{
     Exchange, Exchanged, Lease, LeaseRequest, OwnedCert, PeerCertificate, PeerCredentials, PeerKey,
     Question, ResumeClaim, SignRequest, Signed,
 };
-pub use reason::{Distrust, DropClass, DropReason, Failure};
+pub use reason::{Distrust, DropClass, DropReason, Failure, PolicyReason, TicketReason};

@@ -1,6 +1,7 @@
 //! Why something was dropped, refused or ended, as types. A log line or a reply makes the text.
 
 mod dropped;
+mod refused;
 
 use std::fmt;
 
@@ -9,6 +10,7 @@ use crate::wire::DecodeError;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
 pub use dropped::{DropClass, DropReason};
+pub use refused::{PolicyReason, TicketReason};
 
 /// The kind of reason for which a peer's certificates or key were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,7 +62,7 @@ pub enum Failure {
     /// Deleted by command.
     Terminated,
     /// Policy forbids to continue: a PPK or downgrade prevention is required, and the peer has none.
-    Policy(&'static str),
+    Policy(PolicyReason),
     /// The crypto backend failed.
     Crypto,
 }
@@ -110,7 +112,7 @@ impl fmt::Display for Failure {
             Self::LostByPeer => f.write_str("the peer has lost the SA (QCD)"),
             Self::DeletedByPeer => f.write_str("deleted by the peer"),
             Self::Terminated => f.write_str("terminated"),
-            Self::Policy(text) => write!(f, "refused by policy: {text}"),
+            Self::Policy(why) => write!(f, "refused by policy: {why}"),
             Self::Crypto => f.write_str("crypto backend failed"),
         }
     }

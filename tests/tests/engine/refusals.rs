@@ -67,7 +67,7 @@ fn the_responder_says_why_to_its_log_alone() {
         let said = refusals(pair.b());
         // An initiator asks twice, for the first answer might be forged.
         let [refused, _again] = &said[..] else { panic!("{why}: {said:?}") };
-        assert_eq!((&*refused.connection, &*refused.why), (*connection, *why));
+        assert_eq!((&*refused.connection, &*refused.why.to_string()), (*connection, *why));
         assert_eq!(refused.path.remote.ip(), address(1));
         assert_eq!(refused.local_id, Some(identity(2)));
         // Who does not authenticate is nobody, and says so.
@@ -87,7 +87,7 @@ fn the_initiator_says_why() {
     let said = refusals(pair.a());
     let [refused, ..] = &said[..] else { panic!("{said:?}") };
     let expected = "the peer shows a pre-shared key, wanted is null authentication";
-    assert_eq!((&*refused.connection, &*refused.why), ("ab", expected));
+    assert_eq!((&*refused.connection, &*refused.why.to_string()), ("ab", expected));
     assert_eq!(refused.remote_id, Some(identity(2)));
 }
 

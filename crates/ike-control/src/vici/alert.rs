@@ -48,7 +48,7 @@ fn of_child(reason: &Failure) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use ike_proto::{IkeSaId, Path, PeerRefused, Transport};
+    use ike_proto::{Disbelief, IkeSaId, Path, PeerRefused, Transport};
 
     use super::*;
 
@@ -79,7 +79,9 @@ mod tests {
             local_id: None,
             remote_id: None,
             distrust,
-            why: "not known whether certificate \"CN=peer\" has been revoked".to_owned(),
+            why: Disbelief::Untrusted(
+                "not known whether certificate \"CN=peer\" has been revoked".to_owned(),
+            ),
         };
         let alert = |distrust| kind(&Event::PeerRefused(Box::new(refused(distrust))));
         assert_eq!(alert(Some(Distrust::RevocationUnknown)), Some("cert-validation-failed"));

@@ -34,7 +34,7 @@ use crate::ike_sa::state::State;
 use crate::ike_sa::stream::Stream;
 use crate::ike_sa::window::{Retransmit, Window};
 use crate::question::Answer;
-use crate::reason::DropReason;
+use crate::reason::{DropReason, PolicyReason};
 use crate::wants::Wanted;
 use crate::wire::Message;
 use crate::wire::payload::{Payload, Proposal, Spi};
@@ -468,15 +468,15 @@ impl Attempt {
     }
 
     /// Begins again at `gateway`. The error says why not.
-    fn follow(&mut self, ctx: &Context<'_>, gateway: IpAddr) -> Result<(), &'static str> {
+    fn follow(&mut self, ctx: &Context<'_>, gateway: IpAddr) -> Result<(), PolicyReason> {
         let family = |ip: &IpAddr| ip.to_canonical().is_ipv4() == gateway.is_ipv4();
         let own = ctx.network.addresses.iter().copied();
         if !std::iter::once(self.path.local.ip()).chain(own).any(|ip| family(&ip)) {
-            return Err("redirected to another address family");
+            return Err(PolicyReason::RedirectFamily);
         }
         let from = self.path.remote.ip().to_canonical();
         let redirected = Redirected::again(self.redirected, from, ctx.now.mono);
-        self.redirected = Some(redirected.ok_or("redirected too often")?);
+        self.redirected = Some(redirected.ok_or(PolicyReason::RedirectedTooOften)?);
         self.switch = Some(Switch::Redirect(gateway));
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::attempt::{Attempt, NewAttempt, Switch};
 use super::wants::FIRST_CAREFUL_WAIT;
-use super::{Endpoint, Entry, Slot, Trap};
+use super::{Endpoint, Entry, Shutdown, Slot, Trap};
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
 use crate::config::{ConnectionConfig, EndpointConfig};
@@ -22,7 +22,7 @@ use crate::wants::{Ended, Wanted};
 
 impl Endpoint {
     pub(super) fn on_command(&mut self, now: Now, request: RequestId, command: Command) {
-        if self.shutdown.is_some() {
+        if self.shutdown.has_begun() {
             return self.done(request, Err(Failure::Terminated));
         }
         match command {
@@ -328,7 +328,7 @@ impl Endpoint {
             redirected,
             ticket,
         };
-        let alive = self.shutdown.is_none();
+        let alive = !self.shutdown.has_begun();
         if let Some(switch) = switch.filter(|_| alive)
             && let Some((path, origin)) = self.switched(&connection, path, switch)
         {
@@ -376,7 +376,7 @@ impl Endpoint {
     /// True if a failed attempt is made again as a whole.
     fn goes_on(&self, connection: &ConnectionConfig, reason: &Failure, tries: u32) -> bool {
         let wishes = Wishes::of(connection, None, false, tries);
-        self.shutdown.is_none() && after(End::of_attempt(reason), wishes).starts()
+        !self.shutdown.has_begun() && after(End::of_attempt(reason), wishes).starts()
     }
 
     fn tell_failed(&mut self, ike: IkeSaId, connection: &ConnectionConfig, reason: &Failure) {
@@ -710,7 +710,7 @@ impl Endpoint {
     }
 
     fn on_shutdown(&mut self, now: Now, request: RequestId) {
-        self.shutdown = Some(request);
+        self.shutdown = Shutdown::Requested(request);
         self.unwant_all();
         let traps = std::mem::take(&mut self.traps);
         self.remove_each(traps.into_iter().flat_map(Trap::into_removals));

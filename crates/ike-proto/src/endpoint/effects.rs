@@ -92,7 +92,7 @@ impl Endpoint {
                 self.run_traps(now);
             }
             Effect::Redirect { ike, to, wanted } => {
-                if self.shutdown.is_none() {
+                if !self.shutdown.has_begun() {
                     self.follow_redirect(now, ike, to, wanted);
                 }
             }

@@ -6,7 +6,7 @@ use super::admission::{BLOCKED, FULL, HalfOpen, weight};
 use super::{Endpoint, Entry, Slot};
 use crate::event::{Failure, IkeSaId, Now};
 use crate::ike_sa::memory::Pool;
-use crate::reason::DropReason;
+use crate::reason::{DropReason, PolicyReason};
 use crate::shares::Origin;
 
 /// How long a half-open SA must have received nothing before it gives way to another SA of the same address. Most
@@ -15,7 +15,7 @@ const SILENCE: Duration = Duration::from_secs(1);
 
 /// Why a half-open SA ends.
 fn gave_way() -> Failure {
-    Failure::Policy("the half-open IKE SA gave way to a newer one")
+    Failure::Policy(PolicyReason::GaveWay)
 }
 
 impl Endpoint {

@@ -120,12 +120,29 @@ pub struct Endpoint {
     tickets: Tickets,
     crossings: Crossings,
     handovers: Handovers,
-    shutdown: Option<RequestId>,
+    shutdown: Shutdown,
     /// The time of the newest input.
     now: Option<Now>,
 }
 
 type Entries = OwnTable<IkeSaId, Slot>;
+
+/// How far the end of an endpoint is.
+#[derive(Clone, Copy)]
+enum Shutdown {
+    No,
+    /// By this command, which is answered when no entry is left.
+    Requested(RequestId),
+    /// The command was answered.
+    Reported,
+}
+
+impl Shutdown {
+    /// True if nothing new begins.
+    fn has_begun(self) -> bool {
+        !matches!(self, Self::No)
+    }
+}
 
 enum Entry {
     Attempt(Box<Attempt>),
@@ -225,7 +242,7 @@ impl Endpoint {
             tickets: Tickets::default(),
             crossings: Crossings::default(),
             handovers: Handovers::default(),
-            shutdown: None,
+            shutdown: Shutdown::No,
             now: None,
         }
     }
@@ -678,15 +695,11 @@ impl Endpoint {
     }
 
     fn check_shutdown(&mut self) {
-        if self.entries.is_empty()
-            && let Some(request) = self.shutdown
-            && request != DONE
+        if let Shutdown::Requested(request) = self.shutdown
+            && self.entries.is_empty()
         {
-            self.shutdown = Some(DONE);
+            self.shutdown = Shutdown::Reported;
             self.out.push_back(Output::Event(Event::Done(request, Ok(()))));
         }
     }
 }
-
-/// Marks a shutdown that has been reported.
-const DONE: RequestId = RequestId(u64::MAX);

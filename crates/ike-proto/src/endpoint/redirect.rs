@@ -12,7 +12,7 @@ use crate::exchange::redirect::{Redirected, gateway_data, is_supported, redirect
 use crate::exchange::sa_init;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::Task;
-use crate::reason::DropReason;
+use crate::reason::{DropReason, PolicyReason};
 use crate::wants::aftermath::End;
 use crate::wants::{Ended, Wanted};
 use crate::wire::Message;
@@ -80,7 +80,7 @@ impl Endpoint {
         }
         let local = self.local_towards(path.local.ip(), gateway);
         let (Some(redirected), Some(local)) = (redirected, local) else {
-            let why = Failure::Policy("redirected too often, or to another address family");
+            let why = Failure::Policy(PolicyReason::RedirectNotFollowed);
             for wanted in wanted {
                 if let Some(request) = wanted.request {
                     self.done(request, Err(why.clone()));

@@ -17,7 +17,7 @@ use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::state::State;
 use crate::ike_sa::stream::Stream;
 use crate::question::{self, Exchanged, Question};
-use crate::reason::DropReason;
+use crate::reason::{DropReason, TicketReason};
 use crate::shares::Origin;
 use crate::wire::Message;
 use crate::wire::registry::{ExchangeType, NotifyType};
@@ -70,7 +70,7 @@ impl Endpoint {
         if own || self.config.shard.may_be_of_another(header.spi_i) {
             return self.drop_datagram(path, DropReason::OwnInitRequest);
         }
-        if self.shutdown.is_some() {
+        if self.shutdown.has_begun() {
             return self.drop_datagram(path, DropReason::ShuttingDown);
         }
         let hash = self.registry.digest(octets);
@@ -95,7 +95,7 @@ impl Endpoint {
         let connections = self.connections_for(path);
         let resumes = header.exchange == ExchangeType::IKE_SESSION_RESUME;
         if connections.is_empty() && resumes {
-            return self.refuse_ticket(now, path, message, "no connection fits the addresses");
+            return self.refuse_ticket(now, path, message, TicketReason::NoConnection);
         }
         if connections.is_empty() {
             return self.refuse_init(now, path, message, NotifyType::NO_PROPOSAL_CHOSEN.into());

@@ -18,7 +18,7 @@ use crate::exchange::resume::former::Held;
 use crate::exchange::resume::{fits, responder};
 use crate::exchange::sa_init;
 use crate::ike_sa::state::Task;
-use crate::reason::DropReason;
+use crate::reason::{DropReason, TicketReason};
 use crate::table::OwnTable;
 use crate::wire::Message;
 use crate::wire::registry::NotifyType;
@@ -284,12 +284,11 @@ impl Endpoint {
         now: Now,
         path: Path,
         message: &Message<'_>,
-        why: &'static str,
+        why: TicketReason,
     ) {
         self.drop_datagram(path, DropReason::TicketRefused);
         self.refused.count(now.mono);
         if self.courtesy.take(now.mono) {
-            let why = why.to_owned();
             self.out.push_back(Output::Event(Event::TicketRefused { path, client: false, why }));
         }
         let answer = sa_init::answer_alone(&message.header, NotifyType::TICKET_NACK, &[]);

@@ -19,7 +19,7 @@ use super::ppk::{self, CommonPpk, OfferedPpk, PpkPlace, PpkStage};
 use super::{Payloads, Refusal, required};
 use crate::config::{EndpointConfig, PostQuantumKey, PpkId};
 use crate::crypto::{CryptoError, Secret};
-use crate::event::Failure;
+use crate::event::{Disbelief, Failure};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::pending::What;
 use crate::ike_sa::state::{
@@ -30,6 +30,7 @@ use crate::ike_sa::{Core, notify};
 use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::NotCovered;
 use crate::keys::{IkeKeys, Nonces, Seed};
+use crate::reason::PolicyReason;
 use crate::wire::payload::{Ke, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, encode_payloads};
@@ -128,15 +129,14 @@ impl ExpectIntermediateResponse {
             return self.end(core, Failure::Refused(NotifyType::INVALID_SYNTAX));
         };
         let Ok(ppk) = ppk::taken(&self.ppks, &parsed) else {
-            let why = "the peer names a PPK that was not offered";
-            return self.end(core, Failure::Policy(why));
+            return self.end(core, Failure::Policy(PolicyReason::PpkNotOffered));
         };
         //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
         //# In this case, the initiator cannot achieve quantum computer
         //# resistance using the proposed PPKs. If this is a requirement for
         //# the initiator, then it MUST abort creating the IKE SA.
         if !self.ppks.is_empty() && ppk.is_none() && core.connection().requires_ppk() {
-            return self.end(core, Failure::Policy("the peer has none of the PPKs offered"));
+            return self.end(core, Failure::Policy(PolicyReason::NoCommonPpk));
         }
         let ppk = ppk.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key)));
         let Self { rest, mut auth, .. } = *self;
@@ -315,7 +315,7 @@ impl Core {
     ) -> Result<Option<CommonPpk>, Refusal> {
         let chosen = self.choose_initial_ppk(ctx.config, waiting, payloads);
         if chosen.is_err() {
-            let why = "a PPK is required, and none of those offered is known here";
+            let why = Disbelief::NoCommonPpk;
             self.blame(ctx, (None, None), Blame::of(Some(self.connection()), why));
         }
         chosen

@@ -21,6 +21,7 @@ use crate::ike_sa::context::Context;
 use crate::ike_sa::mobility::Mobike;
 use crate::ike_sa::notify;
 use crate::ike_sa::state::{Established, NatStatus, Task};
+use crate::reason::PolicyReason;
 use crate::wire::payload::Payload;
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -199,7 +200,7 @@ impl Established {
         //# match, the IKE_SA MUST be closed.
         let cookie = payloads.notify(NotifyType::COOKIE2);
         if cookie.is_some_and(|cookie| cookie.data != sent.cookie) {
-            let reason = Failure::Policy("the peer answers with another COOKIE2");
+            let reason = Failure::Policy(PolicyReason::OtherCookie2);
             return self.queue.push_first(Task::DeleteIke { reason, request: None });
         }
         // A response without COOKIE2 proves only that its sender has the keys.

@@ -6,7 +6,7 @@ use super::state::State;
 use super::{Channel, IkeSa, Trust};
 use crate::event::Failure;
 use crate::keys::epoch::Opened;
-use crate::reason::DropReason;
+use crate::reason::{DropReason, PolicyReason};
 use crate::shares::Origin;
 use crate::wire::payload::Payload;
 use crate::wire::registry::AuthMethod;
@@ -16,7 +16,7 @@ pub(super) const NO_ROOM: DropReason = DropReason::NoMemory;
 
 /// Why an IKE SA ends for which there is no memory, or no longer any.
 pub(crate) fn no_room() -> Failure {
-    Failure::Policy("other peers hold the memory for waiting messages")
+    Failure::Policy(PolicyReason::NoMemory)
 }
 
 impl IkeSa {

@@ -11,6 +11,7 @@ use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Task;
 use crate::ike_sa::timer::{Timer, TimerKey};
+use crate::reason::PolicyReason;
 use crate::wire::registry::NotifyType;
 
 /// The wait before a request is repeated after TEMPORARY_FAILURE, and the random part that is subtracted.
@@ -153,7 +154,7 @@ impl Queue {
 
     /// Handles that the peer has not proven its address.
     pub(crate) fn give_up_unproven(&mut self) {
-        let reason = Failure::Policy("the peer does not show that it is where it says");
+        let reason = Failure::Policy(PolicyReason::AddressUnproven);
         self.push_first(Task::DeleteIke { reason, request: None });
     }
 

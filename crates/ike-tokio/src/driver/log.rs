@@ -103,10 +103,12 @@ impl Log {
                 }
             }
             Event::TicketRefused { path, client: true, why } => {
+                let why = why.to_string();
                 info!(remote = %path.remote, why, "ticket not taken; going on with IKE_SA_INIT");
             }
             Event::TicketRefused { path, client: false, why } => {
                 if self.allowed(now, Cause::TicketRefused) {
+                    let why = why.to_string();
                     info!(remote = %path.remote, local = %path.local, why, "ticket refused");
                 }
             }
@@ -249,7 +251,7 @@ impl Log {
                 remote_id = %name(remote_id),
                 local_id = %name(local_id),
                 %connection,
-                why,
+                why = why.to_string(),
                 "peer refused"
             );
         }
@@ -410,7 +412,7 @@ fn what(connection: &str, child: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ike_proto::DropReason;
+    use ike_proto::{Disbelief, DropReason};
 
     use super::*;
 
@@ -432,24 +434,24 @@ mod tests {
         let remote = "192.0.2.1:500".parse().unwrap();
         let local = "192.0.2.2:500".parse().unwrap();
         let path = Path { local, remote, transport: Transport::Udp };
-        let refused = |ike, why: &str| PeerRefused {
+        let refused = |ike, why: Disbelief| PeerRefused {
             ike: IkeSaId(ike),
             path,
             connection: "site".to_owned(),
             local_id: None,
             remote_id: None,
             distrust: None,
-            why: why.to_owned(),
+            why,
         };
         let mut log = Log::default();
-        let mut lines = |ike, why: &str, ms| {
+        let mut lines = |ike, why: Disbelief, ms| {
             log.peer_refused(start + Duration::from_millis(ms), &refused(ike, why));
             assert!(log.was_refused(IkeSaId(ike)));
             log.lines
         };
-        assert_eq!(lines(1, "wrong", 0), 1);
-        assert_eq!(lines(2, "wrong", 10), 1, "asked twice");
-        assert_eq!(lines(3, "unknown", 20), 2);
+        assert_eq!(lines(1, Disbelief::WrongPsk, 0), 1);
+        assert_eq!(lines(2, Disbelief::WrongPsk, 10), 1, "asked twice");
+        assert_eq!(lines(3, Disbelief::NoConnection, 20), 2);
     }
 
     #[test]

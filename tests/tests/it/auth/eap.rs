@@ -14,7 +14,7 @@ use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 use ike_proto::{
     Answer, Command, EapAnswer, EapState, EapSuccess, Failure, IkeState, Lease, LeaseRequest,
-    UsedAuth,
+    PolicyReason, UsedAuth,
 };
 use ike_tests::credentials::{Authority, credential, key_type};
 use ike_tests::eap::{End, conversations};
@@ -455,7 +455,7 @@ fn conversations_are_counted_against_the_memory_of_strangers() {
             // Three eighths are for strangers' conversations. That there is no room is no verdict.
             let (at_a, at_b) = refused(&mut pair);
             assert_eq!(at_a, Failure::Timeout);
-            let why = Failure::Policy("other peers hold the memory for waiting messages");
+            let why = Failure::Policy(PolicyReason::NoMemory);
             assert!(!at_b.is_empty() && at_b.iter().all(|it| *it == why), "{at_b:?}");
             assert_eq!(asked(&pair, A), 0);
         }

@@ -59,7 +59,7 @@ impl Log {
                 Event::PeerRefused(refused) => {
                     let PeerRefused { connection, local_id, remote_id, why, .. } = &**refused;
                     for id in [local_id, remote_id].into_iter().flatten() {
-                        tracing::info!(%id, %connection, why, "refused");
+                        tracing::info!(%id, %connection, %why, "refused");
                     }
                 }
                 _ => {}

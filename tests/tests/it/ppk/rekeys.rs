@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use ike_proto::Failure;
 use ike_proto::config::{PpkExchange, PpkMatch, PpkRekey};
 use ike_proto::wire::registry::NotifyType;
+use ike_proto::{Failure, PolicyReason};
 use ike_tests::{A, B, Pair, Setup};
 
 use super::{give, id, key, keyed};
@@ -30,7 +30,7 @@ fn expected(ours: PpkRekey, theirs: PpkRekey, same_key: bool) -> Result<bool, Fa
     match (taken, ours, theirs) {
         (true, ..) => Ok(true),
         (false, _, PpkRekey::Require) => Err(Failure::Peer(NotifyType::NO_PROPOSAL_CHOSEN)),
-        (false, PpkRekey::Require, _) => Err(Failure::Policy("the peer takes no PPK")),
+        (false, PpkRekey::Require, _) => Err(Failure::Policy(PolicyReason::NoPpkInRekey)),
         _ => Ok(false),
     }
 }
@@ -167,7 +167,7 @@ fn without_a_key_nothing_is_asked_for() {
         pair.reload(A, config);
         let sent = pair.a().sent;
         let result = rekey(&mut pair, A, ike);
-        assert_eq!(result, Err(Failure::Policy("there is no key for ppk_id")));
+        assert_eq!(result, Err(Failure::Policy(PolicyReason::NoPpkKey)));
         assert_eq!(pair.a().sent, sent);
         pair.run_for(Duration::from_secs(60));
         pair.assert_agreement();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ike_proto::config::{Action, AddressSpec, RedirectPolicy, TsSpec};
 use ike_proto::wire::registry::ExchangeType;
-use ike_proto::{Command, DropReason, Failure, IkeState, RequestId};
+use ike_proto::{Command, DropReason, Failure, IkeState, PolicyReason, RequestId};
 use ike_tests::network::{Fate, Packet};
 use ike_tests::plane::Plane;
 use ike_tests::setup::address;
@@ -140,7 +140,7 @@ fn a_loop_ends() {
     });
     let request = pair.initiate(A, Some("net"));
     pair.run_for(3 * MINUTE);
-    let refused = Failure::Policy("redirected too often, or to another address family");
+    let refused = Failure::Policy(PolicyReason::RedirectNotFollowed);
     assert_eq!(pair.a().done(request), Some(Err(refused)), "{}", pair.story());
     assert!(pair.a().ikes_in(IkeState::Established).is_empty());
     let begun = |packet: &&Packet| packet.is(ExchangeType::IKE_SA_INIT, false);
@@ -224,7 +224,7 @@ fn to_where_nothing_leads() {
     pair.tell_network(A);
     let request = pair.initiate(A, Some("net"));
     pair.run_for(MINUTE);
-    let refused = Failure::Policy("redirected to another address family");
+    let refused = Failure::Policy(PolicyReason::RedirectFamily);
     assert_eq!(pair.a().done(request), Some(Err(refused)), "{}", pair.story());
     assert_eq!(begun(&pair).len(), 1, "{}", pair.story());
 }

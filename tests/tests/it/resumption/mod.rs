@@ -113,7 +113,7 @@ fn again(pair: &mut Pair) -> bool {
 /// What A and B, or another, say of tickets that were of no use.
 fn complaints(pair: &Pair, host: usize) -> Vec<String> {
     pair.hosts[host].events(|event| match event {
-        Event::TicketRefused { why, .. } => Some(why.clone()),
+        Event::TicketRefused { why, .. } => Some(why.to_string()),
         _ => None,
     })
 }

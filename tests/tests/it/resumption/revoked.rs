@@ -61,7 +61,7 @@ fn refused(pair: &mut Pair, host: usize) -> Vec<String> {
     assert!(matches!(pair.a().done(request), Some(Err(_))), "{}", pair.story());
     assert!(pair.hosts[host].ikes_in(IkeState::Established).len() <= before);
     let mut why = pair.hosts[host].events(|event| match event {
-        Event::PeerRefused(refused) => Some(refused.why.clone()),
+        Event::PeerRefused(refused) => Some(refused.why.to_string()),
         _ => None,
     });
     // It may try again by a child that it wants.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Attempt, Switch};
-use crate::event::{Event, Failure, Path};
+use crate::event::{Event, Path};
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::initiator::{NoKe, encode_request};
 use crate::ike_sa::context::Context;
-use crate::reason::DropReason;
+use crate::reason::{DropReason, TicketReason};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
 /// How long the gateway has to answer IKE_SESSION_RESUME before the client tries IKE_SA_INIT, and then to answer
@@ -86,7 +86,7 @@ impl Attempt {
         }
         self.give_up_ticket();
         self.switch = Some(Switch::Anew);
-        let why = format!("the gateway answered {kind}");
+        let why = TicketReason::Answered(kind);
         ctx.event(Event::TicketRefused { path: self.path, client: true, why });
     }
 
@@ -123,7 +123,7 @@ impl Attempt {
         (carried.presents, carried.turn) = (!carried.presents, carried.turn + 1);
         self.switch = Some(Switch::Anew);
         if first {
-            let why = Failure::Timeout.to_string();
+            let why = TicketReason::NoAnswer;
             ctx.event(Event::TicketRefused { path: self.path, client: true, why });
         }
     }

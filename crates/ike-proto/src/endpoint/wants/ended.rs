@@ -23,7 +23,7 @@ impl Endpoint {
         let lift = |held: Vec<PolicyId>, this: &mut Self| {
             this.remove_each(held.into_iter().map(Removal::Policy));
         };
-        let Some(connection) = config.filter(|_| self.shutdown.is_none()) else {
+        let Some(connection) = config.filter(|_| !self.shutdown.has_begun()) else {
             lift(held, self);
             return self.unwant_name(&name);
         };
@@ -94,7 +94,7 @@ impl Endpoint {
         let known = self.lookup.connection(&connection);
         let known = known.is_some_and(|connection| connection.child(&child).is_some());
         let name = (connection, Some(child));
-        if known && self.shutdown.is_none() && !self.carries(&name.0, name.1.as_deref()) {
+        if known && !self.shutdown.has_begun() && !self.carries(&name.0, name.1.as_deref()) {
             let next = (Next::Start, true);
             self.start_again(now, name, next, Some(ends), Vec::new(), &Failure::DeletedByPeer);
         }

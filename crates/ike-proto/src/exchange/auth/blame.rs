@@ -1,7 +1,6 @@
 //! Why a peer is not believed. This is for the log of this end only: the peer gets the same answer for every
 //! reason.
 
-use std::fmt;
 use std::sync::Arc;
 
 use super::eap::NO_AUTH;
@@ -9,7 +8,7 @@ use super::psk::peer_psk;
 use super::{answers_to, local_id, matches_id, signature};
 use crate::config::lookup::Lookup;
 use crate::config::{AuthConfig, ConnectionConfig};
-use crate::event::{Distrust, Event, PeerRefused};
+use crate::event::{AuthKind, Disbelief, Distrust, Event, PeerRefused};
 use crate::exchange::Refusal;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
@@ -21,15 +20,15 @@ use crate::wire::registry::{AuthMethod, NotifyType};
 pub(crate) struct Blame {
     /// Empty if no connection could be tried.
     pub(crate) connection: String,
-    pub(crate) why: String,
+    pub(crate) why: Disbelief,
     /// If certificates or a key were refused.
     pub(crate) distrust: Option<Distrust>,
 }
 
 impl Blame {
-    pub(crate) fn of(connection: Option<&ConnectionConfig>, why: impl fmt::Display) -> Self {
+    pub(crate) fn of(connection: Option<&ConnectionConfig>, why: Disbelief) -> Self {
         let connection = connection.map_or_else(String::new, |found| found.name.clone());
-        Self { connection, why: why.to_string(), distrust: None }
+        Self { connection, why, distrust: None }
     }
 
     /// The same, for certificates or a key that were refused.
@@ -72,31 +71,25 @@ impl Core {
         };
         let known = connections.filter(takes_id);
         let Some(first) = known.clone().next() else {
-            return Blame::of(None, "no connection for the peer's identity");
+            return Blame::of(None, Disbelief::NoConnection);
         };
         let answers = |connection: &&ConnectionConfig| {
             claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, self, id))
         };
         let mut answering = known.filter(answers);
         let Some(nearest) = answering.clone().next() else {
-            return Blame::of(
-                Some(first),
-                "no connection of this peer has the identity it asks for",
-            );
+            return Blame::of(Some(first), Disbelief::OtherIdentityWanted);
         };
         let right = answering.find(|connection| {
             let round = connection.remote.get(claim.index);
             round.is_some_and(|round| is_of_kind(&round.auth, claim.method))
         });
         match (right, nearest.remote.get(claim.index)) {
-            (Some(right), _) => Blame::of(
-                Some(right),
-                "the proposal chosen or the number of authentication rounds is another than wanted",
-            ),
+            (Some(right), _) => Blame::of(Some(right), Disbelief::OtherProposalOrRounds),
             (None, round) => {
-                let wanted = round.map_or("nothing", |round| kind(&round.auth));
-                let why = format!("the peer shows {}, wanted is {wanted}", shown(claim.method));
-                Blame::of(Some(nearest), why)
+                let wanted = round.map(|round| AuthKind::from(&round.auth));
+                let shown = shown(claim.method);
+                Blame::of(Some(nearest), Disbelief::OtherMethod { shown, wanted })
             }
         }
     }
@@ -111,14 +104,14 @@ impl Core {
         let own = local_id(connection, self);
         let psk = claim.method == AuthMethod::PSK;
         if psk && peer_psk(lookup, &own, claim.id).is_none() {
-            let why = format!("no pre-shared key for {own} and {}", claim.id);
+            let why = Disbelief::NoPsk { local: own, remote: claim.id.clone() };
             return Blame::of(Some(connection), why);
         }
         // A wrong PPK shows only in AUTH.
         let why = match (psk, self.ppk.used()) {
-            (true, None) => "wrong pre-shared key",
-            (true, Some(_)) => "wrong pre-shared key or PPK",
-            (false, _) => "AUTH does not verify",
+            (true, None) => Disbelief::WrongPsk,
+            (true, Some(_)) => Disbelief::WrongPskOrPpk,
+            (false, _) => Disbelief::WrongAuth,
         };
         Blame::of(Some(connection), why)
     }
@@ -159,21 +152,12 @@ fn is_of_kind(auth: &AuthConfig, method: AuthMethod) -> bool {
     }
 }
 
-fn kind(auth: &AuthConfig) -> &'static str {
-    match auth {
-        AuthConfig::Psk => "a pre-shared key",
-        AuthConfig::Pubkey(_) => "a signature",
-        AuthConfig::Null => "null authentication",
-        AuthConfig::Eap => "EAP",
-    }
-}
-
-fn shown(method: AuthMethod) -> String {
+fn shown(method: AuthMethod) -> AuthKind {
     match method {
-        AuthMethod::PSK => "a pre-shared key".to_owned(),
-        AuthMethod::NULL => "null authentication".to_owned(),
-        NO_AUTH => "no AUTH, which is to ask for EAP".to_owned(),
-        method if signature::is_signature(method) => "a signature".to_owned(),
-        other => format!("authentication method {}", other.0),
+        AuthMethod::PSK => AuthKind::Psk,
+        AuthMethod::NULL => AuthKind::Null,
+        NO_AUTH => AuthKind::Eap,
+        method if signature::is_signature(method) => AuthKind::Signature,
+        other => AuthKind::Other(other),
     }
 }

@@ -10,7 +10,7 @@ use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{OwnAuth, used};
 use super::{local_id, round_id, signature, takes};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
-use crate::event::{Distrust, Failure, UsedAuth};
+use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::config::OwnedConfig;
 use crate::exchange::ppk::{PpkStage, wire_id};
@@ -370,9 +370,10 @@ impl ExpectAuthResponse {
     ) -> State {
         let blame = blame.unwrap_or_else(|| match &failure {
             Failure::Untrusted(kind, why) => {
-                Blame::of(Some(core.connection()), why).distrusting(*kind)
+                Blame::of(Some(core.connection()), Disbelief::Untrusted(why.clone()))
+                    .distrusting(*kind)
             }
-            other => Blame::of(Some(core.connection()), other),
+            other => Blame::of(Some(core.connection()), Disbelief::Failed(other.clone())),
         });
         let local = local_id(core.connection(), core);
         core.blame(ctx, (Some(id.to_owned()), Some(local)), blame);
@@ -458,7 +459,7 @@ impl AwaitVerdict<ExpectAuthResponse> {
             signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)
         });
         let Ok((evidence, scheme)) = verdict else {
-            let blame = Blame::of(Some(&connection), "the signature does not verify");
+            let blame = Blame::of(Some(&connection), Disbelief::WrongSignature);
             return waiting.disbelieve(core, ctx, id, Some(blame), Failure::Authentication);
         };
         let used = signed_by(id.to_owned(), auth.method, scheme, &key);

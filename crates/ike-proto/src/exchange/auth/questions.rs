@@ -83,7 +83,13 @@ impl Core {
             let no_ppk = unmixed.as_ref();
             let no_ppk = no_ppk.map(|c| auth_by(prf, &key(c), &c.octets));
             let used = used(id.clone(), method);
-            OwnTurn::Ready(OwnAuth { used, certs: Vec::new(), data, no_ppk, named: false })
+            OwnTurn::Ready(OwnAuth {
+                used,
+                certs: Vec::new(),
+                data: Some(data),
+                no_ppk,
+                named: false,
+            })
         };
         match &round.auth {
             AuthConfig::Psk => {
@@ -99,7 +105,7 @@ impl Core {
             //# for the content of the AUTH payload.
             AuthConfig::Null => Ok(mac(AuthMethod::NULL, &|c| padded(prf, &c.sk_p))),
             // The AUTH comes after EAP.
-            AuthConfig::Eap => Ok(OwnTurn::Ready(OwnAuth::without(id))),
+            AuthConfig::Eap => Ok(OwnTurn::Ready(OwnAuth::before_eap(id))),
             AuthConfig::Pubkey(pubkey) => {
                 let accepted = signature::accepted(announced, &pubkey.ike);
                 if accepted.is_empty() {
@@ -254,7 +260,7 @@ impl SigningRound {
         let mut data = data.into_iter();
         let first = data.next().ok_or_else(|| wrong("no signature"))?;
         let used = UsedAuth { scheme: Some(scheme), ..used(self.id, method) };
-        Ok(OwnAuth { used, certs, data: first, no_ppk: data.next(), named: false })
+        Ok(OwnAuth { used, certs, data: Some(first), no_ppk: data.next(), named: false })
     }
 }
 

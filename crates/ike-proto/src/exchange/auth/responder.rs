@@ -13,7 +13,7 @@ use super::{answers_to, exactness, local_id, round_id, signature, takes};
 use crate::config::lookup::Lookup;
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
-use crate::event::{Distrust, Failure, UsedAuth};
+use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::ChildRequest;
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::child_sa::ReadyChild;
@@ -246,7 +246,7 @@ impl ExpectAuthRequest {
         };
         let claim = Claim { index, id: &remote_id, wanted: id_r, method };
         let blame = match (&first, &taken) {
-            (Some(first), Err(why)) => Some(Blame::of(Some(first), why)),
+            (Some(first), Err(why)) => Some(Blame::of(Some(first), why.clone())),
             (Some(_), Ok(_)) => None,
             (None, _) => Some(core.blame_for_none(&self.connections, claim)),
         };
@@ -583,9 +583,10 @@ impl AwaitVerdict<ExpectAuthRequest> {
                 let reason = judged.err().unwrap_or(Failure::Authentication);
                 let blame = judging.decoy.unwrap_or_else(|| match &reason {
                     Failure::Untrusted(kind, why) => {
-                        Blame::of(connection.as_deref(), why).distrusting(*kind)
+                        Blame::of(connection.as_deref(), Disbelief::Untrusted(why.clone()))
+                            .distrusting(*kind)
                     }
-                    _ => Blame::of(connection.as_deref(), "the signature does not verify"),
+                    _ => Blame::of(connection.as_deref(), Disbelief::WrongSignature),
                 });
                 core.blame(ctx, ids(&Payloads(&payloads)), blame);
                 waiting.fail(core, ctx, reason)

@@ -147,7 +147,8 @@ impl Rounds {
 pub(crate) struct OwnAuth {
     pub(crate) used: UsedAuth,
     pub(crate) certs: Vec<OwnedCert>,
-    pub(crate) data: Secret,
+    /// Authentication Data, unless it comes after EAP.
+    pub(crate) data: Option<Secret>,
     /// Notification Data of NO_PPK_AUTH (RFC 8784 §3).
     pub(crate) no_ppk: Option<Secret>,
     /// The peer knows the identity already.
@@ -156,15 +157,14 @@ pub(crate) struct OwnAuth {
 
 impl OwnAuth {
     /// The identity alone; its AUTH comes after EAP.
-    pub(crate) fn without(id: IdData) -> Self {
+    pub(crate) fn before_eap(id: IdData) -> Self {
         let used = used(id, NO_AUTH);
-        let data = Secret::new(Vec::new());
-        Self { used, certs: Vec::new(), data, no_ppk: None, named: false }
+        Self { used, certs: Vec::new(), data: None, no_ppk: None, named: false }
     }
 
     /// True if there is an AUTH payload.
     pub(crate) fn has_auth(&self) -> bool {
-        self.used.method != NO_AUTH
+        self.data.is_some()
     }
 
     /// The CERT payloads.
@@ -174,8 +174,8 @@ impl OwnAuth {
 
     /// The AUTH payload, if there is one.
     pub(crate) fn auth(&self) -> Option<Payload<'_>> {
-        let auth = Auth { method: self.used.method, data: self.data.expose() };
-        self.has_auth().then_some(Payload::Auth(auth))
+        let data = self.data.as_ref()?.expose();
+        Some(Payload::Auth(Auth { method: self.used.method, data }))
     }
 }
 

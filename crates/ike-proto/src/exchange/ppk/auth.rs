@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::{PpkPlace, PpkStage, key_of, read_id, usable, wire_id};
 use crate::config::{ConnectionConfig, EndpointConfig, PostQuantumKey, PpkExchange, PpkId};
-use crate::event::{Event, Failure};
+use crate::event::{Disbelief, Event, Failure};
 use crate::exchange::Payloads;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
+use crate::reason::PolicyReason;
 use crate::wire::registry::NotifyType;
 
 /// The place of the initiator's Authentication Data.
@@ -60,7 +61,7 @@ impl Core {
         }
         // There was one when IKE_SA_INIT announced it. A reload may have removed it.
         let found = usable(config, &self.connection().ppk).into_iter().next();
-        let (id, key) = found.ok_or(Failure::Policy("the PPK is not configured any more"))?;
+        let (id, key) = found.ok_or(Failure::Policy(PolicyReason::PpkGone))?;
         let mixed = self.channel.session.keys.mixed_in_auth(self.channel.session.prf, &key.secret);
         let unmixed = self.channel.session.keys.replace_auth_keys(mixed);
         let data = wire_id(&id);
@@ -92,7 +93,7 @@ impl Core {
         //# the PPK was configured as mandatory) or continue without using the
         //# PPK
         if self.connection().requires_ppk() {
-            return Err(Failure::Policy("the peer did not take the PPK"));
+            return Err(Failure::Policy(PolicyReason::PpkNotTaken));
         }
         self.channel.session.keys.replace_auth_keys(*unmixed);
         Ok(())
@@ -107,7 +108,7 @@ impl Core {
         config: &EndpointConfig,
         connection: &ConnectionConfig,
         payloads: &Payloads<'a, '_>,
-    ) -> Result<AuthData<'a>, String> {
+    ) -> Result<AuthData<'a>, Disbelief> {
         Ok(match self.choose_ppk_in_auth(config, connection, payloads)? {
             PpkChoice::Settled => AuthData::Payload,
             PpkChoice::Without(data) => AuthData::NoPpkAuth(data),
@@ -128,7 +129,7 @@ impl Core {
         config: &EndpointConfig,
         connection: &ConnectionConfig,
         payloads: &Payloads<'a, '_>,
-    ) -> Result<PpkChoice<'a>, String> {
+    ) -> Result<PpkChoice<'a>, Disbelief> {
         if self.extensions().ppk != Some(PpkPlace::Auth) {
             // It was decided before. The connection, which is known now, has the last word.
             return match self.ppk.used() {
@@ -137,9 +138,9 @@ impl Core {
                 //# responder SHOULD abort negotiation and return back the
                 //# AUTHENTICATION_FAILED notification to be consistent with its policy.
                 Some(id) if !connection.takes_ppk(id) => {
-                    Err(format!("PPK {id} is not in ppk_id of this connection"))
+                    Err(Disbelief::PpkOfOtherConnection(id.clone()))
                 }
-                None if connection.requires_ppk() => Err("a PPK is required".to_owned()),
+                None if connection.requires_ppk() => Err(Disbelief::PpkRequired),
                 _ => Ok(PpkChoice::Settled),
             };
         }
@@ -148,7 +149,7 @@ impl Core {
         //# found and the peers successfully exchanged USE_PPK notifications in
         //# the IKE_SA_INIT exchange, then the responder MUST send back an
         //# AUTHENTICATION_FAILED notification and then fail the negotiation.
-        let offered = payloads.notify(NotifyType::PPK_IDENTITY).ok_or("PPK_IDENTITY is missing")?;
+        let offered = payloads.notify(NotifyType::PPK_IDENTITY).ok_or(Disbelief::NoPpkIdentity)?;
         let allowed = |id: &PpkId| {
             connection.ppk.exchange != PpkExchange::Intermediate && connection.takes_ppk(id)
         };
@@ -165,8 +166,8 @@ impl Core {
         match payloads.notify(NotifyType::NO_PPK_AUTH) {
             Some(without) if !connection.requires_ppk() => Ok(PpkChoice::Without(without.data)),
             _ => Err(match id {
-                Some(id) => format!("PPK {id} is unknown or not of this connection"),
-                None => "PPK_IDENTITY is malformed".to_owned(),
+                Some(id) => Disbelief::UnknownPpk(id),
+                None => Disbelief::MalformedPpkIdentity,
             }),
         }
     }

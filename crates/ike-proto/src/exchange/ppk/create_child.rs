@@ -9,13 +9,14 @@ use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, Session, Task};
 use crate::keys::mixed_in_create_child;
+use crate::reason::PolicyReason;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
 /// Why an SA without a PPK is refused.
-const REQUIRED: Failure = Failure::Policy("the peer takes no PPK");
+const REQUIRED: Failure = Failure::Policy(PolicyReason::NoPpkInRekey);
 /// Why no request is sent.
-pub(crate) const NO_KEY: Failure = Failure::Policy("there is no key for ppk_id");
+pub(crate) const NO_KEY: Failure = Failure::Policy(PolicyReason::NoPpkKey);
 
 impl Established {
     /// Handles a response to a rekey of the IKE SA that is valid except that its PPK is not ours: gives up its SA.
@@ -79,7 +80,7 @@ impl Core {
             }
             Ok(None) if self.connection().ppk.rekey == PpkRekey::Require => Err(REQUIRED),
             Ok(None) => Ok(None),
-            Err(NotOffered) => Err(Failure::Policy("the peer names a PPK that was not offered")),
+            Err(NotOffered) => Err(Failure::Policy(PolicyReason::PpkNotOffered)),
         }
     }
 

@@ -17,6 +17,7 @@ use crate::exchange::ppk::key_of;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Established;
+use crate::reason::TicketReason;
 use crate::wire::registry::AuthMethod;
 
 /// Says why a gateway no longer accepts a ticket of `connection` by `path`.
@@ -26,28 +27,28 @@ pub(crate) fn check(
     prf: &dyn Prf,
     (connection, path): (&ConnectionConfig, Path),
     ticket: &TicketState,
-) -> Result<(), &'static str> {
+) -> Result<(), TicketReason> {
     let former = &ticket.former;
     rounds_fit(connection, path, former)?;
     if ticket.eap != eap_of(connection) {
-        return Err("EAP is to be done otherwise");
+        return Err(TicketReason::OtherEap);
     }
     if connection.downgrade_prevention == DowngradePrevention::Require && !former.full_transcript {
-        return Err("downgrade prevention is required");
+        return Err(TicketReason::DowngradePreventionRequired);
     }
     // The operator may have had to turn it off.
     if connection.downgrade_prevention == DowngradePrevention::No && former.full_transcript {
-        return Err("downgrade prevention is off");
+        return Err(TicketReason::DowngradePreventionOff);
     }
     match &former.ppk {
-        None if connection.requires_ppk() => return Err("a PPK is required"),
+        None if connection.requires_ppk() => return Err(TicketReason::PpkRequired),
         Some(id) if !connection.takes_ppk(id) || key_of(config, id).is_none() => {
-            return Err("its PPK is not configured any more");
+            return Err(TicketReason::PpkGone);
         }
         _ => {}
     }
     let same = ct_eq(&ticket.secrets, &secrets(config, lookup, prf, former));
-    if same { Ok(()) } else { Err("a secret has changed") }
+    if same { Ok(()) } else { Err(TicketReason::SecretChanged) }
 }
 
 fn ct_eq(a: &[u8; DIGEST_LEN], b: &[u8; DIGEST_LEN]) -> bool {
@@ -181,25 +182,25 @@ fn rounds_fit(
     connection: &ConnectionConfig,
     path: Path,
     former: &Former,
-) -> Result<(), &'static str> {
+) -> Result<(), TicketReason> {
     let (local, remote) = (&former.local, &former.remote);
     if (local.len(), remote.len()) != (connection.local.len(), connection.remote.len())
         || local.is_empty()
         || remote.is_empty()
     {
-        return Err("other rounds of authentication are configured");
+        return Err(TicketReason::OtherRounds);
     }
     let own = |(round, used): (&LocalAuth, &UsedAuth)| {
         is_by(&round.auth, used) && round_id(connection, round, path) == used.id
     };
     if !connection.local.iter().zip(local).all(own) {
-        return Err("this end authenticates otherwise");
+        return Err(TicketReason::OtherOwnAuth);
     }
     let theirs = |(round, used): (&RemoteAuth, &UsedAuth)| {
         is_by(&round.auth, used) && matches_id(&round.id, &used.id)
     };
     if !connection.remote.iter().zip(remote).all(theirs) {
-        return Err("the peer must authenticate otherwise");
+        return Err(TicketReason::OtherPeerAuth);
     }
     Ok(())
 }

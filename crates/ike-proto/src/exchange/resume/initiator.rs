@@ -13,16 +13,14 @@ use crate::exchange::auth::claim;
 use crate::exchange::auth::rounds::{OwnAuth, used};
 use crate::exchange::ppk::PpkStage;
 use crate::exchange::redirect::gateway_data;
-use crate::exchange::sa_init::{
-    Accepted, NO_ESP_IN_TCP, NatHashes, Reading, Request, Unfit, status,
-};
+use crate::exchange::sa_init::{Accepted, NatHashes, Reading, Request, Unfit, status};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthResponse, Extensions, InitTranscript, NatStatus, State};
 use crate::ike_sa::{Core, notify};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{auth_by, verify_by};
 use crate::keys::{Nonces, Seed, Spis};
-use crate::reason::DropReason;
+use crate::reason::{DropReason, PolicyReason};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
 use crate::wire::{Flags, Header, Message, encode_message};
@@ -131,7 +129,7 @@ pub(crate) fn accept_response(
     let separate = NotifyType(ctx.config.separate_transports);
     extensions.separate = request.separate && payloads.notify(separate).is_some();
     if request.path.transport == Transport::Tcp && !extensions.separate && !ctx.plane.tcp_esp {
-        return Err(Unfit::Policy(NO_ESP_IN_TCP));
+        return Err(Unfit::Policy(PolicyReason::NoEspInTcp));
     }
     let spis = Spis::of(&message.header);
     let seed = Seed::new(Nonces { i: request.nonce, r: nr }, spis);
@@ -190,7 +188,7 @@ impl ExpectAuthResponse {
         let octets = core.own_covered(&self.transcript, &id).octets;
         let data = auth_by(core.channel.session.prf, core.channel.session.keys.pi(), &octets);
         let used = used(id, METHOD);
-        let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
+        let own = OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk: None, named: false };
         self.send_auth_request(core, ctx, Some(own))
     }
 

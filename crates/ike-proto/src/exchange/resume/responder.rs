@@ -8,7 +8,7 @@ use super::ticket::{TicketState, Unusable};
 use super::{METHOD, fits};
 use crate::config::candidates::Candidates;
 use crate::config::{Childless, ConnectionConfig, EndpointConfig, SeparateTransports};
-use crate::event::{Distrust, Failure, Path, Transport};
+use crate::event::{Disbelief, Distrust, Failure, Path, Transport};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::blame::Blame;
 use crate::exchange::auth::questions::Judging;
@@ -28,6 +28,7 @@ use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, auth_by, verify_by};
 use crate::question::{self, Question, ResumeClaim};
+use crate::reason::TicketReason;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, NotifyType, PayloadType, ProtocolId};
 use crate::wire::{Flags, Header, Message, encode_message};
@@ -48,10 +49,13 @@ pub(crate) fn respond(
     path: Path,
     message: &Message<'_>,
     octets: &[u8],
-) -> Result<Answer, &'static str> {
+) -> Result<Answer, TicketReason> {
     let payloads = Payloads(&message.payloads);
-    let ni = payloads.nonce().map_err(|_| "payload repeated")?.ok_or("no nonce")?;
-    let presented = payloads.notify(NotifyType::TICKET_OPAQUE).ok_or("no ticket")?;
+    let ni = payloads
+        .nonce()
+        .map_err(|_| TicketReason::RepeatedPayload)?
+        .ok_or(TicketReason::NoNonce)?;
+    let presented = payloads.notify(NotifyType::TICKET_OPAQUE).ok_or(TicketReason::NoTicket)?;
     let ticket = TicketState::open(
         &ctx.config.resumption,
         ctx.crypto,
@@ -59,21 +63,21 @@ pub(crate) fn respond(
         seconds(ctx.now.wall),
     )
     .map_err(|why| match why {
-        Unusable::Foreign => "not sealed by a key of this gateway",
-        Unusable::Expired => "it has expired",
+        Unusable::Foreign => TicketReason::Foreign,
+        Unusable::Expired => TicketReason::Expired,
     })?;
     let connection = connections.iter().find(|known| known.name == ticket.connection);
     let connection = connection.filter(|known| known.session_resumption);
-    let connection = connection.ok_or("its connection is not configured here")?;
+    let connection = connection.ok_or(TicketReason::ConnectionGone)?;
     let former = &ticket.former;
-    let selected = former.select(connection).ok_or("its algorithms are not configured any more")?;
-    let prf = ctx.crypto.prf(selected.prf).ok_or("its algorithms are not supported")?;
-    ctx.crypto.ciphers.lengths(selected.suite).ok_or("its algorithms are not supported")?;
+    let selected = former.select(connection).ok_or(TicketReason::AlgorithmsGone)?;
+    let prf = ctx.crypto.prf(selected.prf).ok_or(TicketReason::AlgorithmsUnknown)?;
+    ctx.crypto.ciphers.lengths(selected.suite).ok_or(TicketReason::AlgorithmsUnknown)?;
     fits::check(ctx.config, ctx.lookup, prf, (connection, path), &ticket)?;
     //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.1
     //# A reused ticket SHOULD be rejected by a gateway.
     if ctx.registry.is_spent(former.spis) {
-        return Err("its IKE SA was resumed, rekeyed or deleted");
+        return Err(TicketReason::Spent);
     }
     let mut extensions =
         Extensions::negotiate(connection, ctx.config.fragment_ack, &payloads, None);
@@ -84,7 +88,7 @@ pub(crate) fn respond(
         && (tcp || ctx.config.accepts_tcp)
         && payloads.notify(separate).is_some();
     if tcp && !extensions.separate && !ctx.plane.tcp_esp {
-        return Err("the data plane has no ESP in TCP");
+        return Err(TicketReason::NoEspInTcp);
     }
     let spi_i = message.header.spi_i;
     let spi_r = ctx.ids.ike_spi(ctx.rng);
@@ -204,8 +208,9 @@ impl ExpectAuthRequest {
             question::Answer::Failed(why) => (Distrust::Other, why),
             _ => (Distrust::Other, "an answer to another question".to_owned()),
         };
-        let why = format!("its ticket is void: {why}");
-        let blame = Blame::of(self.connections.first().map(|one| &**one), &why).distrusting(kind);
+        let void = Disbelief::VoidTicket(why);
+        let why = void.to_string();
+        let blame = Blame::of(self.connections.first().map(|one| &**one), void).distrusting(kind);
         core.blame(ctx, ids(&Payloads(payloads)), blame);
         self.fail(core, ctx, Failure::Untrusted(kind, why))
     }
@@ -287,7 +292,7 @@ impl ExpectAuthRequest {
         let octets = core.own_covered(&self.transcript, own_id).octets;
         let data = auth_by(core.channel.session.prf, keys.pr(), &octets);
         let used = used(own_id.clone(), METHOD);
-        let own = OwnAuth { used, certs: Vec::new(), data, no_ppk: None, named: false };
+        let own = OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk: None, named: false };
         let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
         let at = |by: u64| now.checked_add(Duration::from_secs(by.saturating_sub(wall)));
         let (reauth_by, ends_by) = (ticket.reauth_by.and_then(at), ticket.ends_by.and_then(at));

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{NO_ESP_IN_TCP, NatHashes, header, refuses_short_transcript, session, status};
+use super::{NatHashes, header, refuses_short_transcript, session, status};
 use crate::config::EndpointConfig;
 use crate::config::proposal;
 use crate::config::{
@@ -22,7 +22,7 @@ use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::{Nonces, Seed, Spis};
 use crate::question::Exchange;
-use crate::reason::DropReason;
+use crate::reason::{DropReason, PolicyReason};
 use crate::wire::payload::{Ke, Notify, Payload, Proposal, Sa};
 use crate::wire::registry::{KeMethodId, NotifyType};
 use crate::wire::{Message, encode_message};
@@ -157,7 +157,7 @@ pub(crate) enum Unfit {
     /// It is not what the genuine peer would answer to `sent`, for this reason.
     Useless(DropReason),
     /// It is sound, but the peer, or an attacker in its name, does not do what the policy requires.
-    Policy(&'static str),
+    Policy(PolicyReason),
     /// This key exchange has to be done first.
     Ask(Exchange),
 }
@@ -197,16 +197,16 @@ pub(crate) fn accept_response(
     extensions.client = true;
     extensions.separate = request.separate && payloads.notify(separate).is_some();
     if request.path.transport == Transport::Tcp && !extensions.separate && !ctx.plane.tcp_esp {
-        return Err(Unfit::Policy(NO_ESP_IN_TCP));
+        return Err(Unfit::Policy(PolicyReason::NoEspInTcp));
     }
     if !extensions.intermediate && selected.additional().next().is_some() {
         return Err(DropReason::AdditionalKeAlone.into());
     }
     if request.connection.requires_ppk() && ppk.is_none() {
-        return Err(Unfit::Policy("the peer does not take a PPK"));
+        return Err(Unfit::Policy(PolicyReason::PpkNotAnnounced));
     }
     if refuses_short_transcript(request.connection, extensions) {
-        return Err(Unfit::Policy("the peer does not announce downgrade prevention"));
+        return Err(Unfit::Policy(PolicyReason::NoDowngradePrevention));
     }
     let shared = ctx.complete(ke.method, &sent.ke, ke.data).map_err(|undone| match undone {
         Undone::Ask(exchange) => Unfit::Ask(exchange),

@@ -38,10 +38,6 @@ use crate::wire::{Flags, Header};
 /// The port on which a peer with NAT traversal listens (RFC 7296 §2.23).
 pub(crate) const NATT_PORT: u16 = 4500;
 
-/// Why IKE over TCP cannot be used.
-pub(crate) const NO_ESP_IN_TCP: &str =
-    "the data plane has no ESP in TCP, and the peer takes no separate transports";
-
 /// The notify that names the requested method (RFC 7296 §1.3).
 pub(crate) fn invalid_ke(wanted: KeMethodId) -> Refusal {
     Refusal { kind: NotifyType::INVALID_KE_PAYLOAD, data: wanted.0.to_be_bytes().to_vec() }

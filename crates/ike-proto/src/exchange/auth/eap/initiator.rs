@@ -3,10 +3,10 @@
 use super::super::blame::Blame;
 use super::super::rounds::{OwnAuth, used};
 use super::super::{local_id, matches_id};
-use super::{AwaitEap, EapRound, EapStage, MAX_PACKETS, UNSIGNED, is_last, key, outcome, signs};
+use super::{AwaitEap, EapRound, EapStage, MAX_PACKETS, is_last, key, outcome, signs};
 use crate::config::AuthConfig;
 use crate::crypto::Secret;
-use crate::event::{Failure, UsedAuth, UsedEap};
+use crate::event::{Disbelief, Failure, UsedAuth, UsedEap};
 use crate::exchange::Payloads;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::ike_sa::context::Context;
@@ -14,6 +14,7 @@ use crate::ike_sa::state::{ExpectAuthResponse, State};
 use crate::ike_sa::{Core, notify};
 use crate::keys::signed_octets::{AuthFailure, SignedOctets, auth_by, verify_by};
 use crate::question::{Answer, EapAnswer, EapSuccess};
+use crate::reason::PolicyReason;
 use crate::wire::payload::{Auth, IdData, Payload};
 use crate::wire::registry::{AuthMethod, ExchangeType, NotifyType};
 
@@ -27,16 +28,16 @@ impl ExpectAuthResponse {
         id: IdData,
     ) -> State {
         if !is_last(core.connection(), true, index) {
-            let why = "EAP must be in the last round".to_owned();
+            let why = Disbelief::EapNotLast.to_string();
             return self.end(core, Failure::Config(why));
         }
         let remote = core.connection().remote.get(self.rounds.proven());
         let alone = remote.is_some_and(|round| round.auth == AuthConfig::Eap);
         if !alone && !signs(core.connection().remote.iter().map(|round| &round.auth)) {
-            return self.end(core, Failure::Config(UNSIGNED.to_owned()));
+            return self.end(core, Failure::Config(Disbelief::EapUnsigned.to_string()));
         }
         self.eap = Some(Box::new(EapRound::new(None, alone)));
-        let own = OwnAuth::without(id);
+        let own = OwnAuth::before_eap(id);
         self.send_auth_request(core, ctx, Some(own))
     }
 
@@ -62,12 +63,12 @@ impl ExpectAuthResponse {
                 let known = round.is_some_and(|round| matches_id(&round.id, &id.to_owned()));
                 let why = match (known, auth) {
                     (true, None) => None,
-                    (false, _) => Some("the responder has another identity than `id`"),
+                    (false, _) => Some(Disbelief::OtherResponder),
                     //= https://www.rfc-editor.org/rfc/rfc5998#section-3
                     //# If the responder supports this notification and chooses to use it, it
                     //# omits the public-key-based AUTH payload and CERT payloads from
                     //# message 4.
-                    (_, Some(_)) => Some("the responder does not do with EAP alone"),
+                    (_, Some(_)) => Some(Disbelief::NotEapAlone),
                 };
                 if let Some(why) = why {
                     let blame = Blame::of(Some(core.connection()), why);
@@ -114,7 +115,7 @@ impl ExpectAuthResponse {
         let local_id = self.own_id(core, index);
         eap.packets += 1;
         if eap.packets > MAX_PACKETS {
-            return self.reject(core, ctx, Failure::Policy("too many EAP packets"));
+            return self.reject(core, ctx, Failure::Policy(PolicyReason::TooManyEapPackets));
         }
         eap.stage = EapStage::Talking;
         let failure = packet.first() == Some(&4);
@@ -213,7 +214,7 @@ impl ExpectAuthResponse {
             false => Err(AuthFailure),
         };
         let Ok(evidence) = verdict else {
-            let why = "AUTH does not verify by the key of EAP";
+            let why = Disbelief::WrongAuthAfterEap;
             let blame = Blame::of(Some(core.connection()), why);
             return self.disbelieve(core, ctx, eap.id(), Some(blame), Failure::Authentication);
         };
@@ -249,7 +250,7 @@ impl AwaitEap<ExpectAuthResponse> {
             }
             Ok(EapAnswer::Success(success)) => waiting.confirm_eap(core, ctx, eap, success),
             Ok(EapAnswer::Failure { why, .. }) | Err(why) => {
-                let blame = Blame::of(Some(core.connection()), format_args!("EAP: {why}"));
+                let blame = Blame::of(Some(core.connection()), Disbelief::Eap(why.clone()));
                 let local = local_id(core.connection(), core);
                 core.blame(ctx, (Some(eap.id), Some(local)), blame);
                 let why = Failure::Credentials(format!("EAP: {why}"));

@@ -124,9 +124,6 @@ fn signs<'a>(mut rounds: impl Iterator<Item = &'a AuthConfig>) -> bool {
     rounds.any(|auth| matches!(auth, AuthConfig::Pubkey(_)))
 }
 
-const UNSIGNED: &str =
-    "EAP needs a gateway that authenticates by public key, or EAP alone at both ends";
-
 /// The key of AUTH for an end that has done EAP: the MSK, otherwise its own SK_p.
 //= https://www.rfc-editor.org/rfc/rfc7296#section-2.16
 //# For EAP methods that create a shared key as a side effect of

@@ -6,12 +6,10 @@ use std::sync::Arc;
 use super::super::blame::Blame;
 use super::super::rounds::{AuthReply, OwnAuth, used};
 use super::super::{local_id, null_id};
-use super::{
-    AwaitEap, EapRound, EapStage, MAX_PACKETS, UNSIGNED, is_last, key, may_be, outcome, signs,
-};
+use super::{AwaitEap, EapRound, EapStage, MAX_PACKETS, is_last, key, may_be, outcome, signs};
 use crate::config::{AuthConfig, ConnectionConfig};
 use crate::crypto::Secret;
-use crate::event::{Failure, UsedAuth, UsedEap};
+use crate::event::{Disbelief, Failure, UsedAuth, UsedEap};
 use crate::exchange::ppk::auth::AuthData;
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Core;
@@ -21,6 +19,7 @@ use crate::ike_sa::state::{ExpectAuthRequest, State};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{SignedOctets, auth_by, verify_by};
 use crate::question::{Answer, EapAnswer, EapSuccess};
+use crate::reason::PolicyReason;
 use crate::wire::payload::id::MAX_ID_LEN;
 use crate::wire::payload::{Auth, IdData, Payload};
 use crate::wire::registry::{AuthMethod, NotifyType};
@@ -54,10 +53,10 @@ impl ExpectAuthRequest {
         let alone = own.is_some_and(|round| round.auth == AuthConfig::Eap);
         let announced = parsed.notify(NotifyType::EAP_ONLY_AUTHENTICATION).is_some();
         let why = match () {
-            () if alone && !announced => Some("the peer does not announce EAP_ONLY_AUTHENTICATION"),
-            () if !is_last(connection, false, index) => Some("EAP must be in the last round"),
+            () if alone && !announced => Some(Disbelief::EapOnlyNotAnnounced),
+            () if !is_last(connection, false, index) => Some(Disbelief::EapNotLast),
             () if !alone && !signs(connection.local.iter().map(|round| &round.auth)) => {
-                Some(UNSIGNED)
+                Some(Disbelief::EapUnsigned)
             }
             () => None,
         };
@@ -85,7 +84,7 @@ impl ExpectAuthRequest {
             (EapStage::Talking, Ok(Some(packet)), Ok(None)) => {
                 eap.packets += 1;
                 if eap.packets > MAX_PACKETS {
-                    return self.fail(core, ctx, Failure::Policy("too many EAP packets"));
+                    return self.fail(core, ctx, Failure::Policy(PolicyReason::TooManyEapPackets));
                 }
                 self.ask_about_initiator(core, ctx, eap, Some(packet.to_vec()))
             }
@@ -148,7 +147,7 @@ impl ExpectAuthRequest {
         let right = auth.method == AuthMethod::PSK
             && parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_none();
         let Some(evidence) = verdict.ok().filter(|_| right) else {
-            let why = "AUTH does not verify by the key of EAP";
+            let why = Disbelief::WrongAuthAfterEap;
             core.refuse_peer(ctx, ids(), Blame::of(Some(&connection), why));
             return State::ExpectAuthRequest(self);
         };
@@ -157,11 +156,11 @@ impl ExpectAuthRequest {
         let id = last.unwrap_or_else(|| local_id(&connection, core));
         let covered = core.own_covered(&self.transcript, &id);
         let data = auth_by(prf, &key(prf, msk, &covered.sk_p), &covered.octets);
-        let mut own = OwnAuth::without(id);
         let method = used_eap.eap.as_ref().map(|eap| eap.method.clone()).unwrap_or_default();
         let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
-        own.used = UsedAuth { eap: shown, ..used(own.used.id, AuthMethod::PSK) };
-        (own.data, own.named) = (data, true);
+        let shown = UsedAuth { eap: shown, ..used(id, AuthMethod::PSK) };
+        let (certs, data) = (Vec::new(), Some(data));
+        let own = OwnAuth { used: shown, certs, data, no_ppk: None, named: true };
         let ppk = (index == 0 && core.took_ppk_in_auth()).then(Vec::new);
         self.rounds.prove(used_eap.clone(), evidence);
         if eap.alone {
@@ -257,7 +256,7 @@ impl Core {
         packet: Option<Vec<u8>>,
         why: String,
     ) {
-        let blame = Blame::of(Some(self.connection()), format_args!("EAP: {why}"));
+        let blame = Blame::of(Some(self.connection()), Disbelief::Eap(why));
         self.blame(ctx, (Some(id), None), blame);
         // The packet is for EAP, and the notify is for IKE (RFC 7296 §2.21.2).
         let failed = Refusal::new(NotifyType::AUTHENTICATION_FAILED);
