@@ -26,8 +26,8 @@ const STRANGERS: usize = 1 << 20;
 /// The last answers of IKE SAs that are gone, by the SPI this end chose.
 pub(super) struct Closed {
     answers: OwnTable<u64, Answer>,
-    known: Shelf,
-    strangers: Shelf,
+    /// Those of unauthenticated peers, and those of the others.
+    shelves: [Shelf; 2],
 }
 
 /// Answers in the order in which they were added.
@@ -64,8 +64,11 @@ impl Closed {
     pub(super) fn new() -> Self {
         Self {
             answers: OwnTable::default(),
-            known: Shelf { order: VecDeque::new(), octets: 0, limit: KNOWN },
-            strangers: Shelf { order: VecDeque::new(), octets: 0, limit: STRANGERS },
+            shelves: [STRANGERS, KNOWN].map(|limit| Shelf {
+                order: VecDeque::new(),
+                octets: 0,
+                limit,
+            }),
         }
     }
 
@@ -88,10 +91,11 @@ impl Closed {
             known,
             left: TIMES,
         };
-        self.shelf(known).octets += answer.octets();
-        self.shelf(known).order.push_back((until, spi));
+        let shelf = &mut self.shelves[usize::from(known)];
+        shelf.octets += answer.octets();
+        shelf.order.push_back((until, spi));
         self.answers.insert(spi, answer);
-        while self.shelf(known).octets > self.shelf(known).limit && self.drop_oldest(known) {}
+        while self.shelves[usize::from(known)].is_full() && self.drop_oldest(known) {}
         none.then_some(until)
     }
 
@@ -130,29 +134,35 @@ impl Closed {
     /// Drops old answers. Returns when the next one becomes old.
     pub(super) fn expire(&mut self, now: Instant) -> Option<Instant> {
         for known in [true, false] {
-            while self.shelf(known).order.front().is_some_and(|(until, _)| *until <= now) {
+            while self.shelves[usize::from(known)]
+                .order
+                .front()
+                .is_some_and(|(until, _)| *until <= now)
+            {
                 self.drop_oldest(known);
             }
         }
         let first = |shelf: &Shelf| shelf.order.front().map(|(until, _)| *until);
-        [first(&self.known), first(&self.strangers)].into_iter().flatten().min()
-    }
-
-    fn shelf(&mut self, known: bool) -> &mut Shelf {
-        if known { &mut self.known } else { &mut self.strangers }
+        self.shelves.iter().filter_map(first).min()
     }
 
     /// False if there is none.
     fn drop_oldest(&mut self, known: bool) -> bool {
-        let Some((until, spi)) = self.shelf(known).order.pop_front() else { return false };
+        let shelf = &mut self.shelves[usize::from(known)];
+        let Some((until, spi)) = shelf.order.pop_front() else { return false };
         let its = |answer: &mut Answer| answer.until == until && answer.known == known;
         if self.answers.get_mut(&spi).is_some_and(its)
             && let Some(answer) = self.answers.remove(&spi)
         {
-            let shelf = self.shelf(known);
             shelf.octets = shelf.octets.saturating_sub(answer.octets());
         }
         true
+    }
+}
+
+impl Shelf {
+    fn is_full(&self) -> bool {
+        self.octets > self.limit
     }
 }
 

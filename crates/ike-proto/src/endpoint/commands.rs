@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::{Attempt, NewAttempt, Switch};
-use super::wants::FIRST_CAREFUL_WAIT;
+use super::wants::{FIRST_CAREFUL_WAIT, Name};
 use super::{Endpoint, Entry, Shutdown, Slot, Trap};
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
@@ -44,7 +44,9 @@ impl Endpoint {
                 self.done(request, if any { Ok(()) } else { Err(Failure::NotFound) });
             }
             Command::TerminateChild(child) => {
-                self.unwant_child(child);
+                if let Some(name) = self.name_of(child) {
+                    self.unwant_name(&name);
+                }
                 let reason = Failure::Terminated;
                 self.child_task(now, request, child, |child| Task::DeleteChild {
                     child,
@@ -105,16 +107,11 @@ impl Endpoint {
         self.out.push_back(Output::Event(Event::Done(request, result)));
     }
 
-    /// Handles an operator's command to take a child down.
-    fn unwant_child(&mut self, child: ChildSaId) {
-        let Some(ike) = self.ids.esp.ike_of(child) else { return };
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let Some((established, _)) = sa.established() else { return };
-        let Some(child) = established.children.get(child) else {
-            return;
-        };
-        let name = (sa.core.connection().name.clone(), Some(child.config.name.clone()));
-        self.unwant_name(&name);
+    /// The name by which a child is wanted, unless the child is gone.
+    fn name_of(&self, child: ChildSaId) -> Option<Name> {
+        let (established, core) = self.established(self.ids.esp.ike_of(child)?)?.established()?;
+        let child = established.children.get(child)?;
+        Some((core.connection().name.clone(), Some(child.config.name.clone())))
     }
 
     pub(super) fn find_connection(&self, name: &str) -> Result<Arc<ConnectionConfig>, Failure> {
@@ -471,13 +468,8 @@ impl Endpoint {
                 return true;
             }
         }
-        match self.wants.parked_for(ike) {
-            Some(new) => {
-                new.wanted.extend(wanted.request.is_some().then_some(wanted));
-                true
-            }
-            None => self.is_reauthenticated(ike, request),
-        }
+        self.wants.add_to_parked(ike, wanted.request.is_some().then_some(wanted))
+            || self.is_reauthenticated(ike, request)
     }
 
     /// The attempt that would replace `ike`, with all its children.

@@ -11,6 +11,7 @@ use crate::crypto::Secret;
 use crate::event::{Event, IkeSaId, Now, Output, Path};
 use crate::exchange::qcd;
 use crate::exchange::sa_init::answer_unknown_spi;
+use crate::ike_sa::established::ComingSpis;
 use crate::reason::DropReason;
 use crate::table::OwnTable;
 use crate::wire::{Header, Message};
@@ -68,8 +69,8 @@ impl Crash {
     }
 
     /// Removes these SPIs: the rekey of `id` does not make their IKE SAs any more.
-    pub(super) fn forget_coming(&mut self, id: IkeSaId, spis: Option<Box<[u64; 2]>>) {
-        for spi in spis.into_iter().flat_map(|spis| *spis) {
+    pub(super) fn forget_coming(&mut self, id: IkeSaId, spis: Option<Box<ComingSpis>>) {
+        for spi in spis.into_iter().flat_map(|spis| *spis).flatten() {
             if self.coming.get(&spi) == Some(&id) {
                 self.coming.remove(&spi);
             }
@@ -154,15 +155,16 @@ impl Endpoint {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         let now = match &slot.entry {
             Entry::Sa(sa) => sa.coming_spis(),
-            Entry::Attempt(_) | Entry::Parked(_) => [0; 2],
+            Entry::Attempt(_) | Entry::Parked(_) => [None; 2],
         };
         if now == slot.keys.coming.as_deref().copied().unwrap_or_default() {
             return;
         }
         // Few SAs have such SPIs at a time.
-        let before = std::mem::replace(&mut slot.keys.coming, (now != [0; 2]).then(|| now.into()));
+        let any = now != [None; 2];
+        let before = std::mem::replace(&mut slot.keys.coming, any.then(|| now.into()));
         self.crash.forget_coming(id, before);
-        for spi in now.into_iter().filter(|spi| *spi != 0) {
+        for spi in now.into_iter().flatten() {
             self.crash.coming.insert(spi, id);
         }
     }

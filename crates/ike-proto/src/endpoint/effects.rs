@@ -381,9 +381,7 @@ impl Endpoint {
             }
             self.index.update(id, slot);
         }
-        while let Some(parked) = self.wants.parked_for(from) {
-            parked.replaces = Some(to);
-        }
+        self.wants.replace_parked(from, to);
         self.thin_out_predecessors(now, from, to);
         self.move_crossing(now, from, to);
         self.move_handovers(now, from, to);

@@ -207,7 +207,7 @@ impl Endpoint {
     }
 
     /// The IKE SA, if it is established.
-    fn established(&self, ike: IkeSaId) -> Option<&IkeSa> {
+    pub(super) fn established(&self, ike: IkeSaId) -> Option<&IkeSa> {
         match self.entries.get(&ike).map(|slot| &slot.entry) {
             Some(Entry::Sa(sa)) if matches!(sa.state, State::Established(_)) => Some(sa),
             _ => None,

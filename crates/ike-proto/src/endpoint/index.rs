@@ -10,6 +10,7 @@ use super::{Entry, Shards, Slot};
 use crate::config::{ConnectionConfig, IdMatch};
 use crate::event::{IkeSaId, Path, StreamCommand};
 use crate::exchange::auth::local_id_at;
+use crate::ike_sa::established::ComingSpis;
 use crate::ike_sa::state::State;
 use crate::table::{OwnTable, Table};
 use crate::wire::payload::IdData;
@@ -42,8 +43,8 @@ pub(super) struct Keys {
     replaces: Option<IkeSaId>,
     /// The TCP connection, and whether an established SA uses it.
     stream: Option<Box<(Path, bool)>>,
-    /// SPIs of the IKE SAs that a rekey of this one is making; zero for none.
-    pub(super) coming: Option<Box<[u64; 2]>>,
+    /// SPIs of the IKE SAs that a rekey of this one is making.
+    pub(super) coming: Option<Box<ComingSpis>>,
 }
 
 struct Peer {

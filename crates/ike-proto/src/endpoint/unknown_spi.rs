@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::admission::origin;
-use super::{Endpoint, Entry, Slot};
+use super::{Endpoint, Entry};
 use crate::dataplane::SaId;
 use crate::event::{Event, IkeSaId, Notice, Now, Output, Path, Transport};
 use crate::exchange::invalid_spi;
@@ -91,15 +91,19 @@ impl Endpoint {
 
     /// Checks that the peer is alive: it may have lost the SA by which this end sends.
     pub(super) fn doubt(&mut self, now: Now, sa: SaId) {
-        let Some(ike) = self.ids.esp.sender_by(sa) else { return };
+        let silent = |ike: &IkeSaId| match self.entries.get(ike).map(|slot| &slot.entry) {
+            Some(Entry::Sa(known)) => {
+                now.mono.saturating_duration_since(known.core.channel.last_heard) >= LATELY
+            }
+            _ => false,
+        };
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.4
         //# If a cryptographically
         //# protected (fresh, i.e., not retransmitted) message has been received
         //# from the other side recently, unprotected Notify messages MAY be
         //# ignored.  Implementations MUST limit the rate at which they take
         //# actions based on unprotected messages.
-        let Some(Slot { entry: Entry::Sa(known), .. }) = self.entries.get(&ike) else { return };
-        if now.mono.saturating_duration_since(known.core.channel.last_heard) >= LATELY {
+        if let Some(ike) = self.ids.esp.sender_by(sa).filter(silent) {
             self.with_sa(now, ike, |sa, _| sa.check_liveness());
         }
     }

@@ -110,6 +110,14 @@ impl Want {
         })
     }
 
+    /// Records who wants it.
+    fn note_wish(&mut self, by: By) {
+        // A command outlives a configuration that wants the same.
+        if self.by != By::Command {
+            self.by = by;
+        }
+    }
+
     /// True if the configuration or a command wants it up, or an action that has not brought it up yet. A child
     /// that an action has brought up is not wanted for that reason.
     fn is_wish(&self) -> bool {
@@ -178,14 +186,26 @@ impl Wants {
         wants.chain(self.again.iter().map(|again| again.at)).min()
     }
 
-    /// The attempt to replace `ike` that waits for its time or for addresses.
-    pub(super) fn parked_for(&mut self, ike: IkeSaId) -> Option<&mut NewAttempt> {
+    /// Adds to the attempt to replace `ike` that waits for its time or for addresses. False if there is none.
+    pub(super) fn add_to_parked(&mut self, ike: IkeSaId, wanted: Option<Wanted>) -> bool {
+        let new = self.all_parked().find(|new| new.replaces == Some(ike));
+        new.map(|new| new.wanted.extend(wanted)).is_some()
+    }
+
+    /// Attempts that wait replace `to` in place of `from`.
+    pub(super) fn replace_parked(&mut self, from: IkeSaId, to: IkeSaId) {
+        for new in self.all_parked().filter(|new| new.replaces == Some(from)) {
+            new.replaces = Some(to);
+        }
+    }
+
+    fn all_parked(&mut self) -> impl Iterator<Item = &mut NewAttempt> {
         let asked = self.asked.values_mut().filter_map(|asked| match asked {
             Asked::Again(new) => Some(new),
             Asked::Want(_) => None,
         });
         let again = self.again.iter_mut().map(|again| &mut again.new);
-        again.chain(asked).map(|new| &mut **new).find(|new| new.replaces == Some(ike))
+        again.chain(asked).map(|new| &mut **new)
     }
 
     /// Attempts that wait for their time or for addresses.
@@ -269,19 +289,10 @@ impl Endpoint {
     ) {
         let by = By::asking(connection, child);
         let name = (connection.name.clone(), child.map(str::to_owned));
-        let want = self.wish(name, by);
+        let want = self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
+        want.note_wish(by);
         (want.at, want.elsewhere, want.begun) = (None, false, Some(now.mono));
         want.ends = ends.or(want.ends);
-    }
-
-    /// Records who wants a child.
-    fn wish(&mut self, name: Name, by: By) -> &mut Want {
-        let want = self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
-        // A command outlives a configuration that wants the same.
-        if want.by != By::Command {
-            want.by = by;
-        }
-        want
     }
 
     /// An operator wants one more of what is wanted already.
@@ -310,10 +321,12 @@ impl Endpoint {
                 self.tell_child_up(&name);
             }
             // An action may have brought it up.
-            self.wish(name, by);
+            let want = self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
+            want.note_wish(by);
             return Ok(());
         }
-        let want = self.wish(name, by);
+        let want = self.wants.all.entry(name.into()).or_insert_with(|| Want::new(by));
+        want.note_wish(by);
         want.elsewhere = false;
         if !want.asked {
             want.at = Some(now.mono);

@@ -91,17 +91,18 @@ impl Established {
         if !core.extensions().client || self.phase != IkePhase::Alive {
             return;
         }
-        let Some(told) = payloads.notify(NotifyType::AUTH_LIFETIME) else { return };
-        let Ok(seconds) = <[u8; 4]>::try_from(told.data) else { return };
-        let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
-        let margin = (lifetime / 10).min(core.connection().over_time);
-        let by = (now + (lifetime - margin)).max(self.identity.since() + SOONEST);
-        //= https://www.rfc-editor.org/rfc/rfc4478#section-5
-        //# the
-        //# Initiator may have a different policy regarding re-authentication,
-        //# requiring more frequent re-authentication.
-        let own = self.life.at(REAUTH).filter(|_| !core.connection().reauth_time.is_zero());
-        self.life.set(REAUTH, own.map_or(by, |at| at.min(by)));
+        let told = payloads.notify(NotifyType::AUTH_LIFETIME);
+        if let Some(seconds) = told.and_then(|told| told.data.try_into().ok()) {
+            let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
+            let margin = (lifetime / 10).min(core.connection().over_time);
+            let by = (now + (lifetime - margin)).max(self.identity.since() + SOONEST);
+            //= https://www.rfc-editor.org/rfc/rfc4478#section-5
+            //# the
+            //# Initiator may have a different policy regarding re-authentication,
+            //# requiring more frequent re-authentication.
+            let own = self.life.at(REAUTH).filter(|_| !core.connection().reauth_time.is_zero());
+            self.life.set(REAUTH, own.map_or(by, |at| at.min(by)));
+        }
     }
 }
 

@@ -147,8 +147,8 @@ impl Established {
     fn on_esp_delete(&mut self, core: &mut Core, ctx: &mut Context<'_>, spi: u32) -> Option<u32> {
         let Some(child) = self.children.iter().find(|child| child.spi_out == spi) else {
             // It may be an SA that the peer has made in answer to a request whose response is still to come.
-            if let Some(offer) = self.sent.as_mut().and_then(Sent::child_mut) {
-                offer.note_deleted(spi);
+            if let Some(sent) = &mut self.sent {
+                sent.note_deleted(spi);
             }
             return None;
         };

@@ -76,29 +76,11 @@ impl Sent {
         }
     }
 
-    /// As [`child`](Self::child).
-    pub(crate) fn child_mut(&mut self) -> Option<&mut RequestedChild> {
-        match self {
-            Self::Child(offer) => Some(offer),
-            Self::Followup(followup) => followup.what.child_mut(),
-            _ => None,
-        }
-    }
-
     /// The rekey of the IKE SA, in the same way.
     pub(crate) fn ike(&self) -> Option<&RekeyOffer> {
         match self {
             Self::RekeyIke(offer) => Some(offer),
             Self::Followup(followup) => followup.what.ike(),
-            _ => None,
-        }
-    }
-
-    /// As [`ike`](Self::ike).
-    pub(crate) fn ike_mut(&mut self) -> Option<&mut RekeyOffer> {
-        match self {
-            Self::RekeyIke(offer) => Some(offer),
-            Self::Followup(followup) => followup.what.ike_mut(),
             _ => None,
         }
     }
@@ -135,8 +117,37 @@ impl Sent {
 
     /// Handles that the SA of the peer's rekey is gone: only ours is left.
     pub(crate) fn uncross(&mut self) {
-        if let Some(offer) = self.ike_mut() {
-            offer.crossed = None;
+        match self {
+            Self::RekeyIke(offer) => offer.crossed = None,
+            Self::Followup(followup) => followup.what.uncross(),
+            _ => {}
+        }
+    }
+
+    /// Handles that the child `new`, by which the peer replaces the same one, could not be installed.
+    pub(crate) fn uncross_child(&mut self, new: ChildSaId) {
+        match self {
+            Self::Child(offer) => offer.uncross(new),
+            Self::Followup(followup) => followup.what.uncross_child(new),
+            _ => {}
+        }
+    }
+
+    /// Handles a Delete of the outbound SA with `spi`, which no child has: the response may be still to come.
+    pub(crate) fn note_deleted(&mut self, spi: u32) {
+        match self {
+            Self::Child(offer) => offer.note_deleted(spi),
+            Self::Followup(followup) => followup.what.note_deleted(spi),
+            _ => {}
+        }
+    }
+
+    /// True if it makes a child `name` that this end has begun by itself. `request` waits for it from now on.
+    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
+        match self {
+            Self::Child(offer) => offer.is_joined_by(name, request),
+            Self::Followup(followup) => followup.what.join(name, request),
+            _ => false,
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::crossing::Cover;
+use super::established::ComingSpis;
 use super::state::{Established, State, Task};
 use super::succession::Inheritance;
 use super::{Core, IkeSa};
@@ -91,8 +92,8 @@ impl IkeSa {
     }
 
     /// See [`Established::coming_spis`].
-    pub(crate) fn coming_spis(&self) -> [u64; 2] {
-        self.established().map_or([0; 2], |(established, _)| established.coming_spis())
+    pub(crate) fn coming_spis(&self) -> ComingSpis {
+        self.established().map_or([None; 2], |(established, _)| established.coming_spis())
     }
 
     /// See [`Established::count_up`].

@@ -133,13 +133,31 @@ impl FragmentAcks {
 
     /// Records that the message in progress is complete.
     pub(crate) fn on_whole(&mut self, response: bool) {
-        if let Some(arrivals) = self.arrivals(response) {
+        let arrivals = if response { &mut self.responses } else { &mut self.requests };
+        if let Some(arrivals) = arrivals {
             arrivals.on_whole();
         }
     }
 
-    fn arrivals(&mut self, of_response: bool) -> Option<&mut Arrivals> {
-        if of_response { self.responses.as_deref_mut() } else { self.requests.as_deref_mut() }
+    /// What is to be reported of the peer's response or request by now, with its message ID and its path.
+    fn report(
+        &mut self,
+        of_response: bool,
+        now: Instant,
+        known: Known,
+    ) -> Option<(u32, Path, Report)> {
+        let arrivals = if of_response { &mut self.responses } else { &mut self.requests };
+        let arrivals = arrivals.as_deref_mut()?;
+        let report = arrivals.report(now, known)?;
+        Some((arrivals.message_id, arrivals.path, report))
+    }
+
+    /// Records that the peer was told of fragments up to `last`, beyond which there are `beyond`.
+    fn on_told(&mut self, of_response: bool, now: Instant, last: u16, beyond: u16) {
+        let arrivals = if of_response { &mut self.responses } else { &mut self.requests };
+        if let Some(arrivals) = arrivals {
+            arrivals.on_told(now, last, beyond);
+        }
     }
 
     fn due(&self, known: impl Fn() -> Known) -> Option<Instant> {
@@ -189,9 +207,8 @@ impl Channel {
         if let Some(types) = self.link.acknowledges() {
             let (now, known) = (ctx.now.mono, self.known());
             for of_response in [false, true] {
-                let Some(arrivals) = self.acks.arrivals(of_response) else { continue };
-                let (id, path) = (arrivals.message_id, arrivals.path);
-                let Some(report) = arrivals.report(now, known) else { continue };
+                let due = self.acks.report(of_response, now, known);
+                let Some((id, path, report)) = due else { continue };
                 let kind = if of_response { types.response } else { types.request };
                 if !self.send_ack(ctx, path, NotifyType(kind), id, of_response, report) {
                     // The fragments were dropped.
@@ -273,9 +290,7 @@ impl Channel {
             ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
         }
         self.arm_keepalive(ctx);
-        if let Some(arrivals) = self.acks.arrivals(of_response) {
-            arrivals.on_told(ctx.now.mono, last, beyond);
-        }
+        self.acks.on_told(of_response, ctx.now.mono, last, beyond);
         true
     }
 

@@ -2,7 +2,6 @@
 
 use super::state::{Established, Task};
 use crate::event::RequestId;
-use crate::exchange::sent::Sent;
 
 impl Task {
     /// True if the offer makes a child `name` that this end has begun by itself. `request` waits for it from now
@@ -24,10 +23,8 @@ impl Task {
 impl Established {
     /// True if this end makes a child `name` by itself. `request` waits for it from now on.
     pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
-        let sent = self.sent.as_mut().and_then(Sent::child_mut);
-        if sent.is_some_and(|offer| offer.is_joined_by(name, request)) {
-            return true;
-        }
-        self.queue.join(name, request) || self.children.join(name, request)
+        self.sent.as_mut().is_some_and(|sent| sent.join(name, request))
+            || self.queue.join(name, request)
+            || self.children.join(name, request)
     }
 }

@@ -80,7 +80,7 @@ impl MemoryBudget {
                 Pool::Short => limit / 8,
                 Pool::Own | Pool::Peers => limit / 4,
             };
-            self.pool(pool).set_limit(part);
+            self.pools[pool as usize].set_limit(part);
         }
     }
 
@@ -98,14 +98,14 @@ impl MemoryBudget {
     /// [`next_given_way`](Self::next_given_way).
     pub(crate) fn take(&mut self, payer: Payer, octets: usize) -> bool {
         let Payer { pool, ike, origin } = payer;
-        let Ok(gone) = self.pool(pool).take(ike, origin, octets) else { return false };
+        let Ok(gone) = self.pools[pool as usize].take(ike, origin, octets) else { return false };
         self.given_way.extend(gone.into_iter().map(|ike| (pool, ike)));
         true
     }
 
     /// True if there are `octets` for this SA. As with [`take`](Self::take), others may have to give way.
     pub(crate) fn has_room(&mut self, payer: Payer, octets: usize) -> bool {
-        if self.pool(payer.pool).has_left(octets) {
+        if self.pools[payer.pool as usize].has_left(octets) {
             return true;
         }
         let room = self.take(payer, octets);
@@ -117,16 +117,12 @@ impl MemoryBudget {
 
     /// Gives `octets` back to their pool.
     pub(crate) fn give_back(&mut self, pool: Pool, ike: IkeSaId, octets: usize) {
-        self.pool(pool).give_back(ike, octets);
+        self.pools[pool as usize].give_back(ike, octets);
     }
 
     /// An IKE SA whose octets of this pool belong to another SA by now. It has to drop its messages in them.
     pub(crate) fn next_given_way(&mut self) -> Option<(Pool, IkeSaId)> {
         self.given_way.pop()
-    }
-
-    fn pool(&mut self, pool: Pool) -> &mut Shares<IkeSaId> {
-        &mut self.pools[pool as usize]
     }
 }
 

@@ -228,8 +228,7 @@ impl Core {
 
     /// Gives up everything that waits, because the SA ends.
     pub(super) fn give_up_pending(&mut self, ctx: &mut Context<'_>) {
-        let Some(pending) = self.pending.take() else { return };
-        for waiting in pending.all() {
+        for waiting in self.pending.take().iter().flat_map(|pending| pending.all()) {
             ctx.ids.asked.remove(&waiting.ticket);
         }
     }

@@ -9,7 +9,6 @@ use crate::exchange::child_sa::{ChildRequest, ReadyChild};
 use crate::exchange::followup::TheirOffer;
 use crate::exchange::followup::{Reply, Responding};
 use crate::exchange::key_exchange::Halt;
-use crate::exchange::sent::Sent;
 use crate::exchange::{Payloads, mode, required, resource, tfc};
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, Answer, ChildActivity};
@@ -222,8 +221,8 @@ impl Established {
 
     /// Removes what a failed installation may have left. Returns the child's name.
     pub(crate) fn remove_failed(&mut self, ctx: &mut Context<'_>, id: ChildSaId) -> String {
-        if let Some(offer) = self.sent.as_mut().and_then(Sent::child_mut) {
-            offer.uncross(id);
+        if let Some(sent) = &mut self.sent {
+            sent.uncross_child(id);
         }
         let Some(child) = self.children.remove_failed(id) else { return String::new() };
         self.life.clear(TimerKey::Child(id, ChildTimer::RekeyChild));

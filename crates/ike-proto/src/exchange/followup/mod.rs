@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use crate::child::{ChildSa, Phase};
 use crate::config::proposal::Selected;
 use crate::crypto::{PendingKe, Secret};
-use crate::event::RequestId;
+use crate::event::{ChildSaId, RequestId};
 use crate::exchange::ppk::MixedPpk;
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::sent::{RekeyOffer, Sent};
@@ -53,16 +53,35 @@ impl OurOffer {
         if let Self::Child(offer) = self { Some(offer) } else { None }
     }
 
-    pub(crate) fn child_mut(&mut self) -> Option<&mut RequestedChild> {
-        if let Self::Child(offer) = self { Some(offer) } else { None }
-    }
-
     pub(crate) fn ike(&self) -> Option<&RekeyOffer> {
         if let Self::Ike(offer) = self { Some(offer) } else { None }
     }
 
-    pub(crate) fn ike_mut(&mut self) -> Option<&mut RekeyOffer> {
-        if let Self::Ike(offer) = self { Some(offer) } else { None }
+    // ---- as the methods of `Sent` ----
+
+    pub(crate) fn uncross(&mut self) {
+        if let Self::Ike(offer) = self {
+            offer.crossed = None;
+        }
+    }
+
+    pub(crate) fn uncross_child(&mut self, new: ChildSaId) {
+        if let Self::Child(offer) = self {
+            offer.uncross(new);
+        }
+    }
+
+    pub(crate) fn note_deleted(&mut self, spi: u32) {
+        if let Self::Child(offer) = self {
+            offer.note_deleted(spi);
+        }
+    }
+
+    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
+        match self {
+            Self::Child(offer) => offer.is_joined_by(name, request),
+            Self::Ike(_) => false,
+        }
     }
 
     /// The same, with CREATE_CHILD_SA in flight.

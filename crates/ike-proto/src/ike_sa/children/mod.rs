@@ -6,7 +6,7 @@ mod per_cpu;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use crate::child::{ChildSa, Phase};
+use crate::child::{ChildSa, Limit, Phase};
 use crate::dataplane::{Command, Encapsulation, PolicyId, SaId};
 use crate::event::{ChildSaId, Path, RequestId, Ticket};
 use crate::ike_sa::Life;
@@ -70,6 +70,13 @@ pub(crate) struct Moves {
     pub(crate) stuck: Vec<ChildSaId>,
     /// Children in use whose selectors name the addresses.
     pub(crate) renamed: Vec<ChildSaId>,
+}
+
+/// What follows when the peer uses the SA of its rekey.
+pub(crate) struct Activated {
+    pub(crate) replaced: ChildSaId,
+    /// The change to the data plane.
+    pub(crate) batch: Vec<Command>,
 }
 
 impl Children {
@@ -261,6 +268,77 @@ impl Children {
         let rank =
             |other: &ChildSa| (other.line == gone.line, other.carries(), other.cpu.is_none());
         self.all.iter().filter(|other| lives(other)).max_by_key(|other| rank(other))
+    }
+
+    // ---- their lives ----
+
+    /// Records that the traffic of `id` has moved to another child. False if `id` is gone.
+    pub(crate) fn retire(&mut self, id: ChildSaId) -> bool {
+        let Some(child) = self.get_mut(id) else { return false };
+        child.phase = Phase::Rekeyed;
+        true
+    }
+
+    /// Records that an SA of `id` has reached a limit. True if something follows: a rekeyed child keeps the limit in case
+    /// the peer goes back to it.
+    pub(crate) fn reach(&mut self, id: ChildSaId, limit: Limit) -> bool {
+        let Some(child) = self.get_mut(id) else { return false };
+        if child.phase != Phase::Rekeyed {
+            return true;
+        }
+        if limit == Limit::Hard || child.reached.is_none() {
+            child.reached = Some(limit);
+        }
+        false
+    }
+
+    /// Starts to send by a child that the peer rekeyed, if its outbound SA is pending and `id` is still to be used.
+    pub(crate) fn activate(&mut self, id: ChildSaId) -> Option<Activated> {
+        let routed = self.get(id).is_some_and(|child| self.routes(child));
+        let child = self.get_mut(id)?;
+        if child.phase == Phase::Installing {
+            // When it is installed, it is checked whether there is anything to wait for.
+            return None;
+        }
+        let (spec, replaced) = child.pending_out.take().zip(child.replaces.take())?;
+        if child.phase != Phase::Installed {
+            // It was replaced, or was about to end, before the peer used it.
+            child.half_closed = true;
+            return None;
+        }
+        child.routed = routed;
+        let mut batch = vec![Command::InstallSa(spec)];
+        batch.extend(routed.then(|| child.install_policy()));
+        if let Some(old) = self.get_mut(replaced) {
+            old.phase = Phase::Rekeyed;
+            old.routed = false;
+        }
+        Some(Activated { replaced, batch })
+    }
+
+    /// Takes the newest rekeyed child of the line of `new` into use again, because `new` is gone and no other child goes
+    /// on with the line. A child that this end `deletes` does not count. Returns the child, and the limit that it has
+    /// reached meanwhile.
+    pub(crate) fn go_back(
+        &mut self,
+        new: &ChildSa,
+        deletes: impl Fn(ChildSaId) -> bool,
+    ) -> Option<(&ChildSa, Option<Limit>)> {
+        // The line goes on by a third one, if rekeys have crossed.
+        if self.all.iter().any(|other| other.line == new.line && other.carries()) {
+            return None;
+        }
+        let left = self.all.iter_mut().filter(|old| {
+            old.line == new.line
+                && old.policy == new.policy
+                && old.phase == Phase::Rekeyed
+                && old.has_outbound()
+                && !deletes(old.id)
+        });
+        let old = left.max_by_key(|old| old.installed)?;
+        old.phase = Phase::Installed;
+        let reached = old.reached.take();
+        Some((&*old, reached))
     }
 
     /// Makes the policy of `child` send by this child.

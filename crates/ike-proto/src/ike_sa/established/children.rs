@@ -7,10 +7,12 @@ use crate::dataplane::Command;
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::sent::Retry;
 use crate::ike_sa::Core;
+use crate::ike_sa::children::Activated;
 use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::ike_sa::timer::{ChildTimer, TimerKey};
+use crate::ike_sa::work::Work;
 use crate::wants::aftermath::{End, Wishes, after};
 
 impl Established {
@@ -73,46 +75,24 @@ impl Established {
 
     /// Handles that traffic has moved from `old` to `new`: deletes `old` at both ends.
     fn retire(&mut self, ctx: &mut Context<'_>, old: ChildSaId, new: ChildSaId) {
-        let Some(child) = self.children.get_mut(old) else {
-            return;
-        };
-        child.phase = Phase::Rekeyed;
-        self.life.clear_child(old);
-        for request in self.queue.hand_over_child(old, new) {
-            ctx.done(request, Ok(()));
+        if self.children.retire(old) {
+            self.life.clear_child(old);
+            for request in self.queue.hand_over_child(old, new) {
+                ctx.done(request, Ok(()));
+            }
+            let reason = Failure::Replaced;
+            self.queue.push_first(Task::DeleteChild { child: old, reason, request: None });
         }
-        let reason = Failure::Replaced;
-        self.queue.push_first(Task::DeleteChild { child: old, reason, request: None });
     }
 
     /// Starts to send by a child that the peer rekeyed, because the peer uses the new SA (RFC 7296 §2.8).
     pub(crate) fn activate(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
-        let ike = core.id();
-        let routed = self.children.get(id).is_some_and(|child| self.children.routes(child));
-        let Some(child) = self.children.get_mut(id) else { return };
-        if child.phase == Phase::Installing {
-            // `child_installed` will check whether there is anything to wait for.
-            return;
+        if let Some(Activated { replaced: old, batch }) = self.children.activate(id) {
+            ctx.change(batch, vec![id], Vec::new());
+            ctx.event(Event::ChildRekeyed { ike: core.id(), old, new: id });
+            // Without its outbound SA it was none.
+            self.children.judge_double(&mut self.life, ctx, id);
         }
-        let (Some(spec), Some(old)) = (child.pending_out.take(), child.replaces.take()) else {
-            return;
-        };
-        if child.phase != Phase::Installed {
-            // It was replaced, or was about to end, before the peer used it.
-            child.half_closed = true;
-            return;
-        }
-        child.routed = routed;
-        let mut batch = vec![Command::InstallSa(spec)];
-        batch.extend(routed.then(|| child.install_policy()));
-        if let Some(old) = self.children.get_mut(old) {
-            old.phase = Phase::Rekeyed;
-            old.routed = false;
-        }
-        ctx.change(batch, vec![id], Vec::new());
-        ctx.event(Event::ChildRekeyed { ike, old, new: id });
-        // Without its outbound SA it was none.
-        self.children.judge_double(&mut self.life, ctx, id);
     }
 
     /// Removes a child that the peer no longer has. Its replacement, if there is one, takes over.
@@ -177,38 +157,23 @@ impl Established {
     /// The peer has deleted `new`, which it has used, and not the child that `new` replaced: it could not install `new`
     /// completely, and goes on with the old child. So does this end.
     fn go_back(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: &ChildSa) {
-        let ike = core.id();
-        // The line goes on by a third one, if rekeys have crossed.
-        let goes_on = |other: &ChildSa| other.line == new.line && other.carries();
-        if self.children.iter().any(goes_on) {
-            return;
-        }
-        let left = self.children.iter().filter(|old| {
-            old.line == new.line
-                && old.policy == new.policy
-                && old.phase == Phase::Rekeyed
-                && old.has_outbound()
-                && self.work().reason_to_delete(old.id).is_none()
-        });
-        let Some(id) = left.max_by_key(|old| old.installed).map(|old| old.id) else { return };
-        let Some(old) = self.children.get_mut(id) else { return };
-        old.phase = Phase::Installed;
-        self.life.begin_child(old, ctx.now.mono);
-        let reached = old.reached.take();
-        ctx.event(Event::ChildRekeyed { ike, old: new.id, new: id });
-        match reached {
-            Some(Limit::Hard) => self.expire_child(core, ctx, id),
-            Some(Limit::Soft) => self.queue_rekey(id),
-            None => {}
+        let work = Work::new(self.sent.as_ref(), &self.queue);
+        let deletes = |id| work.reason_to_delete(id).is_some();
+        if let Some((old, reached)) = self.children.go_back(new, deletes) {
+            let id = old.id;
+            self.life.begin_child(old, ctx.now.mono);
+            ctx.event(Event::ChildRekeyed { ike: core.id(), old: new.id, new: id });
+            match reached {
+                Some(Limit::Hard) => self.expire_child(core, ctx, id),
+                Some(Limit::Soft) => self.queue_rekey(id),
+                None => {}
+            }
         }
     }
 
     /// Handles that an SA of a child has reached a soft limit in the data plane.
     pub(crate) fn on_soft_limit(&mut self, id: ChildSaId) {
-        let Some(child) = self.children.get_mut(id) else { return };
-        if child.phase == Phase::Rekeyed {
-            child.reached.get_or_insert(Limit::Soft);
-        } else {
+        if self.children.reach(id, Limit::Soft) {
             self.queue_rekey(id);
         }
     }
@@ -253,15 +218,11 @@ impl Established {
     /// Ends a child that has reached a hard limit. No packet leaves by it any more. A wanted child is started
     /// again first.
     pub(crate) fn expire_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
-        let Some(child) = self.children.get_mut(id) else { return };
-        if child.phase == Phase::Rekeyed {
-            child.reached = Some(Limit::Hard);
+        if !self.children.reach(id, Limit::Hard) || self.work().reason_to_delete(id).is_some() {
             return;
         }
-        if child.phase != Phase::Installed || self.work().reason_to_delete(id).is_some() {
-            return;
-        }
-        let Some(child) = self.children.get(id) else { return };
+        let installed = self.children.get(id).filter(|child| child.phase == Phase::Installed);
+        let Some(child) = installed else { return };
         let rekeyed = !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);
         let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(core, ctx, child);
         let config = Arc::clone(&child.config);

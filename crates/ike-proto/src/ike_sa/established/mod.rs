@@ -18,6 +18,9 @@ use crate::ike_sa::Queue;
 use crate::ike_sa::life::Life;
 use crate::ike_sa::state::{Established, IkePhase, Task};
 
+/// The SPIs of two successors that an IKE SA may get: by this end's rekey, and by the peer's.
+pub(crate) type ComingSpis = [Option<u64>; 2];
+
 impl Established {
     /// The state of an SA whose ends have authenticated each other by `now`, with the requests to be sent.
     pub(crate) fn new(authenticated: Authenticated, tasks: VecDeque<Task>, now: Instant) -> Self {
@@ -42,12 +45,10 @@ impl Established {
         }
     }
 
-    /// SPIs that this end has told the peer for a successor of this SA that is not made yet: by its own rekey, and
-    /// by the peer's. Zero for none.
-    pub(crate) fn coming_spis(&self) -> [u64; 2] {
+    /// SPIs that this end has told the peer for a successor of this SA that is not made yet.
+    pub(crate) fn coming_spis(&self) -> ComingSpis {
         let ours = self.sent.as_ref().and_then(Sent::ike).map(|offer| offer.spi);
-        let theirs = self.answering.coming_spi();
-        [ours.unwrap_or_default(), theirs.unwrap_or_default()]
+        [ours, self.answering.coming_spi()]
     }
 
     /// True while this end is creating, rekeying or closing a child.
