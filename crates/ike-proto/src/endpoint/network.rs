@@ -25,9 +25,7 @@ impl Endpoint {
             let here = sa.core.channel.path.local.ip().to_canonical();
             if sa.core.channel.decides() || !addresses.contains(&here) {
                 peers.insert(sa.core.channel.path.remote.ip().to_canonical());
-                peers.extend(
-                    sa.core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied()),
-                );
+                peers.extend(sa.core.channel.mobike.iter().flat_map(|mobike| mobike.peer()));
             }
         }
         let traps = self.traps.iter().filter(|trap| trap.names_this_host());

@@ -18,7 +18,7 @@ use crate::event::{Failure, Path, Transport};
 use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::mobility::Mobike;
+use crate::ike_sa::mobike::Mobike;
 use crate::ike_sa::notify;
 use crate::ike_sa::state::{Established, NatStatus, Task};
 use crate::reason::PolicyReason;
@@ -27,8 +27,6 @@ use crate::wire::registry::{ExchangeType, NotifyType};
 
 /// Further addresses that are announced to the peer, and that are remembered of it.
 const MOST_ADDRESSES: usize = 8;
-/// How often an update is repeated after UNEXPECTED_NAT_DETECTED or UNACCEPTABLE_ADDRESSES.
-const MOST_RETRIES: u8 = 5;
 
 /// The purpose of an INFORMATIONAL request of MOBIKE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,10 +152,9 @@ impl Established {
         let mut cookie = [0; 16];
         ctx.rng.fill(&mut cookie);
         let Some(mobike) = &mut core.channel.mobike else { return };
-        mobike.probing = false;
-        let number = mobike.moves;
+        let number = mobike.begin_request();
         if what != Mobility::Routability {
-            mobike.told.clone_from(&further);
+            mobike.note_told(further.clone());
         }
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
@@ -206,7 +203,7 @@ impl Established {
         // A response without COOKIE2 proves only that its sender has the keys.
         let shown = cookie.is_some();
         let Some(mobike) = &mut core.channel.mobike else { return };
-        if sent.number != mobike.moves {
+        if sent.number != mobike.moves() {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
             //# If an address change has occurred after the request was first
             //# sent, no MOBIKE processing is done for the reply message
@@ -215,8 +212,9 @@ impl Established {
         match sent.what {
             Mobility::Addresses => {
                 let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
-                mobike.retries = if changed { mobike.retries.saturating_add(1) } else { 0 };
-                if changed && mobike.retries <= MOST_RETRIES {
+                if !changed {
+                    mobike.taken();
+                } else if mobike.refused() {
                     self.tell_again(Mobility::Addresses);
                 }
             }
@@ -238,27 +236,23 @@ impl Established {
         let refused = payloads.notify(NotifyType::UNACCEPTABLE_ADDRESSES).is_some();
         let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
         if refused || changed {
-            mobike.retries = mobike.retries.saturating_add(1);
-            if mobike.retries > MOST_RETRIES {
-                return;
-            }
-            return if changed {
-                self.tell_again(Mobility::Update)
-            } else {
-                self.try_another(core, ctx)
+            return match mobike.refused() {
+                true if changed => self.tell_again(Mobility::Update),
+                true => self.try_another(core, ctx),
+                false => {}
             };
         }
-        if mobike.held && !shown {
+        if mobike.is_held() && !shown {
             return self.queue.give_up_unproven();
         }
-        (mobike.retries, mobike.confirmed) = (0, mobike.moves);
+        mobike.confirmed();
         let before = (core.channel.nat.local, core.channel.nat.remote);
         let detected = core.detect_nat(ctx, core.channel.path, payloads);
         if detected.supported {
             let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
             let seen = seen.and_then(|notify| notify.data.try_into().ok());
             if let Some(mobike) = &mut core.channel.mobike {
-                mobike.seen = seen;
+                mobike.note_seen(seen);
             }
             core.channel.nat = detected;
         }
@@ -272,7 +266,7 @@ impl Established {
     /// Handles the response to a liveness check with NAT detection.
     pub(crate) fn on_mapping_seen(&mut self, core: &mut Core, payloads: &[Payload<'_>]) {
         let payloads = Payloads(payloads);
-        let Some(mobike) = core.channel.mobike.as_mut().filter(|mobike| mobike.decides) else {
+        let Some(mobike) = core.channel.mobike.as_mut().filter(|mobike| mobike.decides()) else {
             return;
         };
         let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
@@ -282,9 +276,7 @@ impl Established {
         //# and/or port seen by the responder has changed, and the initiator
         //# SHOULD send UPDATE_SA_ADDRESSES
         // The first value may differ from that of IKE_SA_INIT. Behind a NAT that causes one further update.
-        let before = mobike.seen.replace(seen);
-        if before.map_or(core.channel.nat.local, |before| before != seen) {
-            mobike.moves += 1;
+        if mobike.sees_another(seen, core.channel.nat.local) {
             self.tell_again(Mobility::Update);
         }
     }
@@ -332,11 +324,7 @@ impl Established {
             //# Updates the set of peer addresses based on the IP header and the
             //# ADDITIONAL_IP4_ADDRESS, ADDITIONAL_IP6_ADDRESS, and
             //# NO_ADDITIONAL_ADDRESSES notifications.
-            mobike.peer.clone_from(addresses);
-            let from = path.remote.ip().to_canonical();
-            if !mobike.peer.contains(&from) {
-                mobike.peer.insert(0, from);
-            }
+            mobike.peer_has(addresses, path.remote.ip().to_canonical());
         }
         if update {
             let nat = if detected.supported { detected } else { core.channel.nat };
@@ -407,7 +395,7 @@ impl Core {
         }
         notifies.extend(further.iter().map(additional));
         if let Some(mobike) = &mut self.channel.mobike {
-            mobike.told = further;
+            mobike.note_told(further);
         }
         notifies
     }
@@ -430,12 +418,7 @@ impl Core {
             return false;
         }
         let peer = read_addresses(payloads).unwrap_or_default();
-        self.channel.mobike = Some(Box::new(Mobike {
-            decides: self.is_initiator(),
-            peer,
-            told,
-            ..Mobike::default()
-        }));
+        self.channel.mobike = Some(Box::new(Mobike::new(self.is_initiator(), peer, told)));
         true
     }
 

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use super::context::Context;
+use super::mobike::Mobike;
 use super::rtt::Rtt;
 use super::state::{Established, IkePhase, NatStatus, Task};
 use super::stream::Stream;
@@ -24,35 +25,6 @@ use crate::exchange::sent::Sent;
 const TRIES_ALONE: u32 = 2;
 /// Paths that are tried at the same time.
 const MOST_PATHS: usize = 12;
-
-/// MOBIKE's data of an IKE SA whose ends both support it.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Mobike {
-    /// True if this end chooses the paths: it is the initiator of the first IKE SA, whichever end has rekeyed it
-    /// since (RFC 4555 §1.3).
-    pub(crate) decides: bool,
-    /// Addresses of the peer besides the one in use.
-    pub(crate) peer: Vec<IpAddr>,
-    /// Addresses of this end that were announced to the peer.
-    pub(crate) told: Vec<IpAddr>,
-    /// NAT_DETECTION_DESTINATION_IP of the peer's last answer: this end's address and port as the peer sees them.
-    pub(crate) seen: Option<[u8; 20]>,
-    /// The source of the peer's ESP behind a NAT, if it differs from that of IKE (RFC 4555 §3.8).
-    pub(crate) esp_remote: Option<Box<SocketAddr>>,
-    /// Number of moves, and the last one that the peer has confirmed.
-    pub(crate) moves: u32,
-    pub(crate) confirmed: u32,
-    /// True if the children are still on the former path, because the peer has not proven its new address.
-    pub(crate) held: bool,
-    /// True if the request in flight was sent by several paths.
-    pub(crate) probing: bool,
-    /// Responder: its own address is gone, and no message of the peer has come since.
-    pub(crate) astray: bool,
-    /// True if IKE was over TCP before, together with ESP.
-    pub(crate) had_tcp: bool,
-    /// Consecutive updates that the peer has refused.
-    pub(crate) retries: u8,
-}
 
 /// What a rekeyed IKE SA hands to its successor.
 pub(crate) struct Whereabouts {
@@ -120,7 +92,9 @@ impl Established {
             return self.lose_address(core, ctx, source);
         }
         let further = core.further_addresses(ctx, self.children.as_slice());
-        if !moved_on && core.channel.mobike.as_ref().is_some_and(|mobike| mobike.told != further) {
+        if !moved_on
+            && core.channel.mobike.as_ref().is_some_and(|mobike| !mobike.has_told(&further))
+        {
             self.tell_again(Mobility::Addresses);
         }
     }
@@ -131,7 +105,7 @@ impl Established {
         let here = core.channel.path.local.ip().to_canonical();
         let unknown = ctx.network.addresses.is_empty();
         let still = unknown || ctx.network.addresses.contains(&here);
-        if !still || mobike.told != core.further_addresses(ctx, self.children.as_slice()) {
+        if !still || !mobike.has_told(&core.further_addresses(ctx, self.children.as_slice())) {
             self.on_network(core, ctx);
         }
     }
@@ -189,8 +163,8 @@ impl Established {
         //# default, the return routability check SHOULD be done before updating
         //# the IPsec SAs
         // A peer's address that is in use is proven.
-        if let Some(mobike) = &mut core.channel.mobike {
-            mobike.held |= elsewhere;
+        if let Some(mobike) = core.channel.mobike.as_mut().filter(|_| elsewhere) {
+            mobike.hold();
         }
         if !core.channel.is_held() {
             self.move_children(core, ctx);
@@ -204,7 +178,7 @@ impl Established {
         path.local.set_ip(local);
         core.channel.take_path(ctx, path);
         if let Some(mobike) = &mut core.channel.mobike {
-            mobike.astray = true;
+            mobike.lost();
         }
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
         //# If the source address that the responder is currently using becomes
@@ -230,14 +204,13 @@ impl Established {
             core.channel.take_path(ctx, path);
         }
         if let Some(mobike) = &mut core.channel.mobike {
-            mobike.esp_remote = None;
+            mobike.note_esp_remote(None);
         }
         core.channel.bring_separate();
         // Over TCP the peer has proven its address already.
         let check = elsewhere && ctx.config.return_routability && path.transport != Transport::Tcp;
         let Some(mobike) = &mut core.channel.mobike else { return };
-        mobike.held = check || mobike.held && !elsewhere;
-        if mobike.held {
+        if mobike.updated(elsewhere, check) {
             return self.tell_again(Mobility::Routability);
         }
         self.move_children(core, ctx);
@@ -246,9 +219,7 @@ impl Established {
 
     /// Moves the children to the path of the IKE SA, because the peer has proven its address.
     pub(crate) fn release_held(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let held =
-            core.channel.mobike.as_mut().is_some_and(|mobike| std::mem::take(&mut mobike.held));
-        if held {
+        if core.channel.mobike.as_mut().is_some_and(|mobike| mobike.release()) {
             self.move_children(core, ctx);
         }
     }
@@ -273,11 +244,11 @@ impl Established {
     /// Handles the peer's list of addresses. If the address in use is not in it, the SA moves.
     pub(crate) fn on_peer_addresses(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let there = core.channel.path.remote.ip().to_canonical();
-        if core.channel.mobike.as_ref().is_none_or(|mobike| mobike.peer.contains(&there)) {
+        if core.channel.mobike.as_ref().is_none_or(|mobike| mobike.peer().any(|ip| ip == there)) {
             return;
         }
         // The first one is the source of the message.
-        let next = core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
+        let next = core.channel.mobike.iter().flat_map(|mobike| mobike.peer());
         let here = core.channel.path.local.ip().to_canonical();
         let path = next.into_iter().find_map(|remote| {
             let known = ctx.network.source_to(remote).filter(|ip| core.fits(*ip));
@@ -293,7 +264,7 @@ impl Established {
 
     /// Moves to another path, because the peer has refused the present one.
     pub(crate) fn try_another(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let retries = core.channel.mobike.as_ref().map_or(0, |mobike| usize::from(mobike.retries));
+        let retries = core.channel.mobike.as_ref().map_or(0, |mobike| mobike.retries());
         let paths = self.other_paths(core, ctx);
         let next = retries.saturating_sub(1).checked_rem(paths.len());
         if let Some(path) = next.and_then(|index| paths.get(index)) {
@@ -311,8 +282,8 @@ impl Established {
         let tries = core.channel.window.tries();
         // ESP shows the new mapping of a peer behind a NAT. IKE does not follow it by itself (RFC 4555 §3.8). But
         // if the old mapping gives no answer, the request goes to the new one as well.
-        let elsewhere = mobike.esp_remote.as_deref().filter(|_| tries > 1).copied();
-        let due = tries > TRIES_ALONE && (mobike.decides || mobike.astray);
+        let elsewhere = mobike.esp_remote().filter(|_| tries > 1);
+        let due = tries > TRIES_ALONE && mobike.searches();
         if !(due || elsewhere.is_some()) || core.channel.path.transport == Transport::Tcp {
             return;
         }
@@ -322,7 +293,7 @@ impl Established {
             return;
         };
         if let Some(mobike) = core.channel.mobike.as_mut().filter(|_| !paths.is_empty()) {
-            mobike.probing = true;
+            mobike.probed();
         }
         let (kind, dscp) = (TransmitKind::Retransmission, core.connection().dscp);
         for path in paths {
@@ -338,13 +309,12 @@ impl Established {
             core.channel.on_response_over(path.transport);
         }
         let Some(mobike) = &mut core.channel.mobike else { return };
-        let (probing, astray) = (mobike.probing, mobike.astray);
-        (mobike.probing, mobike.astray) = (false, false);
+        let (probing, astray) = mobike.heard();
         let ends = |path: Path| {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
         };
         let same_transport = path.transport == core.channel.path.transport;
-        let mapped = mobike.esp_remote.as_deref() == Some(&path.remote);
+        let mapped = mobike.esp_remote() == Some(path.remote);
         if probing && mapped && same_transport && !core.channel.decides() {
             // This is an authentic answer, not only ESP, so the peer is there.
             core.channel.take_path(ctx, path);
@@ -359,7 +329,7 @@ impl Established {
                 && matches!(self.sent, Some(Sent::Mobility(_)))
                 && let Some(mobike) = &mut core.channel.mobike
             {
-                mobike.moves = mobike.moves.wrapping_add(1);
+                mobike.renumber();
             }
             return;
         }
@@ -381,10 +351,10 @@ impl Established {
         before: Option<Whereabouts>,
     ) {
         let (Some(before), Some(mobike)) = (before, &mut core.channel.mobike) else { return };
-        let newer = before.mobike.moves > mobike.moves;
-        let told = before.mobike.confirmed == before.mobike.moves;
+        let newer = before.mobike.moves() > mobike.moves();
+        let told = before.mobike.is_confirmed();
         if newer {
-            **mobike = Mobike { seen: None, ..*before.mobike };
+            mobike.continue_from(*before.mobike);
             if before.path.transport != core.channel.path.transport {
                 core.channel.stream = before.stream;
                 let (now, fallback) = (ctx.now.mono, TimerKey::Ike(Timer::Fallback));
@@ -398,7 +368,7 @@ impl Established {
             (core.channel.path, core.channel.nat) = (before.path, before.nat);
             core.channel.window.on_moved(ctx.now.mono, ctx.rng);
         } else if before.path == core.channel.path {
-            mobike.esp_remote = before.mobike.esp_remote;
+            mobike.note_esp_remote(before.mobike.esp_remote());
         }
         if core.channel.decides() && !told {
             self.tell_again(Mobility::Update);
@@ -423,8 +393,7 @@ impl Channel {
     /// Moves IKE to `path`, with the request in flight. Nothing is known of the new path.
     pub(super) fn take_path(&mut self, ctx: &mut Context<'_>, path: Path) {
         let Some(mobike) = &mut self.mobike else { return };
-        mobike.moves = mobike.moves.wrapping_add(1);
-        (mobike.seen, mobike.esp_remote) = (None, None);
+        mobike.moved();
         self.probe = self.probe.moved();
         let before = std::mem::replace(&mut self.path, path).transport;
         self.bring_separate();
@@ -450,12 +419,12 @@ impl Channel {
 
     /// True if this end chooses the paths.
     pub(crate) fn decides(&self) -> bool {
-        self.mobike.as_ref().is_some_and(|mobike| mobike.decides)
+        self.mobike.as_ref().is_some_and(|mobike| mobike.decides())
     }
 
     /// True if the children are not on the path of the IKE SA.
     pub(crate) fn is_held(&self) -> bool {
-        self.mobike.as_ref().is_some_and(|mobike| mobike.held)
+        self.mobike.as_ref().is_some_and(|mobike| mobike.is_held())
     }
 
     /// What the successor must know about the path of this SA.
@@ -476,7 +445,7 @@ impl Children {
     /// The peer's addresses with the one in use first.
     fn remotes<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = IpAddr> + 'a {
         let there = core.channel.path.remote.ip().to_canonical();
-        let peer = core.channel.mobike.iter().flat_map(|mobike| mobike.peer.iter().copied());
+        let peer = core.channel.mobike.iter().flat_map(|mobike| mobike.peer());
         std::iter::once(there)
             .chain(peer.filter(move |ip| *ip != there && core.peer_may_have(*ip, self.as_slice())))
     }

@@ -74,7 +74,7 @@ impl Established {
             return;
         }
         if let Some(mobike) = &mut core.channel.mobike {
-            mobike.esp_remote = Some(Box::new(remote));
+            mobike.note_esp_remote(Some(remote));
         }
         self.move_children(core, ctx);
     }
@@ -175,8 +175,7 @@ impl Channel {
         if let Some(separate) = self.separate.as_deref() {
             return *separate;
         }
-        let elsewhere =
-            self.mobike.as_ref().and_then(|mobike| mobike.esp_remote.as_deref().copied());
+        let elsewhere = self.mobike.as_ref().and_then(|mobike| mobike.esp_remote());
         Path { remote: elsewhere.unwrap_or(self.path.remote), ..self.path }
     }
 

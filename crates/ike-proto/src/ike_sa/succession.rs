@@ -94,11 +94,7 @@ impl Channel {
         if self.stream.as_ref().is_some_and(|stream| stream.is_lost() && stream.ours) {
             self.timers.set(TimerKey::Ike(Timer::Reopen), ctx.now.mono);
         }
-        self.mobike = old.mobike.clone();
-        if let Some(mobike) = &mut self.mobike {
-            // The peer's hash covers the SPIs, and no request of this SA is in flight.
-            (mobike.seen, mobike.probing) = (None, false);
-        }
+        self.mobike = old.mobike.as_ref().map(|mobike| Box::new(mobike.inherited()));
         self.probe = old.probe.inherited();
         self.window.inherit(old.window.rtt().clone());
         self.acks = old.acks.inherited();

@@ -74,8 +74,7 @@ impl Channel {
     /// Handles a path that differs from `before`: opens or closes the connection.
     pub(super) fn change_line(&mut self, ctx: &mut Context<'_>, before: Transport) {
         let Some(mobike) = &mut self.mobike else { return };
-        mobike.had_tcp |= before == Transport::Tcp && self.separate.is_none();
-        let had_tcp = mobike.had_tcp;
+        let had_tcp = mobike.note_tcp(before == Transport::Tcp && self.separate.is_none());
         if self.path.transport == Transport::Tcp || self.separate.is_some() {
             self.timers.clear(TimerKey::Ike(Timer::Fallback));
             match &mut self.stream {
