@@ -44,9 +44,7 @@ impl Endpoint {
                 self.done(request, if any { Ok(()) } else { Err(Failure::NotFound) });
             }
             Command::TerminateChild(child) => {
-                if let Some(name) = self.name_of(child) {
-                    self.unwant_name(&name);
-                }
+                self.name_of(child).iter().for_each(|name| self.unwant_name(name));
                 let reason = Failure::Terminated;
                 self.child_task(now, request, child, |child| Task::DeleteChild {
                     child,

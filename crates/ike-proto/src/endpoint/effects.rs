@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::traps::Trap;
+use super::traps::{follow, send_home};
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
 use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output, Transport};
@@ -62,21 +62,7 @@ impl Endpoint {
             Effect::Ended(ended) => {
                 let connection = ended.connection.clone();
                 self.on_ended(now, *ended);
-                let entries = &self.entries;
-                let is_there = |trap: &&mut Trap| {
-                    entries.values().any(|slot| match &slot.entry {
-                        Entry::Sa(sa) => {
-                            let remote = sa.core.channel.path.remote.ip().to_canonical();
-                            sa.core.connection().name == trap.connection
-                                && remote == trap.remote.to_canonical()
-                        }
-                        _ => false,
-                    })
-                };
-                let its = |trap: &&mut Trap| trap.connection == connection && trap.has_moved();
-                for trap in self.traps.iter_mut().filter(its).filter(|trap| !is_there(trap)) {
-                    trap.go_home(now);
-                }
+                send_home(&mut self.traps, self.entries.values(), now, &connection);
                 self.run_traps(now);
             }
             Effect::BringBack { connection, child, ends } => {
@@ -86,9 +72,7 @@ impl Endpoint {
                 self.on_carried(now, &connection, child.as_deref());
             }
             Effect::Moved { connection, from, to } => {
-                for trap in self.traps.iter_mut().filter(|trap| trap.connection == connection) {
-                    trap.follow(now, from, to.local.ip(), to.remote.ip());
-                }
+                follow(&mut self.traps, now, &connection, (from, to));
                 self.run_traps(now);
             }
             Effect::Redirect { ike, to, wanted } => {

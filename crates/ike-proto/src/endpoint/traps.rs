@@ -5,18 +5,19 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Endpoint;
 use super::deadline::Deadline;
 use super::unattended::{Removal, Unattended};
 use super::wants::Name;
+use super::{Endpoint, Entry, Slot};
 use crate::child::processing::NoneLeft;
 use crate::config::{Action, ChildConfig, TsSpec};
 use crate::dataplane::{
     Command as Plane, DataPlaneError, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
     TrafficSelector,
 };
-use crate::event::{Failure, Now, RequestId};
+use crate::event::{Failure, Now, Path, RequestId};
 use crate::exchange::config::resolve;
+use crate::ike_sa::IkeSa;
 
 /// The wait after the first failed installation. It doubles with each failure, `MAX_DOUBLINGS` times at most.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
@@ -57,7 +58,7 @@ impl Trap {
 
     /// Handles that an end of its peer's IKE SA has moved: the trap is due for new addresses. `from` is the peer's former
     /// address.
-    pub(super) fn follow(&mut self, now: Now, from: IpAddr, local: IpAddr, remote: IpAddr) {
+    fn follow(&mut self, now: Now, from: IpAddr, (local, remote): (IpAddr, IpAddr)) {
         let is_its_peer = self.remote.to_canonical() == from.to_canonical();
         if is_its_peer && (self.local, self.remote) != (local, remote) {
             (self.local, self.remote, self.again) = (local, remote, Some(now.mono));
@@ -71,23 +72,46 @@ impl Trap {
 
     /// Handles that the kernel sends to its peer from `source` now.
     pub(super) fn leave_by(&mut self, now: Now, source: IpAddr) {
-        self.follow(now, self.remote, source, self.remote);
+        self.follow(now, self.remote, (source, self.remote));
     }
 
-    /// True if its peer has moved away from its own address.
-    pub(super) fn has_moved(&self) -> bool {
-        self.remote != self.home
-    }
-
-    /// Handles that no IKE SA is at its peer's address any more: a peer that had moved starts at its own address again.
-    pub(super) fn go_home(&mut self, now: Now) {
-        self.follow(now, self.remote, self.local, self.home);
+    /// True if this IKE SA is of its connection, and with its peer at the trap's address.
+    fn is_of(&self, sa: &IkeSa) -> bool {
+        let remote = sa.core.channel.path.remote.ip().to_canonical();
+        sa.core.connection().name == self.connection && remote == self.remote.to_canonical()
     }
 
     /// True if the configuration wants the trap, not only a command.
     fn is_configured(&self) -> bool {
         let ChildConfig { start_action, close_action, dpd_action, .. } = &*self.child;
         [start_action, close_action, dpd_action].contains(&&Action::Trap)
+    }
+}
+
+/// Handles that the peer of `connection` has moved, away from its address `from`, or this end.
+pub(super) fn follow(traps: &mut [Trap], now: Now, connection: &str, (from, to): (IpAddr, Path)) {
+    for trap in traps.iter_mut().filter(|trap| trap.connection == connection) {
+        trap.follow(now, from, (to.local.ip(), to.remote.ip()));
+    }
+}
+
+/// Handles that a child or an IKE SA of `connection` has ended. A peer that had moved, and has no IKE SA any more where it
+/// was last, starts at its own address again.
+pub(super) fn send_home<'a>(
+    traps: &mut [Trap],
+    slots: impl Iterator<Item = &'a Slot> + Clone,
+    now: Now,
+    connection: &str,
+) {
+    let sas = slots.filter_map(|slot| match &slot.entry {
+        Entry::Sa(sa) => Some(sa),
+        _ => None,
+    });
+    let moved = |trap: &&mut Trap| trap.connection == connection && trap.remote != trap.home;
+    for trap in traps.iter_mut().filter(moved) {
+        if !sas.clone().any(|sa| trap.is_of(sa)) {
+            trap.follow(now, trap.remote, (trap.local, trap.home));
+        }
     }
 }
 
@@ -116,8 +140,7 @@ impl Endpoint {
             .iter()
             .find(|trap| trap.connection == connection.name && trap.child.name == config.name);
         let policy = known.map_or_else(|| self.ids.policy(), |trap| trap.policy);
-        let local_ts = resolve(&config, path, true, &[]);
-        let remote_ts = resolve(&config, path, false, &[]);
+        let [local_ts, remote_ts] = [true, false].map(|ours| resolve(&config, path, ours, &[]));
         let selectors = (Arc::from(local_ts.as_slice()), Arc::from(remote_ts.as_slice()));
         let spec = PolicySpec {
             id: policy,
@@ -138,9 +161,7 @@ impl Endpoint {
             Some(trap) => {
                 (trap.child, trap.remote, trap.processing) = (config, remote, processing);
                 (trap.selectors, trap.local, trap.again) = (selectors, local, None);
-                if request.is_some() {
-                    trap.home = remote;
-                }
+                trap.home = if request.is_some() { remote } else { trap.home };
             }
             None => self.traps.push(Trap {
                 policy,
