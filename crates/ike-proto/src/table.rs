@@ -96,7 +96,7 @@ impl<K: Hash + Eq, V, S: BuildHasher + Clone> Table<K, V, S> {
 /// The key of the hashes of what peers choose. It comes from the engine's randomness, so that the same randomness
 /// gives the same hashes. No peer can predict them.
 #[derive(Clone, Copy)]
-pub(crate) struct HashSeed([u64; 2]);
+pub(crate) struct HashSeed([u8; Self::LEN]);
 
 impl HashSeed {
     /// Octets of a seed.
@@ -104,14 +104,13 @@ impl HashSeed {
 
     /// For tests of what has a table.
     #[cfg(test)]
-    pub(crate) const TEST: Self = Self([1, 2]);
+    pub(crate) const TEST: Self = Self([1; Self::LEN]);
 
     /// From the first octets of a secret that has nothing else to hide. Missing ones are zero.
     pub(crate) fn new(secret: &Secret) -> Self {
         let mut octets = [0; Self::LEN];
         octets.iter_mut().zip(secret.expose()).for_each(|(octet, from)| *octet = *from);
-        let number = u128::from_le_bytes(octets);
-        Self([number as u64, (number >> 64) as u64])
+        Self(octets)
     }
 
     /// From the engine's randomness.
@@ -128,9 +127,7 @@ impl BuildHasher for HashSeed {
     /// SipHash, whose own key cannot be set: the seed is what it hashes first.
     fn build_hasher(&self) -> DefaultHasher {
         let mut hasher = DefaultHasher::new();
-        let Self([first, second]) = *self;
-        hasher.write_u64(first);
-        hasher.write_u64(second);
+        hasher.write(&self.0);
         hasher
     }
 }
@@ -214,9 +211,11 @@ mod tests {
     #[test]
     fn a_seed_decides_the_hashes() {
         let hash = |seed: HashSeed| seed.hash_one(("a peer", 7));
-        assert_eq!(hash(HashSeed::TEST), hash(HashSeed([1, 2])));
-        assert_ne!(hash(HashSeed::TEST), hash(HashSeed([1, 3])));
-        assert_ne!(hash(HashSeed::TEST), hash(HashSeed([2, 2])));
+        let [mut first, mut last] = [[1; 16]; 2];
+        (first[0], last[15]) = (2, 2);
+        assert_eq!(hash(HashSeed::TEST), hash(HashSeed([1; 16])));
+        assert_ne!(hash(HashSeed::TEST), hash(HashSeed(first)));
+        assert_ne!(hash(HashSeed::TEST), hash(HashSeed(last)));
     }
 
     /// As many entries as fit, nearly, one replaced after the other: the table keeps its size, and
