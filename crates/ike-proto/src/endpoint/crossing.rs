@@ -17,7 +17,7 @@
 //!
 //! [`doubles`] treats second IKE SAs that have another cause.
 //!
-//! The two SAs may belong to different shards. What the shards must know is in [`Registry`], and [`Notice`]s say
+//! The two SAs may belong to different shards. What the shards must know is in [`Shards`], and [`Notice`]s say
 //! when.
 
 mod doubles;

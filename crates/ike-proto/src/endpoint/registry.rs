@@ -52,7 +52,7 @@ struct Tables {
     /// The number of attempts and established SAs of this host's identities, by the peer's identity; `None` is an
     /// identity that is not known yet.
     contacts: OwnTable<Arc<Between>, Contact>,
-    /// How many of these are attempts that [`Registry::take_attempts`] would return.
+    /// How many of these are attempts that [`Shards::take_attempts`] would return.
     attempts: usize,
     /// The number of these for each identity of this host.
     locals: BTreeMap<IdKey, usize>,
