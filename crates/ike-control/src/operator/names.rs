@@ -279,7 +279,12 @@ impl Shared {
         let text = file::text(known);
         drop(state);
         if let Err(error) = file::write(path, &text) {
-            tracing::warn!(file = %path.display(), %error, "addresses of host names: the file is not written");
+            self.lock().unwritten = true;
+            tracing::warn!(
+                file = %path.display(),
+                %error,
+                "addresses of host names: the file is not written; it is tried again after the next look-up"
+            );
         }
     }
 
@@ -548,6 +553,21 @@ mod tests {
         assert!(begun.elapsed() < RESOLVING / 2);
         assert_eq!(names.known(&other).remote, at("192.0.2.1"), "a control client may load it");
         std::fs::remove_file(&path).unwrap();
+    }
+
+    /// Fault: in `Shared::write`, leave `unwritten` alone after an error.
+    #[test]
+    fn a_file_that_could_not_be_written_is_written_after_the_next_look_up() {
+        let folder = std::env::temp_dir().join(format!("ike-names-late-{}", std::process::id()));
+        _ = std::fs::remove_dir_all(&folder);
+        let (names, path) = (Names::by(|_| silence()), folder.join("names"));
+        names.0.answered("gw.example", one(), Instant::now());
+        names.0.write(&path);
+        std::fs::create_dir(&folder).unwrap();
+        names.0.answered("gw.example", one(), Instant::now());
+        names.0.write(&path);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "gw.example 192.0.2.1\n");
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     /// Fault: in `Names::renew`, keep what is in `kept` for ever.
