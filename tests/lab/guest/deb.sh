@@ -99,6 +99,8 @@ systemctl stop ike-daemon.socket ike-daemon.service || fail "stop"
 [ ! -e /run/charon.vici ] || fail "the socket is left"
 ok "the VICI socket of systemd's starts the daemon"
 
+mkdir -p /var/lib/ike-daemon && echo "gw.example 192.0.2.1" >/var/lib/ike-daemon/names
 dpkg --purge ike-daemon || fail "purge"
 [ ! -e /usr/sbin/ike-daemon ] && [ ! -e /etc/ike/ike-daemon.toml ] || fail "purge leaves files"
+[ ! -e /var/lib/ike-daemon/names ] || fail "purge leaves addresses of host names"
 ok "stopped and purged"
