@@ -197,7 +197,7 @@ impl Attempt {
             redirected,
             ticket,
         } = new;
-        if connection.requires_ppk() && !has_usable(ctx.config, &connection.ppk) {
+        if connection.requires_ppk() && !has_usable(ctx.io.config, &connection.ppk) {
             return Err(Failure::Config("no PPK for ppk_id".to_owned()));
         }
         let method = usable_methods(ctx, &connection.proposals)
@@ -219,7 +219,7 @@ impl Attempt {
         }
         let fall_back_at = match connection.enable_tcp {
             TcpUse::Fallback(time) if !tcp && origin != Origin::OneTransport => {
-                Some(ctx.now.mono + time)
+                Some(ctx.io.now.mono + time)
             }
             _ => None,
         };
@@ -230,13 +230,13 @@ impl Attempt {
         let id = ctx.ids.ike();
         // Questions of the request belong to this attempt.
         ctx.ids.owner = Some(id);
-        let spi_i = ctx.ids.first_spi(ctx.rng);
+        let spi_i = ctx.ids.first_spi(ctx.io.rng);
         let mut attempt = Self {
             id,
             spi_i,
             initial_contact: initial_contact && sends_initial_contact(&connection),
-            ppk: Announced::by(ctx.config, &connection),
-            fragment_ack: ctx.config.fragment_ack,
+            ppk: Announced::by(ctx.io.config, &connection),
+            fragment_ack: ctx.io.config.fragment_ack,
             connection,
             path,
             wanted,
@@ -251,10 +251,10 @@ impl Attempt {
             tcp: None,
             method,
             fall_back_at,
-            heard: ctx.now.mono,
+            heard: ctx.io.now.mono,
             stranded: false,
             switch: None,
-            started: ctx.now.mono,
+            started: ctx.io.now.mono,
             proposals,
             nonce: ctx.nonce(),
             cookie: None,
@@ -264,7 +264,7 @@ impl Attempt {
             retrying: false,
             seen: Vec::new(),
             used: Vec::new(),
-            window: Window::new(ctx.config.retransmission),
+            window: Window::new(ctx.io.config.retransmission),
             put_off: Vec::new(),
             failure: None,
             give_up_at: None,
@@ -299,7 +299,7 @@ impl Attempt {
             },
         };
         let octets: Arc<[u8]> =
-            self.request(ctx, method, ke.public()).encode(ctx.config, ctx.crypto).into();
+            self.request(ctx, method, ke.public()).encode(ctx.io.config, ctx.crypto).into();
         self.send_request(ctx, octets, method, ke);
         Ok(())
     }
@@ -314,21 +314,25 @@ impl Attempt {
         self.sent.push(Sent { octets: Arc::clone(&octets), method, ke });
         let datagrams = Arc::from([octets]);
         let replaced = if self.retrying {
-            self.window.swap_request(ctx.now.mono, Arc::clone(&datagrams))
+            self.window.swap_request(ctx.io.now.mono, Arc::clone(&datagrams))
         } else {
-            self.window.replace_request(ctx.now.mono, Arc::clone(&datagrams), ctx.rng)
+            self.window.replace_request(ctx.io.now.mono, Arc::clone(&datagrams), ctx.io.rng)
         };
         if !replaced {
             // A new window accepts its first request.
-            let _ =
-                self.window.start_request(ctx.now.mono, self.first_exchange(), datagrams, ctx.rng);
+            let _ = self.window.start_request(
+                ctx.io.now.mono,
+                self.first_exchange(),
+                datagrams,
+                ctx.io.rng,
+            );
         }
         self.depart(ctx);
     }
 
     /// Sends the datagrams of the request that are due.
     fn depart(&mut self, ctx: &mut Context<'_>) {
-        while let Some(Departure { octets, again }) = self.window.take_request(ctx.now.mono) {
+        while let Some(Departure { octets, again }) = self.window.take_request(ctx.io.now.mono) {
             let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
             self.transmit(ctx, octets, kind);
         }
@@ -353,7 +357,11 @@ impl Attempt {
             ppk: self.ppk,
             separate: self.separate,
             fragment_ack: self.fragment_ack,
-            redirect: ctx.config.follow_redirects.then_some(self.redirected.and_then(|by| by.from)),
+            redirect: ctx
+                .io
+                .config
+                .follow_redirects
+                .then_some(self.redirected.and_then(|by| by.from)),
         }
     }
 
@@ -361,10 +369,10 @@ impl Attempt {
         if self.is_over_tcp() {
             let open = self.tcp.as_mut().filter(|line| line.stream.is_open());
             let Some(line) = open else { return };
-            line.stream.on_asked(ctx.now.mono);
+            line.stream.on_asked(ctx.io.now.mono);
         }
         let (path, dscp) = (self.path, self.connection.dscp);
-        ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
+        ctx.io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
     }
 
     /// Handles a datagram for this attempt's SPI.
@@ -378,17 +386,17 @@ impl Attempt {
         let header = &message.header;
         if matches!(header.exchange, ExchangeType::IKE_SA_INIT | ExchangeType::IKE_SESSION_RESUME) {
             if header.exchange != self.first_exchange() {
-                return ctx.dropped(path, DropReason::OtherExchange);
+                return ctx.io.dropped(path, DropReason::OtherExchange);
             }
             // Over TCP a response is accepted only on the connection of its request.
             let tcp = path.transport == Transport::Tcp;
             if tcp != self.is_over_tcp() || (tcp && path != self.path) {
-                return ctx.dropped(path, DropReason::InitResponseTransport);
+                return ctx.io.dropped(path, DropReason::InitResponseTransport);
             }
             if header.flags.response && !header.flags.initiator && header.message_id == 0 {
                 return self.on_init_response(ctx, path, octets, message);
             }
-            return ctx.dropped(path, DropReason::NotInitResponse);
+            return ctx.io.dropped(path, DropReason::NotInitResponse);
         }
         for candidate in &mut self.candidates {
             if candidate.core.spis().r() == header.spi_r {
@@ -405,7 +413,7 @@ impl Attempt {
     /// authenticated (RFC 7296 §2.21.4), so the attempt only asks again. A peer that has restarted sends a new
     /// answer. Any other peer repeats its answer, or sends nothing.
     fn on_unknown_spi(&mut self, ctx: &mut Context<'_>) {
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         let lately = |at: Instant| now.saturating_duration_since(at) < SECOND_OPINION;
         if self.hints_left > 0 && !self.hinted.is_some_and(lately) && !self.candidates.is_empty() {
             self.hints_left -= 1;
@@ -417,7 +425,7 @@ impl Attempt {
     /// Handles a smaller path MTU.
     pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
         for candidate in &mut self.candidates {
-            candidate.core.channel.on_path_mtu(ctx);
+            candidate.core.channel.refit_request(&mut ctx.io);
         }
     }
 
@@ -437,18 +445,18 @@ impl Attempt {
     /// Handles a response that redirects this client. It is not authenticated. Its nonce only shows that its sender
     /// has seen the request.
     fn on_redirect(&mut self, ctx: &mut Context<'_>, path: Path, data: &[u8]) {
-        if !ctx.config.follow_redirects || !self.candidates.is_empty() {
-            return ctx.dropped(path, DropReason::RedirectNotAskedFor);
+        if !ctx.io.config.follow_redirects || !self.candidates.is_empty() {
+            return ctx.io.dropped(path, DropReason::RedirectNotAskedFor);
         }
         let (gateway, nonce) = match read_gateway(data) {
             Ok(read) => read,
-            Err(why) => return ctx.dropped(path, why),
+            Err(why) => return ctx.io.dropped(path, why),
         };
         //= https://www.rfc-editor.org/rfc/rfc5685#section-3
         //# If the values do not match, the client MUST silently
         //# discard the response
         if nonce != self.nonce {
-            return ctx.dropped(path, DropReason::RedirectNonce);
+            return ctx.io.dropped(path, DropReason::RedirectNonce);
         }
         if let Err(why) = self.follow(ctx, gateway) {
             self.doubt(ctx, Failure::Policy(why));
@@ -475,7 +483,7 @@ impl Attempt {
             return Err(PolicyReason::RedirectFamily);
         }
         let from = self.path.remote.ip().to_canonical();
-        let redirected = Redirected::again(self.redirected, from, ctx.now.mono);
+        let redirected = Redirected::again(self.redirected, from, ctx.io.now.mono);
         self.redirected = Some(redirected.ok_or(PolicyReason::RedirectedTooOften)?);
         self.switch = Some(Switch::Redirect(gateway));
         Ok(())
@@ -493,17 +501,17 @@ impl Attempt {
             None => sa_init::read_response(message),
         };
         if !matches!(reading, Reading::Useless(_)) {
-            self.heard = ctx.now.mono;
+            self.heard = ctx.io.now.mono;
         }
         match reading {
-            Reading::Useless(why) => ctx.dropped(path, why),
+            Reading::Useless(why) => ctx.io.dropped(path, why),
             Reading::TicketRefused(kind) => self.on_ticket_refused(ctx, path, kind),
             Reading::Error(kind) => self.doubt(ctx, Failure::Peer(kind)),
             Reading::Redirect(data) => self.on_redirect(ctx, path, &data),
             Reading::Cookie(cookie) => {
                 let known = self.cookie.as_ref() == Some(&cookie);
                 if known || !self.may_restart() {
-                    return ctx.dropped(path, DropReason::TooManyCookies);
+                    return ctx.io.dropped(path, DropReason::TooManyCookies);
                 }
                 self.cookie = Some(cookie);
                 let method = self.sent.last().map(|sent| sent.method);
@@ -513,12 +521,12 @@ impl Attempt {
                 let offered = usable_methods(ctx, &self.connection.proposals).contains(&method);
                 let tried = self.sent.iter().any(|sent| sent.method == method);
                 if !offered || tried || !self.may_restart() {
-                    return ctx.dropped(path, DropReason::UselessMethod);
+                    return ctx.io.dropped(path, DropReason::UselessMethod);
                 }
                 self.restart(ctx, Some(method));
             }
             Reading::Usable => {
-                self.add_candidate(ctx, path, octets, message, ctx.now.mono, None);
+                self.add_candidate(ctx, path, octets, message, ctx.io.now.mono, None);
             }
         }
     }
@@ -534,9 +542,9 @@ impl Attempt {
         //# for additional messages in case it receives an error notification
         //# from the Responder in the IKE_SA_INIT exchange.
         if self.is_over_tcp() {
-            (self.give_up_at, self.opinions_left) = (Some(ctx.now.mono), 0);
+            (self.give_up_at, self.opinions_left) = (Some(ctx.io.now.mono), 0);
         } else if self.give_up_at.is_none() {
-            self.give_up_at = Some(ctx.now.mono + SECOND_OPINION);
+            self.give_up_at = Some(ctx.io.now.mono + SECOND_OPINION);
         }
     }
 
@@ -561,7 +569,7 @@ impl Attempt {
     /// Ends the attempt: the peer cannot change the result.
     fn give_up(&mut self, ctx: &Context<'_>, failure: Failure) {
         self.failure = Some(failure);
-        self.give_up_at = Some(ctx.now.mono);
+        self.give_up_at = Some(ctx.io.now.mono);
         self.opinions_left = 0;
     }
 
@@ -581,10 +589,10 @@ impl Attempt {
         self.reap(ctx);
         // With candidates, their own requests count. The IKE_SA_INIT response of a genuine peer may have been lost
         // behind a forged one, so the peer is asked again from time to time.
-        match self.window.retransmit(ctx.now.mono, ctx.rng) {
+        match self.window.retransmit(ctx.io.now.mono, ctx.io.rng) {
             Retransmit::Again if self.is_over_tcp() => {
                 self.window.hold_request();
-                let patient = |line: &Line| !line.stream.asks_again(ctx.now.mono);
+                let patient = |line: &Line| !line.stream.asks_again(ctx.io.now.mono);
                 if self.candidates.is_empty() && !self.tcp.as_ref().is_some_and(patient) {
                     self.ask_again(ctx);
                 }
@@ -613,9 +621,9 @@ impl Attempt {
             Retransmit::Nothing => {}
         }
         let doubtful = self.candidates.is_empty() && self.opinions_left > 0;
-        if doubtful && self.give_up_at.is_some_and(|at| at <= ctx.now.mono) {
+        if doubtful && self.give_up_at.is_some_and(|at| at <= ctx.io.now.mono) {
             self.opinions_left -= 1;
-            self.give_up_at = Some(ctx.now.mono + SECOND_OPINION);
+            self.give_up_at = Some(ctx.io.now.mono + SECOND_OPINION);
             self.ask_again(ctx);
         }
         self.on_line_timeout(ctx);

@@ -83,9 +83,7 @@ impl Closed {
             peer_spi: if sa.core.is_initiator() { sa.core.spis().r() } else { sa.core.spis().i() },
             from_initiator: !sa.core.is_initiator(),
             to: sa.core.channel.answer_to(),
-            roams: sa.core.channel.nat.remote
-                || sa.core.channel.mobike.is_some()
-                || sa.core.channel.stream.as_ref().is_some_and(|stream| !stream.ours),
+            roams: sa.core.channel.peer_roams(),
             last,
             until,
             known,

@@ -680,7 +680,7 @@ impl Endpoint {
         // The shard is part of every SPI in use and cannot change.
         let config = super::usable::usable(config, &self.crypto);
         self.budget.set_limit(config.reassembly_memory);
-        self.mtus.reconfigure(config.fragment_size);
+        self.paths.mtus.reconfigure(config.fragment_size);
         self.tickets.lived(self.config.resumption.lifetime);
         self.config = EndpointConfig { shard: self.config.shard, ..config };
         (self.lookup, self.lists) = (Lookup::new(&self.config), Lists::default());

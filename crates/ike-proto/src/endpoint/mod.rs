@@ -46,6 +46,7 @@ use crate::event::{
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
+use crate::ike_sa::io::{Io, StreamNames};
 use crate::ike_sa::memory::MemoryBudget;
 use crate::ike_sa::pmtu::PathMtus;
 use crate::ike_sa::state::State;
@@ -94,7 +95,7 @@ pub struct Endpoint {
     effects: VecDeque<Effect>,
     ids: Ids,
     budget: MemoryBudget,
-    mtus: PathMtus,
+    paths: Paths,
     network: Network,
     entries: Entries,
     /// By the SPIs that this end chose.
@@ -123,6 +124,13 @@ pub struct Endpoint {
     shutdown: Shutdown,
     /// The time of the newest input.
     now: Option<Now>,
+}
+
+/// What the endpoint knows of paths.
+struct Paths {
+    mtus: PathMtus,
+    /// The TCP connections that it opens.
+    streams: StreamNames,
 }
 
 type Entries = OwnTable<IkeSaId, Slot>;
@@ -213,7 +221,10 @@ impl Endpoint {
         Self {
             ids: Ids::new(config.shard, &registry),
             budget: MemoryBudget::new(config.reassembly_memory, seed),
-            mtus: PathMtus::new(config.fragment_size),
+            paths: Paths {
+                mtus: PathMtus::new(config.fragment_size),
+                streams: StreamNames::new(config.shard),
+            },
             network: Network::default(),
             lookup: Lookup::new(&config),
             lists: Lists::default(),
@@ -364,7 +375,7 @@ impl Endpoint {
         if let Entry::Parked(parked) = entry {
             match parked.on_datagram(&ctx, path, &message) {
                 Ok(sa) => *entry = Entry::Sa(Box::new(sa)),
-                Err(why) => return ctx.dropped(path, why),
+                Err(why) => return ctx.io.dropped(path, why),
             }
         }
         match entry {
@@ -534,19 +545,24 @@ impl Endpoint {
     fn lend_all(&mut self, now: Now, owner: Option<IkeSaId>) -> (&mut Entries, Context<'_>) {
         self.ids.owner = owner;
         let load = self.load();
-        let ctx = Context {
-            load,
+        let io = Io {
             now,
             config: &self.config,
+            rng: &mut *self.rng,
+            out: &mut self.out,
+            budget: &mut self.budget,
+            mtus: &mut self.paths.mtus,
+            streams: &mut self.paths.streams,
+            seed: self.registry.seed(),
+        };
+        let ctx = Context {
+            io,
+            load,
             lookup: &self.lookup,
             crypto: &self.crypto,
             plane: self.plane,
-            rng: &mut *self.rng,
-            out: &mut self.out,
             effects: &mut self.effects,
             ids: &mut self.ids,
-            budget: &mut self.budget,
-            mtus: &mut self.mtus,
             network: &self.network,
             registry: &self.registry,
             wants: &self.wants,

@@ -66,14 +66,14 @@ impl Endpoint {
 
     /// The driver reports how large packets to `remote` may be. Larger datagrams in flight are lost.
     pub(super) fn on_path_mtu(&mut self, now: Now, remote: IpAddr, octets: u32) {
-        if !self.mtus.tell(now.mono, remote, octets) {
+        if !self.paths.mtus.tell(now.mono, remote, octets) {
             return;
         }
         for id in self.index.at(remote) {
             let (slot, mut ctx) = self.lend(now, id);
             match slot.map(|slot| &mut slot.entry) {
                 Some(Entry::Attempt(attempt)) => attempt.on_path_mtu(&mut ctx),
-                Some(Entry::Sa(sa)) => sa.core.channel.on_path_mtu(&mut ctx),
+                Some(Entry::Sa(sa)) => _ = sa.core.channel.refit_request(&mut ctx.io),
                 Some(Entry::Parked(_)) | None => continue,
             }
             self.settle(now, id);

@@ -79,8 +79,8 @@ impl Parked {
         asked: Asked,
         spi_i: u64,
     ) -> Self {
-        let now = ctx.now.mono;
-        let until = now + ctx.config.half_open_timeout;
+        let now = ctx.io.now.mono;
+        let until = now + ctx.io.config.half_open_timeout;
         let stage = Stage::Asked(asked);
         Self { id, spi_i, path, stage, started: now, answered: now, sent: now, until }
     }
@@ -113,8 +113,8 @@ impl Parked {
         spi_i: u64,
         waited: Option<Waited>,
     ) -> Self {
-        let now = ctx.now.mono;
-        let first = || Waited { since: now, until: now + ctx.config.half_open_timeout };
+        let now = ctx.io.now.mono;
+        let first = || Waited { since: now, until: now + ctx.io.config.half_open_timeout };
         let Waited { since, until } = waited.unwrap_or_else(first);
         let stage = Stage::Answered(answer);
         Self { id, spi_i, path, stage, started: since, answered: now, sent: now, until }
@@ -222,7 +222,7 @@ impl Parked {
         };
         let mut core = Core::new(ctx, new);
         core.channel.last_heard = self.answered;
-        core.channel.window = Window::after_init(ctx.config.retransmission, false);
+        core.channel.window = Window::after_init(ctx.io.config.retransmission, false);
         core.channel.init_answered(self.answered, false);
         core.channel.init_answered(self.sent, true);
         core.channel.limit_half_open(self.until);

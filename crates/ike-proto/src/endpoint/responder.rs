@@ -156,7 +156,7 @@ impl Endpoint {
                 let key = exchange.key();
                 let _claim = exchange.claim(true);
                 let ticket = ctx.ask(Question::Exchange(exchange));
-                let spi_r = ctx.ids.ike_spi(ctx.rng);
+                let spi_r = ctx.ids.ike_spi(ctx.io.rng);
                 let request_octets = octets.into();
                 let asked = Asked {
                     ticket,
@@ -418,8 +418,7 @@ fn half_open(
         return Some(Entry::Parked(Box::new(parked)));
     }
     let mut sa = parked.wake(ctx).ok()?;
-    sa.core.channel.stream = Some(Box::new(Stream::accepted()));
-    let beside = sa_init::beside(path, ctx.config.natt_port);
-    sa.core.channel.separate = separate.then(|| Box::new(beside));
+    let beside = sa_init::beside(path, ctx.io.config.natt_port);
+    sa.core.channel.begin_stream(Some(Stream::accepted()), separate.then_some(beside));
     Some(Entry::Sa(Box::new(sa)))
 }

@@ -129,7 +129,7 @@ impl Endpoint {
     pub(super) fn on_no_ticket(&mut self, now: Now, ike: IkeSaId) {
         if self.tickets.of.get(&ike).is_some_and(|held| is_good(held, now.mono)) {
             self.with_sa(now, ike, |sa, ctx| {
-                sa.when_established(|established, _| established.life.ask_again(ctx.now.mono));
+                sa.when_established(|established, _| established.life.ask_again(ctx.io.now.mono));
             });
         }
     }

@@ -141,7 +141,7 @@ impl Endpoint {
     pub(super) fn on_stream(&mut self, now: Now, path: Path, event: &StreamEvent) {
         let users = self.index.users_of(&path);
         if matches!(event, StreamEvent::Closed(_)) {
-            self.ids.forget_stream(&path);
+            self.paths.streams.forget(&path);
             self.index.forget_stream(&path);
         }
         for id in users {
@@ -161,7 +161,7 @@ impl Endpoint {
         let stream = match &*entry {
             Entry::Attempt(attempt) => attempt.stream_path().map(|path| (path, false)),
             Entry::Sa(sa) => sa.core.channel.stream_path().map(|path| {
-                let ours = sa.core.channel.stream.as_ref().is_some_and(|stream| stream.ours);
+                let ours = sa.core.channel.opens_stream();
                 (path, !ours && matches!(sa.state, State::Established(_)))
             }),
             Entry::Parked(parked) => parked.stream_path().map(|path| (path, false)),
@@ -174,7 +174,7 @@ impl Endpoint {
     pub(super) fn tell_streams(&mut self, what: [Option<(Path, StreamCommand)>; 2]) {
         for (path, command) in what.into_iter().flatten() {
             if command == StreamCommand::Close {
-                self.ids.forget_stream(&path);
+                self.paths.streams.forget(&path);
             }
             self.out.push_back(Output::Stream(path, command));
         }

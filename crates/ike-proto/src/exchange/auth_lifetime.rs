@@ -44,7 +44,7 @@ impl Established {
         if self.phase != IkePhase::Alive {
             return false;
         }
-        self.life.limit_authentication(core.connection(), ctx.now.mono, lifetime);
+        self.life.limit_authentication(core.connection(), ctx.io.now.mono, lifetime);
         if core.connection().session_resumption && !core.extensions().client {
             // The ticket has the earlier limit.
             ctx.effects.push_back(Effect::TicketOver(core.id(), core.spis_of_tickets()));
@@ -73,7 +73,7 @@ impl Established {
 
     /// Sends the notify. Its answer counts as that of a liveness check.
     pub(crate) fn send_auth_lifetime(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let notifies = self.own_auth_lifetime(core, ctx.now.mono);
+        let notifies = self.own_auth_lifetime(core, ctx.io.now.mono);
         self.inform(core, ctx, &super::payloads_of(&notifies).collect::<Vec<_>>(), Sent::Liveness);
     }
 

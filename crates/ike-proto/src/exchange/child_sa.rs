@@ -79,7 +79,7 @@ impl Established {
             {
                 why.push_str("; the peer's certificate limits its addresses (RFC 3779)");
             }
-            ctx.event(Event::ChildRefused { ike: core.id(), remote_id, why });
+            ctx.io.event(Event::ChildRefused { ike: core.id(), remote_id, why });
         }
         answer
     }
@@ -92,7 +92,7 @@ impl Established {
         request: &ChildRequest,
         old: Option<&ChildSa>,
     ) -> Result<AnsweredChild, Halt> {
-        let started = ctx.now.mono;
+        let started = ctx.io.now.mono;
         let sa = &*required(payloads.sa()?)?.with_spi(Spi::is_usable);
         let ts_i = required(payloads.ts_i()?)?;
         let ts_r = required(payloads.ts_r()?)?;
@@ -141,7 +141,7 @@ impl Established {
             shared = Some(secret);
         }
         let id = ctx.ids.child();
-        let spi_in = ctx.ids.esp_spi(ctx.rng, (core.id(), id));
+        let spi_in = ctx.ids.esp_spi(ctx.io.rng, (core.id(), id));
         let terms = Terms {
             id,
             policy: match (old, &place) {
@@ -364,7 +364,7 @@ impl Terms {
             routed: false,
             replaces: self.replaces,
             started: self.started,
-            installed: ctx.now.mono,
+            installed: ctx.io.now.mono,
             setup_time: Duration::ZERO,
             rekey_at: None,
             expires_at: None,

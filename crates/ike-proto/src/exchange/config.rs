@@ -252,7 +252,7 @@ impl ExpectAuthRequest {
 
     fn say_why(&self, core: &Core, ctx: &mut Context<'_>, why: &str) {
         let remote_id = self.rounds.remote_id().cloned();
-        ctx.event(Event::ChildRefused { ike: core.id(), remote_id, why: why.to_owned() });
+        ctx.io.event(Event::ChildRefused { ike: core.id(), remote_id, why: why.to_owned() });
     }
 }
 
@@ -304,7 +304,7 @@ impl Core {
     /// Reports what an established SA has got or given.
     pub(crate) fn tell_assigned(&self, ctx: &mut Context<'_>) {
         if let Some(assigned) = &self.assigned {
-            ctx.event(Event::Assigned(Arc::clone(&assigned.0)));
+            ctx.io.event(Event::Assigned(Arc::clone(&assigned.0)));
         }
     }
 
@@ -312,7 +312,7 @@ impl Core {
     pub(crate) fn give_back_assigned(&mut self, ctx: &mut Context<'_>) {
         let last = self.assigned.take().and_then(Arc::into_inner);
         if let Some(Assigned(assignment)) = last {
-            ctx.event(Event::Unassigned(assignment));
+            ctx.io.event(Event::Unassigned(assignment));
         }
     }
 

@@ -73,7 +73,7 @@ impl Established {
         payloads: &[Payload<'_>],
         ours: Sent,
     ) {
-        let sent = core.channel.request(ctx, ExchangeType::INFORMATIONAL, payloads);
+        let sent = core.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         self.sent = Some(ours);
     }
@@ -114,7 +114,7 @@ impl Established {
             return core.end(Failure::Peer(kind));
         }
         core.take_token(payloads);
-        self.take_auth_lifetime(core, ctx.now.mono, &parsed);
+        self.take_auth_lifetime(core, ctx.io.now.mono, &parsed);
         let mut answered = Vec::new();
         for delete in deletes().filter(|delete| delete.protocol == ProtocolId::ESP) {
             for &spi in &delete.spis {
@@ -195,6 +195,6 @@ impl Established {
         for task in self.queue.drain() {
             ctx.done(task.request().0, Ok(()));
         }
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono);
     }
 }

@@ -90,7 +90,8 @@ impl ExpectIntermediateResponse {
             });
         match covered {
             Ok(()) => {
-                let sent = core.channel.request(ctx, ExchangeType::IKE_INTERMEDIATE, &payloads);
+                let sent =
+                    core.channel.request(&mut ctx.io, ExchangeType::IKE_INTERMEDIATE, &payloads);
                 sent.unwrap_or_else(|unsent| unsent.end(core));
             }
             Err(NotCovered) => core.end(Failure::Crypto),
@@ -236,7 +237,7 @@ impl ExpectIntermediateRequest {
         let ke = public.iter().map(|(method, data)| Payload::Ke(Ke { method: *method, data }));
         let chosen = ppk.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY, &ppk.wire));
         let connections = self.auth.connections.iter().map(|connection| &**connection);
-        let own = announce.then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, connections));
+        let own = announce.then(|| OwnAnnouncements::new(ctx.io.config, ctx.crypto, connections));
         let methods = own.iter().filter_map(OwnAnnouncements::methods_payload);
         let reply: Vec<_> = ke.chain(chosen).chain(methods).collect();
         self.auth.answer_covered(core, ctx, &reply, opened)?;
@@ -313,7 +314,7 @@ impl Core {
         waiting: &ExpectIntermediateRequest,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Option<CommonPpk>, Refusal> {
-        let chosen = self.choose_initial_ppk(ctx.config, waiting, payloads);
+        let chosen = self.choose_initial_ppk(ctx.io.config, waiting, payloads);
         if chosen.is_err() {
             let why = Disbelief::NoCommonPpk;
             self.blame(ctx, (None, None), Blame::of(Some(self.connection()), why));
@@ -354,7 +355,7 @@ impl Core {
     ) -> Vec<OfferedPpk> {
         let [spi_i, spi_r] = self.spis().octets();
         let parts = [&*auth.transcript.ni, &auth.transcript.nr, &spi_i, &spi_r];
-        ppk::offer(ctx.config, &self.connection().ppk, self.channel.session.prf, &parts)
+        ppk::offer(ctx.io.config, &self.connection().ppk, self.channel.session.prf, &parts)
     }
 
     /// Puts the next keys in force. The former ones still open messages that the peer sent before it knew (RFC

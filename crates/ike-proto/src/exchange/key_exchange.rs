@@ -31,7 +31,7 @@ impl Context<'_> {
     pub(crate) fn initiate(&mut self, method: KeMethodId) -> Result<Arc<dyn PendingKe>, Undone> {
         let method = self.crypto.ke(method).ok_or(CryptoError::Unsupported)?;
         if !method.is_slow() {
-            return Ok(method.initiate(self.rng)?);
+            return Ok(method.initiate(self.io.rng)?);
         }
         // A private key is used once.
         let done = &mut self.ids.exchanged;
@@ -51,7 +51,7 @@ impl Context<'_> {
         peer: &[u8],
     ) -> Result<(Vec<u8>, Secret), Undone> {
         if !method.is_slow() {
-            return Ok(method.respond(peer, self.rng)?);
+            return Ok(method.respond(peer, self.io.rng)?);
         }
         match self.ids.exchanged.iter().find_map(|done| done.responded(method.id())) {
             Some(done) => Ok(done?),

@@ -150,7 +150,7 @@ impl Established {
     pub(crate) fn send_mobility(&mut self, core: &mut Core, ctx: &mut Context<'_>, what: Mobility) {
         let further = core.further_addresses(ctx, self.children.as_slice());
         let mut cookie = [0; 16];
-        ctx.rng.fill(&mut cookie);
+        ctx.io.rng.fill(&mut cookie);
         let Some(mobike) = &mut core.channel.mobike else { return };
         let number = mobike.begin_request();
         if what != Mobility::Routability {
@@ -177,7 +177,7 @@ impl Established {
             payloads.extend(list.payloads());
         }
         payloads.push(notify(NotifyType::COOKIE2, &cookie));
-        let sent = core.channel.request(ctx, ExchangeType::INFORMATIONAL, &payloads);
+        let sent = core.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         let sent = SentMobility { what, number, cookie };
         self.sent = Some(Sent::Mobility(Box::new(sent)));
@@ -260,7 +260,7 @@ impl Established {
             self.move_children(core, ctx);
         }
         self.release_held(core, ctx);
-        core.channel.arm_keepalive(ctx);
+        core.channel.arm_keepalive(&ctx.io);
     }
 
     /// Handles the response to a liveness check with NAT detection.

@@ -155,13 +155,13 @@ impl Established {
 impl Core {
     /// This end's token for this SA; `None` if this end makes none for this connection.
     pub(crate) fn own_token(&self, ctx: &Context<'_>) -> Option<Secret> {
-        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection().qcd)?;
+        let secret = ctx.io.config.qcd.secrets.first().filter(|_| self.connection().qcd)?;
         make(ctx.crypto, secret, self.is_initiator(), self.spis())
     }
 
     /// The same for the SA with these SPIs that the peer's rekey makes.
     pub(crate) fn responders_token(&self, ctx: &Context<'_>, spis: Spis) -> Option<Secret> {
-        let secret = ctx.config.qcd.secrets.first().filter(|_| self.connection().qcd)?;
+        let secret = ctx.io.config.qcd.secrets.first().filter(|_| self.connection().qcd)?;
         make(ctx.crypto, secret, false, spis)
     }
 

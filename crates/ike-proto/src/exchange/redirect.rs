@@ -149,7 +149,7 @@ impl Established {
         }
         let data = gateway_data(to, &[]);
         let sent = core.channel.request(
-            ctx,
+            &mut ctx.io,
             ExchangeType::INFORMATIONAL,
             &[notify(NotifyType::REDIRECT, &data)],
         );
@@ -192,24 +192,24 @@ impl Core {
         payloads: &Payloads<'_, '_>,
     ) -> Option<IpAddr> {
         let notify: &Notify<'_> = payloads.notify(NotifyType::REDIRECT)?;
-        if !ctx.config.follow_redirects || !self.extensions().client {
+        if !ctx.io.config.follow_redirects || !self.extensions().client {
             return None;
         }
         let gateway = read_gateway(notify.data);
         gateway
-            .inspect_err(|&why| ctx.dropped(self.channel.path, why))
+            .inspect_err(|&why| ctx.io.dropped(self.channel.path, why))
             .ok()
             .map(|(gateway, _)| gateway)
     }
 
     /// Gateway: the gateway to which the policy redirects an authenticated client.
     pub(crate) fn redirect_target(&self, ctx: &Context<'_>) -> Option<IpAddr> {
-        let policy = &ctx.config.redirect;
+        let policy = &ctx.io.config.redirect;
         if !policy.in_auth || !self.extensions().redirect {
             return None;
         }
         let avoid = [Some(self.channel.path.local.ip().to_canonical())];
-        policy.target(ctx.load, ctx.config.shard.count, self.channel.path.remote.ip(), &avoid)
+        policy.target(ctx.load, ctx.io.config.shard.count, self.channel.path.remote.ip(), &avoid)
     }
 }
 

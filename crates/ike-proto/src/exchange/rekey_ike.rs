@@ -53,7 +53,8 @@ impl Established {
                     Payload::Ke(Ke { method: offer.method, data: offer.ke.public() }),
                 ];
                 payloads.extend(ppk::offer_payloads(&offer.ppks));
-                let sent = core.channel.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+                let sent =
+                    core.channel.request(&mut ctx.io, ExchangeType::CREATE_CHILD_SA, &payloads);
                 sent.unwrap_or_else(|unsent| unsent.end(core));
                 self.sent = Some(Sent::RekeyIke(Box::new(offer)));
             }
@@ -138,10 +139,10 @@ impl Established {
         for timer in lives.into_iter().chain([Timer::Dpd]) {
             self.life.clear(TimerKey::Ike(timer));
         }
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + REPLACED_LINGERS);
         let estate = self.release_children(core);
         ctx.effects.push_back(Effect::MoveChildren { from, to, estate });
-        ctx.event(Event::IkeRekeyed { old: from, new: to });
+        ctx.io.event(Event::IkeRekeyed { old: from, new: to });
     }
 
     /// As [`replaced_by`](Self::replaced_by), by the SA `to` of the peer's rekey. A peer that lacks the answer asks for it on
@@ -154,7 +155,7 @@ impl Established {
     ) {
         self.replaced_by(core, ctx, to);
         let lingers = REPLACED_LINGERS.max(ctx.lookup.schedule());
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + lingers);
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + lingers);
     }
 
     /// Waits for the peer's Delete of this SA, which the peer's rekey made and which lost to ours.
@@ -162,7 +163,7 @@ impl Established {
         self.phase = IkePhase::Replaced(core.id());
         core.channel.timers.clear_all();
         self.life.clear_all();
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono + REPLACED_LINGERS);
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + REPLACED_LINGERS);
     }
 
     /// Marks this SA as the loser of two simultaneous rekeys. The end that made it deletes it.
@@ -291,14 +292,14 @@ impl Established {
         if payloads.ke()?.is_none_or(|ke| ke.method != selected.ke) {
             return Err(invalid_ke(selected.ke).into());
         }
-        let ppk = core.ppk_for_request(ctx.config, payloads, ni)?;
+        let ppk = core.ppk_for_request(ctx.io.config, payloads, ni)?;
         let (ppk, ppk_id) = ppk.unzip();
         let (public, shared) = respond_ke(ctx, selected.ke, payloads)?;
-        let spi_r = ctx.ids.ike_spi(ctx.rng);
+        let spi_r = ctx.ids.ike_spi(ctx.io.rng);
         let nr = ctx.nonce();
         let method = selected.ke;
         let proposal = selected.to_wire(Spi::Ike(spi_r));
-        let started = ctx.now.mono;
+        let started = ctx.io.now.mono;
         let spis = Spis::new(spi_i, spi_r);
         let nonces = Nonces { i: ni, r: &nr };
         let mut reply = vec![
@@ -352,7 +353,7 @@ impl Established {
         let (from, to) = (core.id(), new.core.id());
         self.answering.drop_chains(&mut self.life, ctx, |_| true);
         if let Some((established, _)) = new.established_mut() {
-            established.life.await_sign(ctx.now.mono);
+            established.life.await_sign(ctx.io.now.mono);
         }
         if core.is_ending() {
             // No answer was sent, so the peer has no new SA. The children end with this one.
@@ -387,7 +388,7 @@ impl Established {
         let keys = IkeKeys::rekeyed(old, new.shared, &seed, prf, &lengths);
         let epoch = Epoch::new(ctx.crypto.ciphers, new.selected.suite, &keys, new.initiator)
             .map_err(|_| refused())?;
-        let mut established = Box::new(self.rekeyed(ctx.now.mono));
+        let mut established = Box::new(self.rekeyed(ctx.io.now.mono));
         let id = ctx.ids.ike();
         let mut new_core = Core::new(
             ctx,
@@ -409,7 +410,7 @@ impl Established {
                 started: new.started,
             },
         );
-        new_core.channel.succeed(ctx, &core.channel);
+        new_core.channel.succeed(&ctx.io, &core.channel);
         new_core.lineage.redirected = core.lineage.redirected.clone();
         // SK_d contains the PPK of this SA.
         let inherited = || core.ppk.used().cloned();
@@ -440,7 +441,7 @@ impl Core {
             .or(methods.first().copied())
             .ok_or(CryptoError::Unsupported)?;
         let ke = ctx.initiate(method)?;
-        let spi = ctx.ids.ike_spi(ctx.rng);
+        let spi = ctx.ids.ike_spi(ctx.io.rng);
         let proposals = (1..)
             .zip(&self.connection().proposals)
             .map(|(number, proposal)| proposal.led_by(method).to_wire(number, Spi::Ike(spi)))
@@ -449,14 +450,14 @@ impl Core {
         Ok(RekeyOffer {
             spi,
             proposals,
-            ppks: self.ppks_for_create_child(ctx.config, &nonce),
+            ppks: self.ppks_for_create_child(ctx.io.config, &nonce),
             nonce: nonce.into(),
             method,
             ke,
             crossed: None,
             request,
             retry,
-            started: ctx.now.mono,
+            started: ctx.io.now.mono,
         })
     }
 

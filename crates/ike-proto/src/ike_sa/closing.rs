@@ -161,7 +161,7 @@ impl Core {
         }
         for child in children.iter().filter(|child| child.phase != Phase::Rekeyed) {
             let name = child.config.name.clone();
-            ctx.event(Event::ChildDown { ike, child: child.id, name, reason: reason.clone() });
+            ctx.io.event(Event::ChildDown { ike, child: child.id, name, reason: reason.clone() });
         }
         let closing = sent.into_iter().map(Sent::request);
         let queued = queue.into_all().map(Task::request);
@@ -178,7 +178,7 @@ impl Core {
         } else if !matches!(phase, IkePhase::Replaced(_)) {
             let connection = self.connection().name.clone();
             let reason = reason.clone();
-            ctx.event(Event::IkeDown { ike, connection, established: true, reason });
+            ctx.io.event(Event::IkeDown { ike, connection, established: true, reason });
         }
         for ended in endings {
             ctx.effects.push_back(Effect::Ended(Box::new(ended)));

@@ -1,30 +1,27 @@
 //! What an IKE SA may use of its endpoint while it handles one input.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::IkeSa;
-use super::memory::{MemoryBudget, Pool};
-use super::pmtu::PathMtus;
+use super::io::Io;
+use super::memory::Pool;
 use super::succession::Inheritance;
 use crate::child::processing::{Asker, IfIds, Lease, NoneLeft, Numbers};
 use crate::config::lookup::Lookup;
 use crate::config::redirect::Load;
-use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, Shard};
+use crate::config::{ChildConfig, ConnectionConfig, Shard};
 use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, SaId};
 use crate::endpoint::Shards;
 use crate::endpoint::unattended::{Removal, Unattended};
 use crate::endpoint::wants::Wants;
-use crate::event::{
-    ChildSaId, Event, Failure, IkeSaId, Network, Now, Output, Path, RequestId, Ticket,
-};
+use crate::event::{ChildSaId, Event, Failure, IkeSaId, Network, Output, Path, RequestId, Ticket};
 use crate::exchange::auth::first_contact::LastAnswer;
 use crate::exchange::resume::former::Held;
 use crate::question::{Exchanged, Question};
-use crate::reason::DropReason;
 use crate::table::{HashSeed, OwnTable, Table};
 use crate::wants::{Ended, Wanted};
 
@@ -33,17 +30,13 @@ const FIRST_ESP_SPI: u32 = 256;
 
 /// The parts of the endpoint that an SA borrows for one input.
 pub(crate) struct Context<'a> {
-    pub(crate) now: Now,
-    pub(crate) config: &'a EndpointConfig,
+    /// What the SA lends its channel.
+    pub(crate) io: Io<'a>,
     pub(crate) lookup: &'a Lookup,
     pub(crate) crypto: &'a CryptoProvider,
     pub(crate) plane: Capabilities,
-    pub(crate) rng: &'a mut dyn SecureRandom,
-    pub(crate) out: &'a mut VecDeque<Output>,
     pub(crate) effects: &'a mut VecDeque<Effect>,
     pub(crate) ids: &'a mut Ids,
-    pub(crate) budget: &'a mut MemoryBudget,
-    pub(crate) mtus: &'a mut PathMtus,
     pub(crate) network: &'a Network,
     /// The load when the input came.
     pub(crate) load: Load,
@@ -52,25 +45,10 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A digest by which a datagram is recognized. No peer can predict it.
-    pub(crate) fn digest(&self, octets: &[u8]) -> u64 {
-        self.registry.digest(octets)
-    }
-
-    /// The same for any other value.
-    pub(crate) fn hash(&self, value: impl std::hash::Hash) -> u64 {
-        self.registry.digest(value)
-    }
-
-    /// Queues an event.
-    pub(crate) fn event(&mut self, event: Event) {
-        self.out.push_back(Output::Event(event));
-    }
-
     /// Reports the end of a command, if one waits.
     pub(crate) fn done(&mut self, request: Option<RequestId>, result: Result<(), Failure>) {
         if let Some(request) = request {
-            self.event(Event::Done(request, result));
+            self.io.event(Event::Done(request, result));
         }
     }
 
@@ -83,7 +61,7 @@ impl Context<'_> {
             self.ids.unattended.insert(ticket, batch);
         }
         self.ids.policies.note(&batch, ticket);
-        self.out.push_back(Output::DataPlane(ticket, batch));
+        self.io.out.push_back(Output::DataPlane(ticket, batch));
         ticket
     }
 
@@ -93,7 +71,7 @@ impl Context<'_> {
         if let Some(owner) = self.ids.owner {
             self.ids.asked.insert(ticket, owner);
         }
-        self.out.push_back(Output::Ask(ticket, question));
+        self.io.out.push_back(Output::Ask(ticket, question));
         ticket
     }
 
@@ -126,21 +104,16 @@ impl Context<'_> {
         self.ids.numbers.of_child(self.ids.shard, connection, config, if_ids, asker)
     }
 
-    /// Counts a dropped message.
-    pub(crate) fn dropped(&mut self, path: Path, why: DropReason) {
-        self.event(Event::Dropped { path, why });
-    }
-
     /// A new nonce of 32 octets: at least half the key size of every PRF here (RFC 7296 §2.10).
     pub(crate) fn nonce(&mut self) -> [u8; 32] {
         let mut nonce = [0; 32];
-        self.rng.fill(&mut nonce);
+        self.io.rng.fill(&mut nonce);
         nonce
     }
 
     /// `base` minus a random part of up to `spread`.
     pub(crate) fn jittered(&mut self, base: Duration, spread: Duration) -> Duration {
-        jittered(self.rng, base, spread)
+        jittered(self.io.rng, base, spread)
     }
 }
 
@@ -220,14 +193,6 @@ pub(crate) struct Ids {
     pub(crate) esp: EspIndex,
     pub(crate) policies: Policies,
     pub(crate) numbers: Numbers,
-    streams: Streams,
-}
-
-/// The TCP connections that this end opens, by their paths.
-#[derive(Default)]
-struct Streams {
-    last: u16,
-    named: BTreeSet<Path>,
 }
 
 /// The policies in the data plane, each with the ticket of its first installation and the SA by which it sends.
@@ -398,27 +363,7 @@ impl Ids {
             esp: EspIndex::new(registry.seed(), shared),
             policies: Policies::default(),
             numbers: Numbers::default(),
-            streams: Streams::default(),
         }
-    }
-
-    /// Replaces the local port by a number of this shard, so that `path` names a connection that is to be opened.
-    pub(crate) fn name_stream(&mut self, path: &mut Path) {
-        let (count, index) = (u16::from(self.shard.count.max(1)), u16::from(self.shard.index));
-        // There are more numbers than file descriptors. If all are in use, the oldest is shared.
-        for _ in 0..=u16::MAX / count {
-            let next = self.streams.last.checked_add(count).unwrap_or(0);
-            self.streams.last = next;
-            path.local.set_port((next / count * count).saturating_add(index).saturating_add(1));
-            if self.streams.named.insert(*path) {
-                return;
-            }
-        }
-    }
-
-    /// Removes the closed connection `path`. False if this end did not open it.
-    pub(crate) fn forget_stream(&mut self, path: &Path) -> bool {
-        self.streams.named.remove(path)
     }
 
     /// See [`EspIndex::claim`].

@@ -169,7 +169,7 @@ impl Established {
         };
         if let Some(wait) = again {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
-            return self.life.set(key, ctx.now.mono + wait);
+            return self.life.set(key, ctx.io.now.mono + wait);
         }
         self.queue.push_first(Task::DeleteChild {
             child: id,
@@ -262,7 +262,7 @@ impl Life {
     fn end_redundant(&mut self, ctx: &Context<'_>, redundant: Vec<(ChildSaId, bool)>) {
         for (id, ours) in redundant {
             let stays = if ours { OWN_STAYS } else { THEIRS_STAYS };
-            self.set(TimerKey::Child(id, ChildTimer::Crossing), ctx.now.mono + stays);
+            self.set(TimerKey::Child(id, ChildTimer::Crossing), ctx.io.now.mono + stays);
         }
     }
 }

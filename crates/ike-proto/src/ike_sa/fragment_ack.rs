@@ -22,7 +22,8 @@ mod taken;
 use std::time::{Duration, Instant};
 
 use super::Channel;
-use super::context::Context;
+use super::io::Io;
+use super::rtt::Rtt;
 use super::window::Class;
 use crate::event::{Output, Path, Transmit, TransmitKind};
 use crate::keys::epoch::{Opened, Outgoing};
@@ -68,8 +69,8 @@ pub(crate) struct FragmentAcks {
 /// The shortest times from a response of this end to the first sign of the peer's next request. It is unknown
 /// which transmission of the response the peer has received.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Turns {
-    pub(crate) since_first: Duration,
+struct Turns {
+    since_first: Duration,
     since_last: Duration,
 }
 
@@ -160,6 +161,24 @@ impl FragmentAcks {
         }
     }
 
+    /// The shortest time from a response of this end to the peer's next request.
+    pub(super) fn shortest_turn(&self) -> Option<Duration> {
+        self.turns.map(|turns| turns.since_first)
+    }
+
+    /// What is known of the path, of which `rtt` are the round-trip times.
+    fn known(&self, rtt: &Rtt) -> Known {
+        let since_last = self.turns.map(|turns| turns.since_last);
+        // All of the time of the measured exchanges may be due to their octets.
+        let measured = |time: Duration| (time * 3 / 2).max(rtt.cost(USUAL_FRAGMENT) * 2);
+        // One fragment is a part of a turn.
+        let second = rtt.round_trip().filter(|_| rtt.is_measured()).map(measured);
+        Known {
+            round_trip: rtt.round_trip().into_iter().chain(since_last).min(),
+            second: second.or(self.shortest_turn()),
+        }
+    }
+
     fn due(&self, known: impl Fn() -> Known) -> Option<Instant> {
         let all = [&self.requests, &self.responses].into_iter().flatten();
         all.filter_map(|arrivals| arrivals.due(known())).min()
@@ -170,13 +189,13 @@ impl Channel {
     /// Handles an authentic fragment of the message in progress, new or repeated.
     pub(super) fn on_fragment(
         &mut self,
-        ctx: &mut Context<'_>,
+        io: &mut Io<'_>,
         path: Path,
         header: &Header,
         fragment: (u16, u16),
         again: bool,
     ) {
-        let now = ctx.now.mono;
+        let now = io.now.mono;
         self.acks.on_heard(now, header);
         if self.link.acknowledges().is_none() {
             return;
@@ -199,18 +218,18 @@ impl Channel {
                 *place = Some(Box::new(arrivals));
             }
         }
-        self.acknowledge(ctx);
+        self.acknowledge(io);
     }
 
     /// Sends the acknowledgements that are due.
-    pub(super) fn acknowledge(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn acknowledge(&mut self, io: &mut Io<'_>) {
         if let Some(types) = self.link.acknowledges() {
-            let (now, known) = (ctx.now.mono, self.known());
+            let (now, known) = (io.now.mono, self.acks.known(self.window.rtt()));
             for of_response in [false, true] {
                 let due = self.acks.report(of_response, now, known);
                 let Some((id, path, report)) = due else { continue };
                 let kind = if of_response { types.response } else { types.request };
-                if !self.send_ack(ctx, path, NotifyType(kind), id, of_response, report) {
+                if !self.send_ack(io, path, NotifyType(kind), id, of_response, report) {
                     // The fragments were dropped.
                     *(if of_response {
                         &mut self.acks.responses
@@ -225,7 +244,7 @@ impl Channel {
     /// Sends one acknowledgement. False if there is nothing to acknowledge.
     fn send_ack(
         &mut self,
-        ctx: &mut Context<'_>,
+        io: &mut Io<'_>,
         path: Path,
         kind: NotifyType,
         message_id: u32,
@@ -233,7 +252,7 @@ impl Channel {
         report: Report,
     ) -> bool {
         let set = if of_response { &self.responses } else { &self.requests };
-        let room = self.room(ctx).saturating_sub(OVERHEAD);
+        let room = self.room(io).saturating_sub(OVERHEAD);
         let most = if !of_response && self.is_unproven(path) {
             MOST_RANGES_UNPROVEN
         } else {
@@ -281,16 +300,16 @@ impl Channel {
             force_fragment: false,
         };
         // There are no IVs left. The next message that matters ends the SA because of it.
-        let Ok(sealed) = self.session.epoch.seal(&outgoing, ctx.rng) else {
+        let Ok(sealed) = self.session.epoch.seal(&outgoing, io.rng) else {
             return false;
         };
         let path = if of_response { self.path } else { path };
         for octets in sealed.into_iter().map(Into::into) {
             let (kind, dscp) = (TransmitKind::FragmentAck, self.link.connection().dscp);
-            ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
+            io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
         }
-        self.arm_keepalive(ctx);
-        self.acks.on_told(of_response, ctx.now.mono, last, beyond);
+        self.arm_keepalive(io);
+        self.acks.on_told(of_response, io.now.mono, last, beyond);
         true
     }
 
@@ -298,7 +317,7 @@ impl Channel {
     /// message cannot be one.
     pub(super) fn on_possible_ack(
         &mut self,
-        ctx: &mut Context<'_>,
+        io: &mut Io<'_>,
         path: Path,
         octets: &[u8],
         message: &Message<'_>,
@@ -317,9 +336,9 @@ impl Channel {
         let epochs = [Some(&self.session.epoch), self.session.previous.as_deref()];
         let opened = epochs.into_iter().flatten().find_map(|epoch| epoch.open(octets, sk).ok());
         match opened {
-            None => ctx.dropped(path, DropReason::BadIntegrity),
-            Some(opened) if self.take_ack(ctx, path, octets, header, &opened) => {}
-            Some(_) => ctx.dropped(path, DropReason::UsedMessageId),
+            None => io.dropped(path, DropReason::BadIntegrity),
+            Some(opened) if self.take_ack(io, path, octets, header, &opened) => {}
+            Some(_) => io.dropped(path, DropReason::UsedMessageId),
         }
         true
     }
@@ -327,7 +346,7 @@ impl Channel {
     /// Acts upon an authentic message if it is an acknowledgement. False if it is something else.
     pub(super) fn take_ack(
         &mut self,
-        ctx: &mut Context<'_>,
+        io: &mut Io<'_>,
         path: Path,
         octets: &[u8],
         header: &Header,
@@ -335,7 +354,7 @@ impl Channel {
     ) -> bool {
         let agreed = self.link.acknowledges();
         let Some(types) =
-            agreed.or_else(|| self.link.announced(ctx)).filter(|_| header.flags.response)
+            agreed.or_else(|| self.link.announced(io)).filter(|_| header.flags.response)
         else {
             return false;
         };
@@ -351,11 +370,11 @@ impl Channel {
         }
         if agreed.is_none() {
             // It is no response. Missing fragments are sent again by the timers.
-            ctx.dropped(path, DropReason::AckNotAgreed);
+            io.dropped(path, DropReason::AckNotAgreed);
             return true;
         }
         let [Payload::Notify(notify)] = payloads.as_slice() else {
-            ctx.dropped(path, DropReason::AckWithPayloads);
+            io.dropped(path, DropReason::AckWithPayloads);
             return true;
         };
         let of_response = notify.kind.0 == types.response;
@@ -365,30 +384,30 @@ impl Channel {
             self.window.fragments_of_request(header.exchange, header.message_id)
         };
         let Some(fragments) = sent.filter(|fragments| *fragments > 1) else {
-            ctx.dropped(path, DropReason::AckOfNothing);
+            io.dropped(path, DropReason::AckOfNothing);
             return true;
         };
         let total = u16::try_from(fragments).unwrap_or(u16::MAX);
         let Ok(ranges) = MissingRange::decode_all(notify.data, total) else {
-            ctx.dropped(path, DropReason::AckContradiction);
+            io.dropped(path, DropReason::AckContradiction);
             return true;
         };
-        let digest = ctx.digest(octets);
+        let digest = io.digest(octets);
         let taken =
             if of_response { &mut self.acks.of_response } else { &mut self.acks.of_request };
         if !taken.take(digest) {
-            ctx.dropped(path, DropReason::AckTooOften);
+            io.dropped(path, DropReason::AckTooOften);
             return true;
         }
         // Only now: a replayed acknowledgement is no sign of life.
-        self.last_heard = ctx.now.mono;
+        self.last_heard = io.now.mono;
         let unproven = of_response
             && self
                 .window
                 .answer_to()
                 .is_some_and(|to| !to.transport.is_reliable() && self.is_unproven(to));
-        if unproven && !self.count_elsewhere() {
-            ctx.dropped(path, DropReason::SentElsewhereTooOften);
+        if unproven && !self.answers.count_elsewhere(self.mobike.is_some()) {
+            io.dropped(path, DropReason::SentElsewhereTooOften);
             return true;
         }
         let ranges: Vec<_> = ranges.iter().map(|range| (range.first, range.last)).collect();
@@ -396,35 +415,17 @@ impl Channel {
             self.probe.on_response_acknowledged(total, &ranges);
         } else {
             let (again, octets) = (self.window.tries(), self.largest_request());
-            self.probe.on_request_acknowledged(ctx.now.mono, (total, &ranges), again, octets);
+            self.probe.on_request_acknowledged(io.now.mono, (total, &ranges), again, octets);
         }
-        self.window.missing(ctx.now.mono, of_response, self.known().round_trip, &ranges);
-        self.pace(ctx);
+        let round_trip = self.acks.known(self.window.rtt()).round_trip;
+        self.window.missing(io.now.mono, of_response, round_trip, &ranges);
+        self.pace(io);
         true
-    }
-
-    /// What is known of the path.
-    pub(super) fn known(&self) -> Known {
-        let (rtt, turns) = (self.window.rtt(), self.acks.turns);
-        let since_last = turns.map(|turns| turns.since_last);
-        // All of the time of the measured exchanges may be due to their octets.
-        let measured = |time: Duration| (time * 3 / 2).max(rtt.cost(USUAL_FRAGMENT) * 2);
-        // One fragment is a part of a turn.
-        let second = rtt.round_trip().filter(|_| rtt.is_measured()).map(measured);
-        Known {
-            round_trip: rtt.round_trip().into_iter().chain(since_last).min(),
-            second: second.or(turns.map(|turns| turns.since_first)),
-        }
     }
 
     /// Handles the transmission of the IKE_SA_INIT response. `again` for a retransmission.
     pub(crate) fn init_answered(&mut self, now: Instant, again: bool) {
         if again { self.acks.on_answered_again(now, 0) } else { self.acks.on_answered(now, 0) }
-    }
-
-    /// What is known of the path.
-    pub(super) fn turns(&self) -> Option<Turns> {
-        self.acks.turns
     }
 
     /// True if a repeated fragment is worth opening, because it may be a probe.
@@ -433,12 +434,13 @@ impl Channel {
             if header.flags.response { &self.acks.responses } else { &self.acks.requests };
         self.link.acknowledges().is_some()
             && arrivals.as_ref().is_some_and(|arrivals| {
-                arrivals.is_of(header.message_id, total) && arrivals.may(now, self.known())
+                arrivals.is_of(header.message_id, total)
+                    && arrivals.may(now, self.acks.known(self.window.rtt()))
             })
     }
 
     /// When the next acknowledgement is due.
     pub(super) fn next_ack(&self) -> Option<Instant> {
-        self.link.acknowledges().and_then(|_| self.acks.due(|| self.known()))
+        self.link.acknowledges().and_then(|_| self.acks.due(|| self.acks.known(self.window.rtt())))
     }
 }

@@ -1,6 +1,7 @@
 //! Messages of the peer that an IKE SA keeps: which pool pays for them, and what ends when other peers get the octets.
 
 use super::context::Context;
+use super::io::Io;
 use super::memory::{Payer, Pool};
 use super::state::State;
 use super::{Channel, IkeSa, Trust};
@@ -44,17 +45,17 @@ impl IkeSa {
         }
         let octets = length(message);
         let payer = self.core.channel.payer().of_message(octets);
-        ctx.budget.has_room(payer, octets)
+        ctx.io.budget.has_room(payer, octets)
     }
 
     /// Handles the loss of the octets of `pool`, which other SAs have got. An unauthenticated peer is told
     /// nothing: it retransmits its fragments, or begins again.
     pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
         for set in [&mut self.core.channel.requests, &mut self.core.channel.responses] {
-            set.give_way(pool, ctx.budget);
+            set.give_way(pool, ctx.io.budget);
         }
         if self.core.channel.kept.of(pool) == 0 {
-            return ctx.dropped(self.core.channel.path, DropReason::FragmentsGaveWay);
+            return ctx.io.dropped(self.core.channel.path, DropReason::FragmentsGaveWay);
         }
         if self.core.channel.link.is_stranger() {
             self.close(ctx, no_room());
@@ -79,20 +80,20 @@ impl Channel {
     }
 
     /// Makes room for a message that has to wait. False if there is none.
-    pub(crate) fn hold(&mut self, ctx: &mut Context<'_>, message: &Opened) -> bool {
+    pub(crate) fn hold(&mut self, io: &mut Io<'_>, message: &Opened) -> bool {
         let octets = length(message);
         let payer = self.payer().of_message(octets);
-        self.hold_for(ctx, payer, octets)
+        self.hold_for(io, payer, octets)
     }
 
     /// The same for other octets that are kept of an unauthenticated peer.
-    pub(crate) fn hold_octets(&mut self, ctx: &mut Context<'_>, octets: usize) -> bool {
+    pub(crate) fn hold_octets(&mut self, io: &mut Io<'_>, octets: usize) -> bool {
         let payer = self.payer();
-        self.hold_for(ctx, payer, octets)
+        self.hold_for(io, payer, octets)
     }
 
-    fn hold_for(&mut self, ctx: &mut Context<'_>, payer: Payer, octets: usize) -> bool {
-        let room = ctx.budget.take(payer, octets);
+    fn hold_for(&mut self, io: &mut Io<'_>, payer: Payer, octets: usize) -> bool {
+        let room = io.budget.take(payer, octets);
         if room {
             self.kept.add(payer.pool, octets);
         }
@@ -100,9 +101,9 @@ impl Channel {
     }
 
     /// Gives back the octets: the peer is authenticated, or gone.
-    pub(crate) fn let_go(&mut self, ctx: &mut Context<'_>) {
+    pub(crate) fn let_go(&mut self, io: &mut Io<'_>) {
         let all = self.kept;
-        self.kept.give_back(all, self.link.id(), ctx.budget);
+        self.kept.give_back(all, self.link.id(), io.budget);
     }
 }
 

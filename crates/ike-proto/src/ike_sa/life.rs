@@ -94,7 +94,7 @@ impl Life {
 
     /// Sets the deadlines of an SA that has just been established.
     pub(crate) fn begin(&mut self, connection: &ConnectionConfig, ctx: &mut Context<'_>) {
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         let mut longest = Duration::ZERO;
         for (timer, time) in
             [(Timer::RekeyIke, connection.rekey_time), (Timer::ReauthIke, connection.reauth_time)]

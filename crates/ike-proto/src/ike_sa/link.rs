@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::context::Context;
+use super::io::Io;
 use super::state::{Extensions, NatStatus};
 use crate::config::{ConnectionConfig, FragmentAckTypes, Fragmentation};
 use crate::event::IkeSaId;
@@ -134,11 +134,11 @@ impl Link {
     }
 
     /// Records that the peer is authenticated as `owner`.
-    pub(crate) fn set_authenticated(&mut self, ctx: &Context<'_>, owner: &IdData) {
+    pub(crate) fn set_authenticated(&mut self, io: &Io<'_>, owner: &IdData) {
         let owner = owner.folded();
         // Such an identity proves nothing.
         let nobody = owner.kind == IdType::NULL;
-        let digest = || ctx.hash((owner.kind.0, &owner.data));
+        let digest = || io.hash((owner.kind.0, &owner.data));
         self.trust = Trust::Authenticated((!nobody).then(|| Origin::of_peer(digest())));
     }
 
@@ -183,10 +183,10 @@ impl Link {
     /// The numbers that this end, as initiator, announced to a peer that is not authenticated. If the peer
     /// acknowledges fragments although its IKE_SA_INIT response did not agree, an attacker has removed the
     /// announcement.
-    pub(crate) fn announced(&self, ctx: &Context<'_>) -> Option<FragmentAckTypes> {
+    pub(crate) fn announced(&self, io: &Io<'_>) -> Option<FragmentAckTypes> {
         let unproven = self.initiator && !self.is_authenticated();
         let may = unproven && self.connection.fragmentation != Fragmentation::No;
-        ctx.config.fragment_ack.filter(|_| may)
+        io.config.fragment_ack.filter(|_| may)
     }
 
     /// The agreed numbers, if fragments are acknowledged. Before the peer is authenticated, one of several

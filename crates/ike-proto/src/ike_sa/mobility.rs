@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use super::context::Context;
+use super::io::Io;
 use super::mobike::Mobike;
 use super::rtt::Rtt;
 use super::state::{Established, IkePhase, NatStatus, Task};
@@ -54,7 +55,8 @@ impl Established {
             ctx.network.source_to(core.channel.path.remote.ip()).filter(|ip| core.fits(*ip));
         let moved_on = matches!(self.phase, IkePhase::Replaced(_));
         if core.channel.decides() {
-            let better = leads.is_some_and(|source| source != here) && ctx.config.prefer_best_path;
+            let better =
+                leads.is_some_and(|source| source != here) && ctx.io.config.prefer_best_path;
             if !still || better {
                 // If no route leads to the peer, there will be another change.
                 if let Some(path) =
@@ -154,10 +156,10 @@ impl Established {
 
     /// Initiator: moves the SA to `path`.
     fn move_to(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
-        let path = core.channel.first_tried(ctx, path);
+        let path = core.channel.first_tried(&ctx.io, path);
         let elsewhere =
             path.remote.ip().to_canonical() != core.channel.path.remote.ip().to_canonical();
-        core.channel.take_path(ctx, path);
+        core.channel.take_path(&mut ctx.io, path);
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.7
         //# By
         //# default, the return routability check SHOULD be done before updating
@@ -176,7 +178,7 @@ impl Established {
     fn lose_address(&mut self, core: &mut Core, ctx: &mut Context<'_>, local: IpAddr) {
         let mut path = core.channel.path;
         path.local.set_ip(local);
-        core.channel.take_path(ctx, path);
+        core.channel.take_path(&mut ctx.io, path);
         if let Some(mobike) = &mut core.channel.mobike {
             mobike.lost();
         }
@@ -201,20 +203,21 @@ impl Established {
             path.remote.ip().to_canonical() != core.channel.path.remote.ip().to_canonical();
         core.channel.nat = nat;
         if path != core.channel.path {
-            core.channel.take_path(ctx, path);
+            core.channel.take_path(&mut ctx.io, path);
         }
         if let Some(mobike) = &mut core.channel.mobike {
             mobike.note_esp_remote(None);
         }
         core.channel.bring_separate();
         // Over TCP the peer has proven its address already.
-        let check = elsewhere && ctx.config.return_routability && path.transport != Transport::Tcp;
+        let check =
+            elsewhere && ctx.io.config.return_routability && path.transport != Transport::Tcp;
         let Some(mobike) = &mut core.channel.mobike else { return };
         if mobike.updated(elsewhere, check) {
             return self.tell_again(Mobility::Routability);
         }
         self.move_children(core, ctx);
-        core.channel.arm_keepalive(ctx);
+        core.channel.arm_keepalive(&ctx.io);
     }
 
     /// Moves the children to the path of the IKE SA, because the peer has proven its address.
@@ -299,7 +302,7 @@ impl Established {
         for path in paths {
             let all = datagrams.iter();
             let all = all.map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
-            ctx.out.extend(all.map(Output::Transmit));
+            ctx.io.out.extend(all.map(Output::Transmit));
         }
     }
 
@@ -317,7 +320,7 @@ impl Established {
         let mapped = mobike.esp_remote() == Some(path.remote);
         if probing && mapped && same_transport && !core.channel.decides() {
             // This is an authentic answer, not only ESP, so the peer is there.
-            core.channel.take_path(ctx, path);
+            core.channel.take_path(&mut ctx.io, path);
             return self.move_children(core, ctx);
         }
         if !probing || !same_transport || ends(path) == ends(core.channel.path) {
@@ -337,7 +340,7 @@ impl Established {
         if core.channel.decides() {
             self.move_to(core, ctx, path);
         } else if astray {
-            core.channel.take_path(ctx, path);
+            core.channel.take_path(&mut ctx.io, path);
             self.move_children(core, ctx);
             self.tell_again(Mobility::Addresses);
         }
@@ -357,7 +360,7 @@ impl Established {
             mobike.continue_from(*before.mobike);
             if before.path.transport != core.channel.path.transport {
                 core.channel.stream = before.stream;
-                let (now, fallback) = (ctx.now.mono, TimerKey::Ike(Timer::Fallback));
+                let (now, fallback) = (ctx.io.now.mono, TimerKey::Ike(Timer::Fallback));
                 if let TcpUse::Fallback(patience) = core.connection().enable_tcp
                     && core.channel.stream.is_none()
                     && core.channel.decides()
@@ -366,7 +369,7 @@ impl Established {
                 }
             }
             (core.channel.path, core.channel.nat) = (before.path, before.nat);
-            core.channel.window.on_moved(ctx.now.mono, ctx.rng);
+            core.channel.window.on_moved(ctx.io.now.mono, ctx.io.rng);
         } else if before.path == core.channel.path {
             mobike.note_esp_remote(before.mobike.esp_remote());
         }
@@ -391,21 +394,21 @@ impl Channel {
     }
 
     /// Moves IKE to `path`, with the request in flight. Nothing is known of the new path.
-    pub(super) fn take_path(&mut self, ctx: &mut Context<'_>, path: Path) {
+    pub(super) fn take_path(&mut self, io: &mut Io<'_>, path: Path) {
         let Some(mobike) = &mut self.mobike else { return };
         mobike.moved();
         self.probe = self.probe.moved();
         let before = std::mem::replace(&mut self.path, path).transport;
         self.bring_separate();
-        self.change_line(ctx, before);
+        self.change_line(io, before);
         self.window.inherit(Rtt::default());
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
         //# continues retransmitting
         //# them using the addresses in the IKE_SA (the new addresses).
-        self.window.on_moved(ctx.now.mono, ctx.rng);
-        ctx.event(Event::PathChanged { ike: self.link.id(), path: self.path });
-        self.pace(ctx);
-        self.arm_keepalive(ctx);
+        self.window.on_moved(io.now.mono, io.rng);
+        io.event(Event::PathChanged { ike: self.link.id(), path: self.path });
+        self.pace(io);
+        self.arm_keepalive(io);
     }
 
     /// Moves a separate path of ESP to the same addresses.

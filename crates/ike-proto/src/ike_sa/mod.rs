@@ -14,6 +14,7 @@ pub(crate) mod established;
 pub(crate) mod flight;
 pub(crate) mod fragment_ack;
 mod identity;
+pub(crate) mod io;
 mod joining;
 pub(crate) mod keeping;
 mod life;
@@ -126,9 +127,9 @@ pub(crate) struct Channel {
     /// The path of requests.
     pub(crate) path: Path,
     /// With transport TCP, the connection that `path` names.
-    pub(crate) stream: Option<Box<Stream>>,
+    stream: Option<Box<Stream>>,
     /// The path of ESP if it differs from that of IKE.
-    pub(crate) separate: Option<Box<Path>>,
+    separate: Option<Box<Path>>,
     answers: AnswerPath,
     pub(crate) nat: NatStatus,
     /// Present if both ends have MOBIKE.
@@ -139,7 +140,7 @@ pub(crate) struct Channel {
     /// When the last authentic message of the peer came.
     pub(crate) last_heard: Instant,
     /// What the SA has found out about the size of datagrams.
-    pub(crate) probe: Probe,
+    probe: Probe,
     requests: Reassembly,
     responses: Reassembly,
     acks: FragmentAcks,
@@ -180,12 +181,12 @@ impl Core {
             nat: new.nat,
             mobike: None,
             session: new.session,
-            window: Window::new(ctx.config.retransmission),
+            window: Window::new(ctx.io.config.retransmission),
             timers: TimerTable::default(),
-            last_heard: ctx.now.mono,
+            last_heard: ctx.io.now.mono,
             probe: Probe::default(),
-            requests: Reassembly::new(ctx.config.max_packet),
-            responses: Reassembly::new(ctx.config.max_packet),
+            requests: Reassembly::new(ctx.io.config.max_packet),
+            responses: Reassembly::new(ctx.io.config.max_packet),
             acks: FragmentAcks::default(),
             request_digest: 0,
             kept: Kept::default(),
@@ -237,10 +238,10 @@ impl IkeSa {
     /// Handles every timer that is due.
     pub(crate) fn on_timeout(&mut self, ctx: &mut Context<'_>) {
         while !self.is_closed()
-            && let Some(key) = self.pop_due(ctx.now.mono)
+            && let Some(key) = self.pop_due(ctx.io.now.mono)
         {
             match key {
-                TimerKey::Ike(Timer::Pace) => self.core.channel.pace(ctx),
+                TimerKey::Ike(Timer::Pace) => self.core.channel.pace(&mut ctx.io),
                 TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
                 TimerKey::Ike(Timer::HalfOpen) => {
                     let asked = self.state.ticket().is_some() || self.core.pending.is_some();
@@ -248,19 +249,19 @@ impl IkeSa {
                     self.close(ctx, if asked { unanswered() } else { Failure::Timeout });
                 }
                 TimerKey::Ike(Timer::Reassembly) => {
-                    self.core.channel.requests.release(ctx.budget);
-                    self.core.channel.responses.release(ctx.budget);
+                    self.core.channel.requests.release(ctx.io.budget);
+                    self.core.channel.responses.release(ctx.io.budget);
                 }
-                TimerKey::Ike(Timer::Acknowledge) => self.core.channel.acknowledge(ctx),
+                TimerKey::Ike(Timer::Acknowledge) => self.core.channel.acknowledge(&mut ctx.io),
                 TimerKey::Ike(Timer::Exchange) => self.on_exchange_timeout(ctx),
                 TimerKey::Ike(Timer::KeepAlive) => {
                     let octets = Arc::from([0xff].as_slice());
                     let (kind, path) = (TransmitKind::KeepAlive, self.core.channel.esp_path());
                     let dscp = self.core.connection().dscp;
-                    ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
-                    self.core.channel.arm_keepalive(ctx);
+                    ctx.io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
+                    self.core.channel.arm_keepalive(&ctx.io);
                 }
-                TimerKey::Ike(Timer::Reopen) => self.core.channel.reopen(ctx),
+                TimerKey::Ike(Timer::Reopen) => self.core.channel.reopen(&mut ctx.io),
                 TimerKey::Ike(Timer::Forget) => {
                     self.core.channel.window.forget_answer();
                     self.core.channel.acks.forget();
@@ -291,10 +292,10 @@ impl IkeSa {
     }
 
     fn on_retransmit(&mut self, ctx: &mut Context<'_>) {
-        if self.core.channel.try_smaller(ctx) {
+        if self.core.channel.try_smaller(&mut ctx.io) {
             return;
         }
-        match self.core.channel.window.retransmit(ctx.now.mono, ctx.rng) {
+        match self.core.channel.window.retransmit(ctx.io.now.mono, ctx.io.rng) {
             // The schedule continues without sending, and ends when it would over UDP.
             Retransmit::Again if self.core.channel.path.transport.is_reliable() => {
                 self.core.channel.window.hold_request();
@@ -303,17 +304,17 @@ impl IkeSa {
                     .channel
                     .stream
                     .as_ref()
-                    .is_some_and(|stream| stream.asks_again(ctx.now.mono))
+                    .is_some_and(|stream| stream.asks_again(ctx.io.now.mono))
                 {
-                    self.core.channel.send_again(ctx);
+                    self.core.channel.send_again(&mut ctx.io);
                 }
             }
             Retransmit::Again => {
-                self.core.channel.pace(ctx);
+                self.core.channel.pace(&mut ctx.io);
                 if let Some((exchange, octets)) = self.core.channel.window.large_unanswered() {
                     let (ike, remote) = (self.core.id(), self.core.channel.path.remote);
                     let hint = Hint::LargeUnanswered { ike, remote, exchange, octets };
-                    ctx.event(Event::Hint(Box::new(hint)));
+                    ctx.io.event(Event::Hint(Box::new(hint)));
                 }
                 if let Some((established, core)) = self.established_mut() {
                     established.probe_paths(core, ctx);
@@ -339,10 +340,10 @@ impl IkeSa {
         if self.is_closed() {
             return None;
         }
-        self.core.channel.pace(ctx);
+        self.core.channel.pace(&mut ctx.io);
         let due = self.core.channel.window.next_retransmit();
         self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Retransmit), due);
-        let due = self.core.channel.window.next_departure(ctx.now.mono);
+        let due = self.core.channel.window.next_departure(ctx.io.now.mono);
         self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
         let due = self.core.channel.next_ack();
         self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
@@ -366,11 +367,11 @@ impl IkeSa {
             ctx.ids.asked.remove(&ticket);
         }
         self.core.give_up_pending(ctx);
-        self.core.channel.let_go(ctx);
-        self.core.channel.requests.release(ctx.budget);
-        self.core.channel.responses.release(ctx.budget);
+        self.core.channel.let_go(&mut ctx.io);
+        self.core.channel.requests.release(ctx.io.budget);
+        self.core.channel.responses.release(ctx.io.budget);
         while let Some((to, departure)) = self.core.channel.window.take_rest() {
-            self.core.channel.depart(ctx, to, departure);
+            self.core.channel.depart(&mut ctx.io, to, departure);
         }
         self.core.channel.timers.clear_all();
         match state {
@@ -384,7 +385,7 @@ impl IkeSa {
             | State::AwaitPeerPacket(_)
             | State::AwaitResponseSignature(_)
             | State::AwaitLease(_) => {
-                ctx.event(Event::IkeDown {
+                ctx.io.event(Event::IkeDown {
                     ike: self.core.id(),
                     connection: String::new(),
                     established: false,
@@ -466,14 +467,15 @@ impl Channel {
         !self.link.is_initiator() && self.link.is_stranger() && !self.answers.has_reached(to)
     }
 
+    /// True if messages of the peer may come from another address than those before.
+    pub(crate) fn peer_roams(&self) -> bool {
+        let comes_anew = || self.stream.as_ref().is_some_and(|stream| !stream.ours);
+        self.nat.remote || self.mobike.is_some() || comes_anew()
+    }
+
     /// The path of the peer's latest request.
     pub(crate) fn answer_to(&self) -> Path {
         self.answers.to()
-    }
-
-    /// Counts one more response to another address. False if it is one too many.
-    fn count_elsewhere(&mut self) -> bool {
-        self.answers.count_elsewhere(self.mobike.is_some())
     }
 }
 

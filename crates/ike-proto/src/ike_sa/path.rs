@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use super::context::{Context, Effect};
+use super::io::Io;
 use super::state::{Established, Task};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
@@ -17,15 +18,15 @@ impl Established {
     /// Handles a new and authentic message by `path`: this end sends by that path from now on, if the peer is
     /// behind a NAT or not proven so far.
     pub(super) fn follow(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
-        if !core.channel.adopt_path(ctx, path) {
+        if !core.channel.adopt_path(&mut ctx.io, path) {
             return;
         }
-        ctx.event(Event::PathChanged { ike: core.id(), path });
+        ctx.io.event(Event::PathChanged { ike: core.id(), path });
         if path.transport != Transport::Tcp || core.channel.separate.is_none() {
             self.move_children(core, ctx);
         }
         if path.transport == Transport::Tcp {
-            core.channel.send_again(ctx);
+            core.channel.send_again(&mut ctx.io);
         }
     }
 
@@ -146,21 +147,21 @@ impl Channel {
     }
 
     /// The same before the peer is authenticated.
-    pub(super) fn follow_unauthenticated(&mut self, ctx: &mut Context<'_>, path: Path) {
-        if self.adopt_path(ctx, path) && path.transport == Transport::Tcp {
-            self.send_again(ctx);
+    pub(super) fn follow_unauthenticated(&mut self, io: &mut Io<'_>, path: Path) {
+        if self.adopt_path(io, path) && path.transport == Transport::Tcp {
+            self.send_again(io);
         }
     }
 
     /// Replaces the path by that of a new and authentic message. False if the SA keeps its path.
-    fn adopt_path(&mut self, ctx: &mut Context<'_>, path: Path) -> bool {
+    fn adopt_path(&mut self, io: &mut Io<'_>, path: Path) -> bool {
         // A peer may open its next connection from the port of the former one.
         let back = self.stream.as_deref().is_some_and(Stream::is_lost);
         if (path == self.path && !back) || !self.may_follow(path) {
             return false;
         }
         if path.transport == Transport::Tcp {
-            self.follow_stream(ctx, path);
+            self.follow_stream(io, path);
             return true;
         }
         if path.remote.ip() != self.path.remote.ip() {
@@ -180,15 +181,15 @@ impl Channel {
     }
 
     /// Sets the keepalive timer if this end is behind a NAT.
-    pub(crate) fn arm_keepalive(&mut self, ctx: &Context<'_>) {
+    pub(crate) fn arm_keepalive(&mut self, io: &Io<'_>) {
         //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-reliable-transport-04#section-3.6
         //# Peers MUST
         //# maintain NAT mappings for the ESP path by sending NAT keepalive
         //# packets as specified in Section 2.23 of [RFC7296]
         let wanted = self.nat.local
             && self.esp_path().transport == Transport::UdpEncap
-            && !ctx.config.keep_alive.is_zero();
-        let at = wanted.then(|| ctx.now.mono + ctx.config.keep_alive);
+            && !io.config.keep_alive.is_zero();
+        let at = wanted.then(|| io.now.mono + io.config.keep_alive);
         self.timers.set_or_clear(TimerKey::Ike(Timer::KeepAlive), at);
     }
 }

@@ -105,7 +105,7 @@ impl IkeSa {
 
     /// Gives up the key exchanges whose time has passed.
     pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         while !self.is_closed()
             && let Some(pending) = &mut self.core.pending
             && let Some(waiting) = pending.take(|its| its.until <= now)
@@ -120,7 +120,7 @@ impl IkeSa {
         self.core.pending.take_if(|pending| pending.is_empty());
         self.core.arm_pending();
         let Waiting { mut done, what, kept, .. } = waiting;
-        self.core.channel.kept.give_back(kept, self.core.id(), ctx.budget);
+        self.core.channel.kept.give_back(kept, self.core.id(), ctx.io.budget);
         done.push(last);
         ctx.ids.exchanged = done;
         match what {
@@ -181,9 +181,9 @@ impl Core {
     pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
         let before = self.channel.kept;
         let room = match &what {
-            What::Request(_, message) => self.channel.hold(ctx, message),
+            What::Request(_, message) => self.channel.hold(&mut ctx.io, message),
             What::Response(message) if self.channel.link.is_stranger() => {
-                self.channel.hold(ctx, message)
+                self.channel.hold(&mut ctx.io, message)
             }
             _ => true,
         };
@@ -200,9 +200,9 @@ impl Core {
         let patience = match what {
             // Without this secret an established SA would end. No peer waits for a task or a step of this end.
             What::Response(_) | What::Followup(_) if !self.channel.link.is_stranger() => PATIENCE,
-            _ => ctx.config.half_open_timeout,
+            _ => ctx.io.config.half_open_timeout,
         };
-        let (key, until) = (exchange.key(), ctx.now.mono + patience);
+        let (key, until) = (exchange.key(), ctx.io.now.mono + patience);
         let theirs = matches!(what, What::Request(..));
         let claim = exchange.claim(theirs && self.channel.link.is_stranger());
         let ticket = ctx.ask(Question::Exchange(exchange));

@@ -111,10 +111,11 @@ impl Established {
                 let delay = core.connection().dpd_delay;
                 // Packets may come by SAs that a crashed peer has left in its kernel. The exchange of the peer for
                 // which requests of this end wait does not go on by them.
-                let held = self.queue.is_held() || self.may_be_lost_behind_nat(core, ctx.now.mono);
+                let held =
+                    self.queue.is_held() || self.may_be_lost_behind_nat(core, ctx.io.now.mono);
                 let quiet = held || idle.is_none_or(|idle| idle >= delay);
                 let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
-                self.life.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + left);
+                self.life.set(TimerKey::Ike(Timer::Dpd), ctx.io.now.mono + left);
                 if quiet {
                     self.queue.push(Task::Liveness);
                 }
@@ -126,12 +127,13 @@ impl Established {
     fn on_inactivity(&mut self, ctx: &mut Context<'_>, id: ChildSaId, idle: Option<Duration>) {
         let Some(child) = self.children.get(id) else { return };
         let limit = child.config.inactivity;
-        let idle = idle.unwrap_or_else(|| ctx.now.mono.saturating_duration_since(child.installed));
+        let idle =
+            idle.unwrap_or_else(|| ctx.io.now.mono.saturating_duration_since(child.installed));
         if idle >= limit {
             let reason = Failure::Inactive;
             self.queue.push(Task::DeleteChild { child: id, reason, request: None });
         } else {
-            let at = ctx.now.mono + (limit - idle);
+            let at = ctx.io.now.mono + (limit - idle);
             self.life.set(TimerKey::Child(id, ChildTimer::Inactivity), at);
         }
     }

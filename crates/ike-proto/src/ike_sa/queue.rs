@@ -172,7 +172,7 @@ impl Queue {
     /// Gives the redirected client the time to go.
     pub(crate) fn let_leave(&mut self, life: &mut Life, ctx: &mut Context<'_>) {
         let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
-        self.delay(ctx.now.mono + TIME_TO_GO, task);
+        self.delay(ctx.io.now.mono + TIME_TO_GO, task);
         self.arm(life);
     }
 
@@ -198,7 +198,7 @@ impl Queue {
 
     /// Repeats `task` after a while.
     pub(crate) fn retry_later(&mut self, life: &mut Life, ctx: &mut Context<'_>, task: Task) {
-        self.delay(ctx.now.mono + ctx.jittered(RETRY_AFTER, RETRY_SPREAD), task);
+        self.delay(ctx.io.now.mono + ctx.jittered(RETRY_AFTER, RETRY_SPREAD), task);
         self.arm(life);
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::context::{Context, Effect};
+use super::io::Io;
 use super::keeping::NO_ROOM;
 use super::pmtu::headers;
 use super::reassembly::{Fragment, Progress};
@@ -57,23 +58,23 @@ impl IkeSa {
     ) {
         let header = &message.header;
         if header.flags.initiator == self.core.is_initiator() {
-            return ctx.dropped(path, DropReason::WrongInitiatorFlag);
+            return ctx.io.dropped(path, DropReason::WrongInitiatorFlag);
         }
         if Spis::of(header) != self.core.spis() {
-            return ctx.dropped(path, DropReason::SpisOfNoSa);
+            return ctx.io.dropped(path, DropReason::SpisOfNoSa);
         }
         if !self.core.channel.takes_from(path) {
-            return ctx.dropped(path, DropReason::WrongTransport);
+            return ctx.io.dropped(path, DropReason::WrongTransport);
         }
         let fragment = match message.payloads.last() {
             Some(Payload::Sk(_)) => None,
             Some(Payload::Skf(skf)) if self.core.channel.link.takes_fragments() => {
                 Some((skf.number, skf.total))
             }
-            _ => return ctx.dropped(path, DropReason::Unprotected),
+            _ => return ctx.io.dropped(path, DropReason::Unprotected),
         };
         let class = self.core.channel.window.classify(header, fragment);
-        if self.core.channel.on_possible_ack(ctx, path, octets, message, &class) {
+        if self.core.channel.on_possible_ack(&mut ctx.io, path, octets, message, &class) {
             return;
         }
         match class {
@@ -81,12 +82,20 @@ impl IkeSa {
                 match self.open(ctx, path, octets, message) {
                     Ok(Some(opened)) => {
                         let whole = fragment.is_none();
-                        if whole && self.core.channel.take_ack(ctx, path, octets, header, &opened) {
+                        if whole
+                            && self.core.channel.take_ack(
+                                &mut ctx.io,
+                                path,
+                                octets,
+                                header,
+                                &opened,
+                            )
+                        {
                             return;
                         }
                         if whole && header.flags.response {
                             self.core.channel.window.on_response_datagram(
-                                ctx.now.mono,
+                                ctx.io.now.mono,
                                 None,
                                 octets.len(),
                             );
@@ -94,14 +103,14 @@ impl IkeSa {
                         self.on_authentic(ctx, path, header, &opened);
                     }
                     Ok(None) => {}
-                    Err(why) => ctx.dropped(path, why),
+                    Err(why) => ctx.io.dropped(path, why),
                 }
             }
             Class::RetransmittedRequest => {
                 // Only a peer that has the keys gets an answer. So no one else can make this end send large
                 // responses (bug class 39).
                 if self.core.channel.opens(octets, message) {
-                    self.core.channel.fit_response(ctx, path, octets, fragment);
+                    self.core.channel.fit_response(&mut ctx.io, path, octets, fragment);
                     // The answer goes to a new address only if the peer's address may change, because an attacker
                     // could replay a captured request from any address. A connection leads only to the peer that
                     // opened it.
@@ -111,17 +120,18 @@ impl IkeSa {
                     let to = if anywhere { path } else { self.core.channel.answer_to() };
                     let elsewhere =
                         to != self.core.channel.answer_to() || self.core.channel.is_unproven(to);
+                    let mobile = self.core.channel.mobike.is_some();
                     if elsewhere
                         && !path.transport.is_reliable()
-                        && !self.core.channel.count_elsewhere()
+                        && !self.core.channel.answers.count_elsewhere(mobile)
                     {
-                        return ctx.dropped(path, DropReason::SentElsewhereTooOften);
+                        return ctx.io.dropped(path, DropReason::SentElsewhereTooOften);
                     }
-                    self.core.channel.acks.on_answered_again(ctx.now.mono, header.message_id);
+                    self.core.channel.acks.on_answered_again(ctx.io.now.mono, header.message_id);
                     self.core.channel.window.answer_again(to);
-                    self.core.channel.pace(ctx);
+                    self.core.channel.pace(&mut ctx.io);
                 } else {
-                    ctx.dropped(path, DropReason::BadIntegrity);
+                    ctx.io.dropped(path, DropReason::BadIntegrity);
                 }
             }
             // The datagram may be a replayed copy, so the answer goes both ways.
@@ -134,14 +144,14 @@ impl IkeSa {
             }
             Class::InProgress => {
                 if let Some((_, total)) = fragment
-                    && self.core.channel.may_be_asked(ctx.now.mono, header, total)
+                    && self.core.channel.may_be_asked(ctx.io.now.mono, header, total)
                     && self.core.channel.opens(octets, message)
                 {
-                    self.core.channel.on_fragment(ctx, path, header, (1, total), true);
+                    self.core.channel.on_fragment(&mut ctx.io, path, header, (1, total), true);
                 }
             }
-            Class::Stale => ctx.dropped(path, DropReason::UsedMessageId),
-            Class::OutOfWindow => ctx.dropped(path, DropReason::MessageIdOutOfWindow),
+            Class::Stale => ctx.io.dropped(path, DropReason::UsedMessageId),
+            Class::OutOfWindow => ctx.io.dropped(path, DropReason::MessageIdOutOfWindow),
         }
     }
 
@@ -159,7 +169,7 @@ impl IkeSa {
             Some(Payload::Sk(sk)) => {
                 let opened = self.core.channel.session.epoch.open(octets, sk).map_err(|_| BAD)?;
                 if !header.flags.response {
-                    self.core.channel.request_digest = ctx.digest(octets);
+                    self.core.channel.request_digest = ctx.io.digest(octets);
                     self.core.channel.probe.on_new_request(octets.len() + headers(path), 1);
                 }
                 return Ok(Some(opened));
@@ -176,10 +186,10 @@ impl IkeSa {
         let numbers = (skf.number, skf.total);
         if !set.wants(header.message_id, skf.number, skf.total) {
             if set.has(header.message_id, numbers)
-                && self.core.channel.may_be_asked(ctx.now.mono, header, skf.total)
+                && self.core.channel.may_be_asked(ctx.io.now.mono, header, skf.total)
                 && self.core.channel.session.epoch.open_fragment(octets, skf).is_ok()
             {
-                self.core.channel.on_fragment(ctx, path, header, numbers, true);
+                self.core.channel.on_fragment(&mut ctx.io, path, header, numbers, true);
             }
             return Err(DropReason::KnownFragment);
         }
@@ -196,26 +206,30 @@ impl IkeSa {
             front: if skf.number == 1 { Epoch::fragment_front(octets, skf) } else { Vec::new() },
         };
         if skf.number == 1 && !header.flags.response {
-            self.core.channel.request_digest = ctx.digest(octets);
+            self.core.channel.request_digest = ctx.io.digest(octets);
             self.core.channel.probe.on_new_request(octets.len() + headers(path), skf.total);
         }
         self.core
             .channel
             .timers
-            .set(TimerKey::Ike(Timer::Reassembly), ctx.now.mono + REASSEMBLY_TIME);
+            .set(TimerKey::Ike(Timer::Reassembly), ctx.io.now.mono + REASSEMBLY_TIME);
         let set = if header.flags.response {
             &mut self.core.channel.responses
         } else {
             &mut self.core.channel.requests
         };
-        let progress = set.insert(fragment, payer, ctx.budget);
+        let progress = set.insert(fragment, payer, ctx.io.budget);
         if matches!(progress, Progress::Incomplete | Progress::Complete(_)) {
             if header.flags.response {
                 let number = Some(numbers);
-                self.core.channel.window.on_response_datagram(ctx.now.mono, number, octets.len());
+                self.core.channel.window.on_response_datagram(
+                    ctx.io.now.mono,
+                    number,
+                    octets.len(),
+                );
             } else {
                 self.core.channel.window.on_request_fragment();
-                self.core.channel.prolong_half_open(ctx);
+                self.core.channel.prolong_half_open(&ctx.io);
                 if header.exchange == ExchangeType::IKE_FOLLOWUP_KE
                     && let Some((established, _)) = self.established_mut()
                 {
@@ -226,7 +240,7 @@ impl IkeSa {
         match progress {
             Progress::Complete(opened) => Ok(Some(opened)),
             Progress::Incomplete => {
-                self.core.channel.on_fragment(ctx, path, header, numbers, false);
+                self.core.channel.on_fragment(&mut ctx.io, path, header, numbers, false);
                 Ok(None)
             }
             Progress::Duplicate => Err(DropReason::KnownFragment),
@@ -242,23 +256,23 @@ impl IkeSa {
         header: &Header,
         inner: &Opened,
     ) {
-        self.core.channel.last_heard = ctx.now.mono;
+        self.core.channel.last_heard = ctx.io.now.mono;
         if let Some((established, _)) = self.established_mut() {
             established.life.note_sign();
         }
-        self.core.channel.acks.on_heard(ctx.now.mono, header);
+        self.core.channel.acks.on_heard(ctx.io.now.mono, header);
         self.core.channel.acks.on_whole(header.flags.response);
         let decoded = decode_inner_payloads(inner.first, &inner.octets);
         if header.flags.response {
-            self.core.channel.responses.release(ctx.budget);
+            self.core.channel.responses.release(ctx.io.budget);
             self.core.channel.probe.on_answered(self.core.channel.largest_request());
             self.core.channel.probe.on_heard(
-                ctx.mtus,
-                ctx.now.mono,
+                ctx.io.mtus,
+                ctx.io.now.mono,
                 self.core.channel.path.remote.ip(),
             );
             if !self.has_room_for(ctx, &decoded, inner) {
-                return ctx.dropped(path, NO_ROOM);
+                return ctx.io.dropped(path, NO_ROOM);
             }
             if !self.core.channel.window.on_response_authenticated(header.message_id) {
                 return;
@@ -275,10 +289,10 @@ impl IkeSa {
                 }
             }
         } else {
-            self.core.channel.requests.release(ctx.budget);
+            self.core.channel.requests.release(ctx.io.budget);
             if self.state.is_unproven() {
                 // It has overtaken the response after which the peer may send requests. It will be repeated.
-                return ctx.dropped(path, DropReason::RequestBeforeAuth);
+                return ctx.io.dropped(path, DropReason::RequestBeforeAuth);
             }
             if let Ok(payloads) = &decoded
                 && let Some((established, core)) = self.established()
@@ -288,7 +302,7 @@ impl IkeSa {
             }
             // A message without room counts as lost. The peer sends it again.
             if !self.has_room_for(ctx, &decoded, inner) {
-                return ctx.dropped(path, NO_ROOM);
+                return ctx.io.dropped(path, NO_ROOM);
             }
             let (id, exchange) = (header.message_id, header.exchange);
             if !self.core.channel.window.on_request_authenticated(
@@ -301,13 +315,13 @@ impl IkeSa {
             // The peer has our last response, so nothing under the old keys will be sent again.
             self.core.channel.session.previous = None;
             self.core.channel.probe.on_heard(
-                ctx.mtus,
-                ctx.now.mono,
+                ctx.io.mtus,
+                ctx.io.now.mono,
                 self.core.channel.path.remote.ip(),
             );
             match self.established_mut() {
                 Some((established, core)) => established.follow(core, ctx, path),
-                None => self.core.channel.follow_unauthenticated(ctx, path),
+                None => self.core.channel.follow_unauthenticated(&mut ctx.io, path),
             }
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.11
             //# An implementation MUST
@@ -474,12 +488,12 @@ impl Channel {
 
     /// Extends the time of a half-open SA whose peer makes progress with authentic fragments. `half_open_timeout`
     /// is not meant for such an SA: FrodoKEM takes longer over 9.6 kbit/s. It gets four times that time at most.
-    pub(super) fn prolong_half_open(&mut self, ctx: &Context<'_>) {
+    pub(super) fn prolong_half_open(&mut self, io: &Io<'_>) {
         let key = TimerKey::Ike(Timer::HalfOpen);
-        let timeout = ctx.config.half_open_timeout;
+        let timeout = io.config.half_open_timeout;
         if let Some(at) = self.timers.get(key).filter(|_| !self.link.is_initiator()) {
             let latest = self.link.started() + timeout.saturating_mul(HALF_OPEN_TIMES);
-            self.timers.set(key, at.max((ctx.now.mono + timeout).min(latest)));
+            self.timers.set(key, at.max((io.now.mono + timeout).min(latest)));
         }
     }
 }

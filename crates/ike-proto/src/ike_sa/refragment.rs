@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Channel;
-use super::context::Context;
+use super::io::Io;
 use super::pmtu::{Doubt, headers, max_message};
 use super::window::Datagrams;
 use crate::config::Retransmission;
@@ -12,9 +12,9 @@ use crate::event::{Path, Transport};
 
 impl Channel {
     /// Octets of an IKE message that fit a datagram.
-    pub(super) fn room(&self, ctx: &Context<'_>) -> usize {
-        let (now, remote) = (ctx.now.mono, self.path.remote.ip());
-        max_message(self.probe.size(ctx.mtus, now, remote), self.path)
+    pub(super) fn room(&self, io: &Io<'_>) -> usize {
+        let (now, remote) = (io.now.mono, self.path.remote.ip());
+        max_message(self.probe.size(io.mtus, now, remote), self.path)
     }
 
     /// Octets of the largest IP packet of the outstanding request.
@@ -26,13 +26,13 @@ impl Channel {
 
     /// Handles the retransmission timer: sends the request again in smaller datagrams if the path seems to lose
     /// those in which it was sent. False if it does not, or if there is no smaller size.
-    pub(super) fn try_smaller(&mut self, ctx: &mut Context<'_>) -> bool {
-        let now = ctx.now.mono;
+    pub(super) fn try_smaller(&mut self, io: &mut Io<'_>) -> bool {
+        let now = io.now.mono;
         if self.window.next_retransmit().is_none_or(|due| due > now) {
             return false;
         }
         // The driver, or another IKE SA with this host, may have found a smaller size meanwhile.
-        if self.refit_request(ctx) {
+        if self.refit_request(io) {
             return true;
         }
         let Some((_, message_id)) = self.window.outstanding() else { return false };
@@ -40,7 +40,7 @@ impl Channel {
         if self.responses.message_id() == Some(message_id) {
             return false;
         }
-        let ladder = ctx.config.retransmission;
+        let ladder = io.config.retransmission;
         let tries = match ladder.timeout {
             Some(_) => ladder.tries.or(Retransmission::strongswan().tries),
             None => ladder.tries,
@@ -50,27 +50,22 @@ impl Channel {
         if !last && !self.probe.is_black_hole(now, sends, self.largest_request()) {
             return false;
         }
-        self.shrink(ctx)
+        self.shrink(io)
     }
 
     /// Gives up the size of the outstanding request and sends it in the next smaller one. False, without any
     /// change, if there is none.
-    pub(crate) fn shrink(&mut self, ctx: &mut Context<'_>) -> bool {
-        let (now, remote) = (ctx.now.mono, self.path.remote.ip());
+    pub(crate) fn shrink(&mut self, io: &mut Io<'_>) -> bool {
+        let (now, remote) = (io.now.mono, self.path.remote.ip());
         let before = self.probe;
-        while self.can_shrink() && self.probe.step_down(ctx.mtus, now, remote) {
-            if self.refit_request(ctx) {
+        while self.can_shrink() && self.probe.step_down(io.mtus, now, remote) {
+            if self.refit_request(io) {
                 return true;
             }
         }
         // A size that changed nothing has shown nothing.
         self.probe = before;
         false
-    }
-
-    /// Handles a smaller path MTU: datagrams that are certainly lost are sent again at once.
-    pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
-        self.refit_request(ctx);
     }
 
     fn can_shrink(&self) -> bool {
@@ -80,23 +75,24 @@ impl Channel {
             && self.largest_request() > narrowest
     }
 
-    /// Sends the outstanding request in smaller datagrams, if its datagrams are too large.
-    fn refit_request(&mut self, ctx: &mut Context<'_>) -> bool {
-        let room = self.room(ctx);
+    /// Sends the outstanding request in smaller datagrams, if its datagrams are too large and so are certainly lost.
+    /// False if they are not.
+    pub(crate) fn refit_request(&mut self, io: &mut Io<'_>) -> bool {
+        let room = self.room(io);
         let Some(request) = self.window.outstanding_datagrams() else { return false };
         if largest(request) <= room || !self.link.may_fragment() {
             return false;
         }
         let request = Arc::clone(request);
-        let Some(request) = self.refragment(ctx.rng, &request, room) else { return false };
-        self.probe.on_request_sent(ctx.now.mono);
+        let Some(request) = self.refragment(io.rng, &request, room) else { return false };
+        self.probe.on_request_sent(io.now.mono);
         self.acks.on_refragmented(false);
         //= https://www.rfc-editor.org/rfc/rfc7383#section-2.5.2
         //# When starting a new probe,
         //# the node MUST reset its retransmission timers so that if it employs
         //# exponential back-off the timers will start over.
-        self.window.refit_request(ctx.now.mono, request, ctx.rng);
-        self.pace(ctx);
+        self.window.refit_request(io.now.mono, request, io.rng);
+        self.pace(io);
         true
     }
 
@@ -104,12 +100,12 @@ impl Channel {
     /// smaller if their size may be the reason.
     pub(super) fn fit_response(
         &mut self,
-        ctx: &mut Context<'_>,
+        io: &mut Io<'_>,
         path: Path,
         octets: &[u8],
         fragment: Option<(u16, u16)>,
     ) {
-        let (now, remote) = (ctx.now.mono, self.path.remote.ip());
+        let (now, remote) = (io.now.mono, self.path.remote.ip());
         let total = fragment.map_or(1, |(_, total)| total);
         let doubt = self.probe.on_request_again(now, octets.len() + headers(path), total);
         let Some(response) = self.window.response().map(Arc::clone) else { return };
@@ -119,15 +115,15 @@ impl Channel {
             return;
         }
         // Too large by what is known now, or by what the repetition may mean.
-        while largest(&response) <= self.room(ctx) {
+        while largest(&response) <= self.room(io) {
             // The peer's present request has room for this size: only its silence is an argument against it.
             let unheard = doubt == Doubt::Unheard;
-            if !unheard || !self.probe.step_down(ctx.mtus, now, remote) {
+            if !unheard || !self.probe.step_down(io.mtus, now, remote) {
                 return;
             }
         }
-        let room = self.room(ctx);
-        if let Some(smaller) = self.refragment(ctx.rng, &response, room) {
+        let room = self.room(io);
+        if let Some(smaller) = self.refragment(io.rng, &response, room) {
             self.window.refit_response(smaller);
             self.acks.on_refragmented(true);
         }

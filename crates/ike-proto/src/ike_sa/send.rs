@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::flight::Departure;
+use super::io::Io;
 use super::timer::{Timer, TimerKey};
 use super::window::Datagrams;
 use super::{Channel, Core};
@@ -53,7 +54,8 @@ impl Core {
     //# returned in a separate INFORMATIONAL exchange, usually with no other
     //# payloads.
     pub(crate) fn report_error(&mut self, ctx: &mut Context<'_>, refusal: &Refusal) {
-        let sent = self.channel.request(ctx, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
+        let sent =
+            self.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &[refusal.payload()]);
         sent.unwrap_or_else(|unsent| unsent.end(self));
     }
 
@@ -80,7 +82,7 @@ impl Core {
 
     /// Answers the request in progress.
     pub(crate) fn respond(&mut self, ctx: &mut Context<'_>, payloads: &[Payload<'_>]) {
-        let sent = self.channel.respond(ctx, payloads);
+        let sent = self.channel.respond(&mut ctx.io, payloads);
         sent.unwrap_or_else(|unsent| unsent.end(self));
     }
 }
@@ -89,22 +91,22 @@ impl Channel {
     /// Sends the response to the request in progress, and keeps it in case the request is repeated.
     pub(crate) fn respond(
         &mut self,
-        ctx: &mut Context<'_>,
+        io: &mut Io<'_>,
         payloads: &[Payload<'_>],
     ) -> Result<(), Unsent> {
         let Some((message_id, exchange)) = self.window.in_progress() else { return Ok(()) };
-        let response = self.seal(ctx, exchange, message_id, true, payloads)?;
-        self.acks.on_answered(ctx.now.mono, message_id);
-        self.window.suppose_round_trip(self.turns().map(|turns| turns.since_first));
+        let response = self.seal(io, exchange, message_id, true, payloads)?;
+        self.acks.on_answered(io.now.mono, message_id);
+        self.window.suppose_round_trip(self.acks.shortest_turn());
         self.window.start_response(self.answers.to(), response);
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.1
         //# In order to allow saving memory, responders are
         //# allowed to forget the response after a timeout of several minutes.
-        self.timers.set(TimerKey::Ike(Timer::Forget), ctx.now.mono + ANSWER_KEPT);
-        self.pace(ctx);
+        self.timers.set(TimerKey::Ike(Timer::Forget), io.now.mono + ANSWER_KEPT);
+        self.pace(io);
         if let Some(path) = self.answers.take_other() {
             self.window.answer_again(path);
-            self.pace(ctx);
+            self.pace(io);
         }
         Ok(())
     }
@@ -116,25 +118,25 @@ impl Channel {
     /// Why it is not sent. Then nothing has changed, and [`Unsent::end`] ends the SA.
     pub(crate) fn request(
         &mut self,
-        ctx: &mut Context<'_>,
+        io: &mut Io<'_>,
         exchange: ExchangeType,
         payloads: &[Payload<'_>],
     ) -> Result<(), Unsent> {
         let message_id = self.window.next_request_id()?;
-        let request = self.seal(ctx, exchange, message_id, false, payloads)?;
-        self.probe.on_request_sent(ctx.now.mono);
+        let request = self.seal(io, exchange, message_id, false, payloads)?;
+        self.probe.on_request_sent(io.now.mono);
         self.acks.on_request();
         if let Some(stream) = &mut self.stream {
-            stream.on_asked(ctx.now.mono);
+            stream.on_asked(io.now.mono);
         }
-        self.window.start_request(ctx.now.mono, exchange, request, ctx.rng)?;
-        self.pace(ctx);
+        self.window.start_request(io.now.mono, exchange, request, io.rng)?;
+        self.pace(io);
         Ok(())
     }
 
     pub(super) fn seal(
         &mut self,
-        ctx: &mut Context<'_>,
+        io: &mut Io<'_>,
         exchange: ExchangeType,
         message_id: u32,
         response: bool,
@@ -148,29 +150,29 @@ impl Channel {
             flags: Flags { initiator: self.link.is_initiator(), version: false, response },
             message_id,
             payloads,
-            max_datagram: may_fragment.then(|| self.room(ctx)),
+            max_datagram: may_fragment.then(|| self.room(io)),
             force_fragment: may_fragment
                 && !self.path.transport.is_reliable()
                 && self.link.connection().fragmentation == Fragmentation::Force
                 && exchange == ExchangeType::IKE_AUTH
                 && !response,
         };
-        let sealed = self.session.epoch.seal(&outgoing, ctx.rng);
+        let sealed = self.session.epoch.seal(&outgoing, io.rng);
         let datagrams = sealed.map_err(|_| Unsent::Crypto)?;
         Ok(datagrams.into_iter().map(Arc::from).collect())
     }
 
     /// Sends the datagrams of our request and of our response that are due.
-    pub(crate) fn pace(&mut self, ctx: &mut Context<'_>) {
-        while let Some(departure) = self.window.take_request(ctx.now.mono) {
-            self.depart(ctx, self.path, departure);
+    pub(crate) fn pace(&mut self, io: &mut Io<'_>) {
+        while let Some(departure) = self.window.take_request(io.now.mono) {
+            self.depart(io, self.path, departure);
         }
-        while let Some((to, departure)) = self.window.take_response(ctx.now.mono) {
-            self.depart(ctx, to, departure);
+        while let Some((to, departure)) = self.window.take_response(io.now.mono) {
+            self.depart(io, to, departure);
         }
     }
 
-    pub(super) fn depart(&mut self, ctx: &mut Context<'_>, path: Path, departure: Departure) {
+    pub(super) fn depart(&mut self, io: &mut Io<'_>, path: Path, departure: Departure) {
         if path == self.path && self.is_cut() {
             // A request waits for the next connection. On that connection the peer repeats its request for a lost
             // answer.
@@ -179,7 +181,7 @@ impl Channel {
         let Departure { octets, again } = departure;
         let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
         let dscp = self.link.connection().dscp;
-        ctx.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
-        self.arm_keepalive(ctx);
+        io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
+        self.arm_keepalive(io);
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
+use super::io::Io;
 use super::state::{Established, IkePhase, Task};
 use super::timer::{Timer, TimerKey};
 use super::{Channel, Core, IkeSa};
@@ -34,7 +35,7 @@ const HALF_OPEN_GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Stream {
     /// True if this end opens it: this end is the TCP Originator of RFC 9329.
-    pub(crate) ours: bool,
+    pub(super) ours: bool,
     condition: Condition,
     /// This end's address and port.
     local: Option<SocketAddr>,
@@ -110,10 +111,10 @@ impl Stream {
     }
 
     /// Opens another connection instead of the one in `path`.
-    pub(crate) fn open(&mut self, ctx: &mut Context<'_>, path: &mut Path) {
+    pub(crate) fn open(&mut self, io: &mut Io<'_>, path: &mut Path) {
         self.condition = Condition::Opening;
-        ctx.ids.name_stream(path);
-        ctx.out.push_back(Output::Stream(*path, StreamCommand::Open));
+        io.streams.name(path);
+        io.out.push_back(Output::Stream(*path, StreamCommand::Open));
     }
 }
 
@@ -173,18 +174,18 @@ impl IkeSa {
         if path != self.core.channel.path {
             return;
         }
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         let Some(stream) = &mut self.core.channel.stream else { return };
         match event {
             StreamEvent::Opened(local) => {
                 stream.on_opened(now, *local);
                 if let Some((established, core)) = self.established_mut() {
-                    ctx.event(Event::PathChanged { ike: core.id(), path });
+                    ctx.io.event(Event::PathChanged { ike: core.id(), path });
                     if core.channel.separate.is_none() {
                         established.move_children(core, ctx);
                     }
                 }
-                self.core.channel.send_again(ctx);
+                self.core.channel.send_again(&mut ctx.io);
             }
             StreamEvent::Closed(_) => {
                 let wait = stream.on_closed(now);
@@ -213,15 +214,33 @@ impl IkeSa {
 }
 
 impl Channel {
+    /// For a new SA: its connection, and the path of ESP if that is another one.
+    pub(crate) fn begin_stream(&mut self, stream: Option<Stream>, separate: Option<Path>) {
+        (self.stream, self.separate) = (stream.map(Box::new), separate.map(Box::new));
+    }
+
+    /// For a candidate: if it has a connection, `stream`, which its attempt opens as `path`, takes the place of that.
+    pub(crate) fn change_stream(&mut self, path: Path, stream: &Stream) {
+        if let Some(place) = &mut self.stream {
+            self.path = path;
+            **place = stream.clone();
+        }
+    }
+
+    /// True if this end opens the connections.
+    pub(crate) fn opens_stream(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| stream.ours)
+    }
+
     /// True if the transport of `path` is one by which messages for this SA may come.
     pub(super) fn takes_from(&self, path: Path) -> bool {
         self.is_on_line(path) || self.switches_transports()
     }
 
     /// Changes to the connection `path`, on which a new and authentic message of the peer came.
-    pub(super) fn follow_stream(&mut self, ctx: &Context<'_>, path: Path) {
+    pub(super) fn follow_stream(&mut self, io: &Io<'_>, path: Path) {
         if self.path.transport != Transport::Tcp {
-            let separate = floated(self.path, self.nat, false, ctx.config.natt_port);
+            let separate = floated(self.path, self.nat, false, io.config.natt_port);
             self.separate = Some(Box::new(separate));
         }
         self.path = path;
@@ -229,7 +248,7 @@ impl Channel {
         if self.link.is_authenticated() {
             self.end_half_open();
         } else {
-            let at = self.link.started() + ctx.config.half_open_timeout;
+            let at = self.link.started() + io.config.half_open_timeout;
             self.limit_half_open(at);
         }
     }
@@ -268,10 +287,10 @@ impl Channel {
     }
 
     /// Opens the connection again.
-    pub(super) fn reopen(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn reopen(&mut self, io: &mut Io<'_>) {
         if let Some(stream) = self.stream.as_mut().filter(|stream| stream.ours && stream.is_lost())
         {
-            stream.open(ctx, &mut self.path);
+            stream.open(io, &mut self.path);
         }
     }
 
@@ -281,12 +300,12 @@ impl Channel {
     //# retransmit its request over this connection and continue to wait
     //# for a response.
     /// Sends the request in flight on the present connection.
-    pub(super) fn send_again(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn send_again(&mut self, io: &mut Io<'_>) {
         if self.window.request_again() {
             if let Some(stream) = &mut self.stream {
-                stream.on_asked(ctx.now.mono);
+                stream.on_asked(io.now.mono);
             }
-            self.pace(ctx);
+            self.pace(io);
         }
     }
 }

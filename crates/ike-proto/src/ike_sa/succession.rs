@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::context::Context;
+use super::io::Io;
 use super::mobility::Whereabouts;
 use super::state::{Established, IkePhase, Task};
 use super::timer::{ChildTimer, Timer, TimerKey};
@@ -44,7 +45,7 @@ impl Established {
     /// Takes over what another SA has released.
     pub(crate) fn inherit(&mut self, core: &mut Core, ctx: &mut Context<'_>, estate: Inheritance) {
         let Inheritance { children, lingering, tasks, delayed, whereabouts } = estate;
-        let (id, now) = (core.id(), ctx.now.mono);
+        let (id, now) = (core.id(), ctx.io.now.mono);
         if matches!(self.phase, IkePhase::Crossed(_)) {
             self.phase = IkePhase::Alive;
         }
@@ -78,7 +79,7 @@ impl Established {
     pub(crate) fn disown(&mut self, core: &mut Core, ctx: &mut Context<'_>, estate: Inheritance) {
         self.inherit(core, ctx, estate);
         self.phase = IkePhase::Closing;
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.now.mono);
+        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono);
     }
 }
 
@@ -88,11 +89,11 @@ impl Channel {
     //# is a rekey of an existing IKE SA
     /// Takes over what outlasts the keys of `old`, which this SA replaces by a rekey: the trust in the peer, the
     /// connection, MOBIKE, and what is known of the path.
-    pub(crate) fn succeed(&mut self, ctx: &Context<'_>, old: &Self) {
+    pub(crate) fn succeed(&mut self, io: &Io<'_>, old: &Self) {
         self.link.trust_as(&old.link);
         (self.stream, self.separate) = (old.stream.clone(), old.separate.clone());
         if self.stream.as_ref().is_some_and(|stream| stream.is_lost() && stream.ours) {
-            self.timers.set(TimerKey::Ike(Timer::Reopen), ctx.now.mono);
+            self.timers.set(TimerKey::Ike(Timer::Reopen), io.now.mono);
         }
         self.mobike = old.mobike.as_ref().map(|mobike| Box::new(mobike.inherited()));
         self.probe = old.probe.inherited();

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::context::Context;
+use super::io::Io;
 use super::state::{Established, IkePhase};
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
@@ -36,7 +37,7 @@ impl Established {
             transport: Transport::Tcp,
         };
         core.channel.stream = Some(Box::new(Stream::opening()));
-        core.channel.take_path(ctx, path);
+        core.channel.take_path(&mut ctx.io, path);
     }
 }
 
@@ -46,7 +47,7 @@ impl Channel {
     //# exchange with the UPDATE_SA_ADDRESSES notification SHOULD be
     //# initiated first over UDP before attempting over TCP.
     /// The path that replaces `path`, which has the present transport.
-    pub(super) fn first_tried(&self, ctx: &Context<'_>, path: Path) -> Path {
+    pub(super) fn first_tried(&self, io: &Io<'_>, path: Path) -> Path {
         // A configuration with TCP from the start has a reason.
         let falls_back = matches!(self.link.connection().enable_tcp, TcpUse::Fallback(_));
         if path.transport != Transport::Tcp || !falls_back || !self.switches_transports() {
@@ -57,7 +58,7 @@ impl Channel {
             other => other,
         };
         Path {
-            local: SocketAddr::new(path.local.ip(), ctx.config.natt_port),
+            local: SocketAddr::new(path.local.ip(), io.config.natt_port),
             remote: SocketAddr::new(path.remote.ip(), port),
             transport: Transport::UdpEncap,
         }
@@ -72,13 +73,13 @@ impl Channel {
     }
 
     /// Handles a path that differs from `before`: opens or closes the connection.
-    pub(super) fn change_line(&mut self, ctx: &mut Context<'_>, before: Transport) {
+    pub(super) fn change_line(&mut self, io: &mut Io<'_>, before: Transport) {
         let Some(mobike) = &mut self.mobike else { return };
         let had_tcp = mobike.note_tcp(before == Transport::Tcp && self.separate.is_none());
         if self.path.transport == Transport::Tcp || self.separate.is_some() {
             self.timers.clear(TimerKey::Ike(Timer::Fallback));
             match &mut self.stream {
-                Some(stream) if stream.ours => stream.open(ctx, &mut self.path),
+                Some(stream) if stream.ours => stream.open(io, &mut self.path),
                 Some(_) => {}
                 None if self.path.transport == Transport::Tcp => {
                     self.stream = Some(Box::new(Stream::accepted()));
@@ -93,7 +94,7 @@ impl Channel {
             && had_tcp
             && self.decides()
         {
-            self.timers.set(TimerKey::Ike(Timer::Fallback), ctx.now.mono + patience);
+            self.timers.set(TimerKey::Ike(Timer::Fallback), io.now.mono + patience);
         }
     }
 

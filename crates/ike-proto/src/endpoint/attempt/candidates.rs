@@ -50,7 +50,7 @@ impl Attempt {
             return;
         }
         if self.admitted + self.responses().count() >= MAX_CANDIDATES {
-            return ctx.dropped(path, DropReason::TooManyInitResponses);
+            return ctx.io.dropped(path, DropReason::TooManyInitResponses);
         }
         let method = message.payloads.iter().find_map(|payload| match payload {
             Payload::Ke(ke) => Some(ke.method),
@@ -61,7 +61,7 @@ impl Attempt {
             Some(sent.method) == method && answers.is_none_or(|its| Arc::ptr_eq(its, &sent.octets))
         };
         let Some(sent) = self.sent.iter().rev().find(fits) else {
-            return ctx.dropped(path, DropReason::MethodNeverSent);
+            return ctx.io.dropped(path, DropReason::MethodNeverSent);
         };
         let request = self.request(ctx, sent.method, sent.ke.public());
         let accepted = match self.presented() {
@@ -81,7 +81,7 @@ impl Attempt {
                     self.doubt(ctx, failure);
                 }
             }
-            Err(Unfit::Useless(why)) => ctx.dropped(path, why),
+            Err(Unfit::Useless(why)) => ctx.io.dropped(path, why),
             Err(Unfit::Ask(exchange)) => {
                 let request = Arc::clone(&sent.octets);
                 let response = Response { path, octets: octets.into(), heard, request };
@@ -138,7 +138,7 @@ impl Attempt {
     ) -> Result<(), Failure> {
         let rtt = self.window.rtt_with(heard, octets + OVERHEAD);
         let Accepted { session, transcript, extensions, announced, nat, spi_r } = accepted;
-        let natt_port = ctx.config.natt_port;
+        let natt_port = ctx.io.config.natt_port;
         let udp = sa_init::floated(self.path, nat, self.connection.mobike, natt_port);
         let (path, stream, separate) = match (self.is_over_tcp(), extensions.separate) {
             (true, apart) => {
@@ -237,9 +237,8 @@ impl Attempt {
                 started: self.started,
             },
         );
-        core.channel.window = Window::after_init(ctx.config.retransmission, true);
-        (core.channel.stream, core.channel.separate) =
-            (stream.map(Box::new), separate.map(Box::new));
+        core.channel.window = Window::after_init(ctx.io.config.retransmission, true);
+        core.channel.begin_stream(stream, separate);
         core.channel.window.inherit(rtt);
         core.waiting = waiting;
         core.renews = self.replaces.is_some();
@@ -293,7 +292,7 @@ impl Attempt {
         if let Some(reason) = failed {
             self.failure = Some(reason);
             if self.candidates.is_empty() {
-                self.give_up_at = Some(ctx.now.mono);
+                self.give_up_at = Some(ctx.io.now.mono);
                 // Over TCP only the peer can have answered. A refusal by the genuine peer is final: a wrong
                 // password is not tried again.
                 let left = self.opinions_left.saturating_sub(1);

@@ -38,7 +38,7 @@ impl Attempt {
             let mut path = Path { transport: Transport::Tcp, ..self.path };
             path.remote.set_port(self.connection.tcp_remote_port);
             let mut stream = Stream::opening();
-            stream.open(ctx, &mut path);
+            stream.open(&mut ctx.io, &mut path);
             Line { path, stream, reopen_at: None, worked: false }
         });
         (line.path, line.stream.clone())
@@ -49,16 +49,16 @@ impl Attempt {
         let Some(line) = self.tcp.as_mut().filter(|line| line.path == path) else { return };
         match event {
             StreamEvent::Opened(local) => {
-                line.stream.on_opened(ctx.now.mono, *local);
+                line.stream.on_opened(ctx.io.now.mono, *local);
                 line.worked = true;
                 self.on_opened(ctx, path, event);
             }
             StreamEvent::Closed(_) => {
-                let wait = line.stream.on_closed(ctx.now.mono);
-                line.reopen_at = Some(ctx.now.mono + wait);
+                let wait = line.stream.on_closed(ctx.io.now.mono);
+                line.reopen_at = Some(ctx.io.now.mono + wait);
                 let worked = line.worked;
                 for candidate in &mut self.candidates {
-                    candidate.core.channel.lose_stream(path, ctx.now.mono);
+                    candidate.core.channel.lose_stream(path, ctx.io.now.mono);
                 }
                 if !worked {
                     self.on_not_opened(ctx, path);
@@ -126,7 +126,7 @@ impl Attempt {
     }
 
     pub(super) fn on_line_timeout(&mut self, ctx: &mut Context<'_>) {
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         self.consider_tcp(now);
         if self.is_over_tcp() && self.sent.is_empty() && now >= self.started + OPENING {
             return self.give_up(ctx, Failure::Timeout);
@@ -136,10 +136,9 @@ impl Attempt {
             return;
         }
         line.reopen_at = None;
-        line.stream.open(ctx, &mut line.path);
-        for candidate in self.candidates.iter_mut().filter(|c| c.core.channel.stream.is_some()) {
-            (candidate.core.channel.path, candidate.core.channel.stream) =
-                (line.path, Some(Box::new(line.stream.clone())));
+        line.stream.open(&mut ctx.io, &mut line.path);
+        for candidate in &mut self.candidates {
+            candidate.core.channel.change_stream(line.path, &line.stream);
         }
         if self.path.transport == Transport::Tcp {
             self.path = line.path;

@@ -69,7 +69,7 @@ impl Attempt {
     pub(super) fn send_ticket(&mut self, ctx: &mut Context<'_>, held: &Held) {
         let ke: Arc<NoKe> = Arc::new(NoKe);
         let request = self.request(ctx, KeMethodId::NONE, &[]);
-        let octets = encode_request(&request, ctx.config, ctx.crypto, held);
+        let octets = encode_request(&request, ctx.io.config, ctx.crypto, held);
         self.send_request(ctx, octets.into(), KeMethodId::NONE, ke);
     }
 
@@ -82,12 +82,12 @@ impl Attempt {
         kind: NotifyType,
     ) {
         if !self.candidates.is_empty() {
-            return ctx.dropped(path, DropReason::TicketRefusedAndTaken);
+            return ctx.io.dropped(path, DropReason::TicketRefusedAndTaken);
         }
         self.give_up_ticket();
         self.switch = Some(Switch::Anew);
         let why = TicketReason::Answered(kind);
-        ctx.event(Event::TicketRefused { path: self.path, client: true, why });
+        ctx.io.event(Event::TicketRefused { path: self.path, client: true, why });
     }
 
     /// Goes on with IKE_SA_INIT only.
@@ -115,7 +115,10 @@ impl Attempt {
 
     pub(super) fn on_resume_timeout(&mut self, ctx: &mut Context<'_>) {
         let won = self.candidates.iter().any(|candidate| candidate.core.channel.link.is_genuine());
-        if won || self.switch.is_some() || self.patience_ends().is_none_or(|at| at > ctx.now.mono) {
+        if won
+            || self.switch.is_some()
+            || self.patience_ends().is_none_or(|at| at > ctx.io.now.mono)
+        {
             return;
         }
         let Some(carried) = &mut self.ticket else { return };
@@ -124,7 +127,7 @@ impl Attempt {
         self.switch = Some(Switch::Anew);
         if first {
             let why = TicketReason::NoAnswer;
-            ctx.event(Event::TicketRefused { path: self.path, client: true, why });
+            ctx.io.event(Event::TicketRefused { path: self.path, client: true, why });
         }
     }
 }

@@ -39,7 +39,7 @@ pub(super) struct Response {
 
 impl Attempt {
     pub(super) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
-        let (key, until) = (exchange.key(), ctx.now.mono + ctx.config.half_open_timeout);
+        let (key, until) = (exchange.key(), ctx.io.now.mono + ctx.io.config.half_open_timeout);
         let claim = exchange.claim(false);
         let ticket = ctx.ask(Question::Exchange(exchange));
         self.put_off.push(Waiting { ticket, key, _claim: claim, until, what });
@@ -80,7 +80,7 @@ impl Attempt {
 
     /// Gives up the key exchanges whose time has passed.
     pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         let late = |waiting: &Waiting| waiting.until <= now;
         while let Some(index) = self.put_off.iter().position(late) {
             let Waiting { ticket, key, what, .. } = self.put_off.swap_remove(index);

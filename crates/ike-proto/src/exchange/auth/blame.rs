@@ -139,7 +139,7 @@ impl Core {
         let Blame { connection, why, distrust } = blame;
         let ike = self.id();
         let refused = PeerRefused { ike, path, connection, local_id, remote_id, distrust, why };
-        ctx.event(Event::PeerRefused(Box::new(refused)));
+        ctx.io.event(Event::PeerRefused(Box::new(refused)));
     }
 }
 

@@ -60,7 +60,7 @@ impl ExpectAuthResponse {
         }
         let unmixed = first && core.may_go_without_ppk();
         let unmixed = unmixed.then(|| core.own_covered(&self.transcript, &id));
-        if first && let Err(failure) = core.mix_ppk_in_auth(ctx.config) {
+        if first && let Err(failure) = core.mix_ppk_in_auth(ctx.io.config) {
             return self.end(core, failure);
         }
         let remote = connection.remote.get(index).or(connection.remote.last());
@@ -98,7 +98,7 @@ impl ExpectAuthResponse {
         let token = core.own_token(ctx);
         let told = if mobike.is_empty() { Vec::new() } else { core.further_addresses(ctx, &[]) };
         let Some(own) = own else {
-            let sent = core.channel.request(ctx, ExchangeType::IKE_AUTH, &[]);
+            let sent = core.channel.request(&mut ctx.io, ExchangeType::IKE_AUTH, &[]);
             sent.unwrap_or_else(|unsent| unsent.end(core));
             return State::ExpectAuthResponse(self);
         };
@@ -114,7 +114,7 @@ impl ExpectAuthResponse {
             own.has_auth() && !resumed && self.rounds.local.len() < connection.local.len();
         let eap_only = self.eap.as_ref().is_some_and(|eap| eap.alone);
         let announcements = (first && !resumed)
-            .then(|| OwnAnnouncements::new(ctx.config, ctx.crypto, [&*connection]));
+            .then(|| OwnAnnouncements::new(ctx.io.config, ctx.crypto, [&*connection]));
         let announcements = announcements.unwrap_or_default();
         let child = self.child.as_ref().filter(|_| first);
         let child = child.map(|offer| offer.payloads_in_auth());
@@ -157,7 +157,7 @@ impl ExpectAuthResponse {
         if first && connection.session_resumption {
             payloads.push(notify(NotifyType::TICKET_REQUEST, &[]));
         }
-        let sent = core.channel.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        let sent = core.channel.request(&mut ctx.io, ExchangeType::IKE_AUTH, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         State::ExpectAuthResponse(self)
     }
@@ -215,7 +215,7 @@ impl ExpectAuthResponse {
                 let blame = core.blame_for_secret(ctx.lookup, &connection, claim);
                 self.disbelieve(core, ctx, id.as_id(), Some(blame), failure)
             }
-            None if !core.channel.hold(ctx, opened) => self.reject(core, ctx, no_room()),
+            None if !core.channel.hold(&mut ctx.io, opened) => self.reject(core, ctx, no_room()),
             None => {
                 let asked = Core::peer_credentials(&connection, index, id.to_owned(), payloads);
                 let Some(asked) = asked else {
@@ -288,7 +288,7 @@ impl ExpectAuthResponse {
         self.transcript.response = response;
         core.channel.nat = nat;
         core.channel.path =
-            floated(core.channel.path, nat, core.connection().mobike, ctx.config.natt_port);
+            floated(core.channel.path, nat, core.connection().mobike, ctx.io.config.natt_port);
         true
     }
 
@@ -321,8 +321,11 @@ impl ExpectAuthResponse {
             // The peer is authenticated, and its IKE SA may be up: the SA is deleted. Only the three errors above
             // end it without a Delete (RFC 7296 §2.21.2).
             let delete = Delete { protocol: ProtocolId::IKE, spis: Vec::new() };
-            let sent =
-                core.channel.request(ctx, ExchangeType::INFORMATIONAL, &[Payload::Delete(delete)]);
+            let sent = core.channel.request(
+                &mut ctx.io,
+                ExchangeType::INFORMATIONAL,
+                &[Payload::Delete(delete)],
+            );
             sent.unwrap_or_else(|unsent| unsent.end(core));
             return self.end(core, Failure::Peer(kind));
         }
@@ -344,7 +347,7 @@ impl ExpectAuthResponse {
         }
         core.take_token(payloads);
         established.take_configuration(core, ctx, &vips, payloads);
-        established.take_auth_lifetime(core, ctx.now.mono, &parsed);
+        established.take_auth_lifetime(core, ctx.io.now.mono, &parsed);
         established.take_ticket(core, ctx, &parsed, true);
         ctx.effects.push_back(Effect::Established { ike: core.id(), initial_contact: false });
         if let Some(offer) = child {
@@ -453,7 +456,7 @@ impl AwaitVerdict<ExpectAuthResponse> {
             used.certificate.clone_from(&key.certificate);
             return waiting.responder_proven(core, ctx, used, evidence, &payloads);
         }
-        let (config, crypto) = (ctx.config, ctx.crypto);
+        let (config, crypto) = (ctx.io.config, ctx.crypto);
         let data = (auth.method, auth.data);
         let verdict = waiting.with_twins(core, ctx, id, |octets| {
             signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)

@@ -54,20 +54,20 @@ impl Core {
             let used = Used { local, remote, ppk };
             authenticated.secrets = fits::print(ctx, self.channel.session.prf, used);
         }
-        let mut established = Box::new(Established::new(authenticated, queue, ctx.now.mono));
+        let mut established = Box::new(Established::new(authenticated, queue, ctx.io.now.mono));
         established.answering = Answering::after_auth(self);
-        self.channel.link.set_authenticated(ctx, established.identity.owner_id());
+        self.channel.link.set_authenticated(&ctx.io, established.identity.owner_id());
         let asker = match self.is_initiator() {
             true => self.asker(None),
             false => Asker::Peer,
         };
         self.channel.session.keys.keep_d();
         self.if_ids = ctx.if_ids(self.connection(), asker);
-        self.channel.let_go(ctx);
+        self.channel.let_go(&mut ctx.io);
         self.channel.end_half_open();
         established.life.begin(self.connection(), ctx);
         established.keep_reauth_time(self);
-        ctx.event(Event::IkeUp(self.id()));
+        ctx.io.event(Event::IkeUp(self.id()));
         self.audit_ppk(ctx);
         established
     }

@@ -185,7 +185,7 @@ impl Core {
     /// Asks a question, and limits the time for the answer.
     pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
         if self.is_initiator() {
-            let at = ctx.now.mono + ctx.config.half_open_timeout;
+            let at = ctx.io.now.mono + ctx.io.config.half_open_timeout;
             self.channel.limit_half_open(at);
         }
         ctx.ask(question)

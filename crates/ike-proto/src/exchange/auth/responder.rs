@@ -98,7 +98,7 @@ impl Established {
             token,
             ..auth
         };
-        auth.notifies.extend(self.own_auth_lifetime(core, ctx.now.mono));
+        auth.notifies.extend(self.own_auth_lifetime(core, ctx.io.now.mono));
         auth.notifies.extend(self.answer_ticket_request(core, ctx, parsed));
         let mut payloads = auth.payloads();
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
@@ -168,7 +168,7 @@ impl ExpectAuthRequest {
                 _ => self.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into()),
             };
         }
-        match self.plan(core, ctx.config, ctx.lookup, &parsed) {
+        match self.plan(core, ctx.io.config, ctx.lookup, &parsed) {
             Err(Unbelieved::Malformed(refusal)) => self.refuse(core, ctx, refusal),
             Err(Unbelieved::Peer(blame)) => {
                 core.refuse_peer(ctx, ids(&parsed), blame);
@@ -178,7 +178,7 @@ impl ExpectAuthRequest {
                 self.initiator_proven(core, ctx, &connection, (used, evidence), payloads, opened)
             }
             Ok(Plan::Eap(candidates)) => self.begin_eap(core, ctx, candidates, payloads, opened),
-            Ok(Plan::Judge(_)) if !core.channel.hold(ctx, opened) => {
+            Ok(Plan::Judge(_)) if !core.channel.hold(&mut ctx.io, opened) => {
                 // A request that could not be examined gets no verdict.
                 core.end(no_room());
                 State::ExpectAuthRequest(self)
@@ -479,7 +479,7 @@ impl ExpectAuthRequest {
         let lifetime = authenticated.lifetime();
         let mut established = core.establish(ctx, authenticated, VecDeque::new());
         if let Some(lifetime) = lifetime {
-            established.life.limit_authentication(core.connection(), ctx.now.mono, lifetime);
+            established.life.limit_authentication(core.connection(), ctx.io.now.mono, lifetime);
         }
         let elsewhere = core.redirect_target(ctx);
         if let Some(to) = elsewhere {
@@ -676,7 +676,7 @@ impl Core {
             return Err(Failure::Authentication);
         };
         let verdict = self.verify_initiator(&mut waiting.transcript, *id, |octets| {
-            signature::verify((ctx.config, ctx.crypto), asked, &key.spki, octets, data)
+            signature::verify((ctx.io.config, ctx.crypto), asked, &key.spki, octets, data)
         });
         let (evidence, scheme) = verdict.map_err(|_| Failure::Authentication)?;
         let used = signed_by(id.to_owned(), data.0, scheme, &key);

@@ -23,7 +23,7 @@ impl Core {
             ended.end = End::of_attempt(&reason);
             ctx.effects.push_back(Effect::Ended(Box::new(ended)));
         }
-        ctx.event(Event::ChildFailed { ike: self.id(), name: name.to_owned(), reason });
+        ctx.io.event(Event::ChildFailed { ike: self.id(), name: name.to_owned(), reason });
     }
 }
 

@@ -113,7 +113,7 @@ impl Established {
         let old = old_id.and_then(|id| self.children.get(id));
         let nr = ctx.nonce();
         let nonces = Nonces { i: ni, r: &nr };
-        let (ppk, ppk_id) = core.ppk_for_request(ctx.config, payloads, ni)?.unzip();
+        let (ppk, ppk_id) = core.ppk_for_request(ctx.io.config, payloads, ni)?.unzip();
         let request = ChildRequest { rekeys: old.map(|old| old.id), with_ke: true };
         let answered = self.answer_child(core, ctx, payloads, &request, old)?;
         let child = &answered.child;

@@ -149,7 +149,7 @@ impl Answering {
         let nonces = nonces.to_owned();
         let (expires, latest) = chain_life(core, ctx, selected.ke, method);
         let mut link = [0; 8];
-        ctx.rng.fill(&mut link);
+        ctx.io.rng.fill(&mut link);
         if matches!(what, TheirOffer::Ike { .. }) {
             // One IKE SA has one successor. A peer that requests another one has given up the one before.
             for chain in self.chains.extract_if(.., |chain| !chain.is_child()) {
@@ -167,7 +167,7 @@ impl Answering {
             ppk,
             method,
             rest,
-            answered: ctx.now.mono,
+            answered: ctx.io.now.mono,
             expires,
             latest,
         });
@@ -195,7 +195,7 @@ impl Answering {
     /// Handles a fragment of an IKE_FOLLOWUP_KE request: the path is slow, and the peer continues. Only the
     /// complete message shows to which chain it belongs.
     pub(crate) fn prolong(&mut self, life: &mut Life, ctx: &Context<'_>) {
-        let until = ctx.now.mono + shortest_life(ctx.config);
+        let until = ctx.io.now.mono + shortest_life(ctx.io.config);
         for chain in &mut self.chains {
             chain.expires = chain.expires.max(until.min(chain.latest));
         }
@@ -204,7 +204,7 @@ impl Answering {
 
     /// Drops chains whose next exchange did not come.
     pub(crate) fn expire(&mut self, life: &mut Life, ctx: &mut Context<'_>) {
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         self.drop_chains(life, ctx, |chain| chain.expires <= now);
     }
 
@@ -247,9 +247,9 @@ pub(super) fn chain_life(
     let lengths = |method| ctx.crypto.ke(method).map(|backend| backend.lengths());
     let back = lengths(answered).map_or(0, |lengths| lengths.responder);
     let here = lengths(next).map_or(0, |lengths| lengths.initiator);
-    let life = shortest_life(ctx.config);
-    let latest = ctx.now.mono + life * CHAIN_TIMES;
-    let expires = ctx.now.mono + life + core.channel.window.rtt().cost(back + here);
+    let life = shortest_life(ctx.io.config);
+    let latest = ctx.io.now.mono + life * CHAIN_TIMES;
+    let expires = ctx.io.now.mono + life + core.channel.window.rtt().cost(back + here);
     (expires.min(latest), latest)
 }
 

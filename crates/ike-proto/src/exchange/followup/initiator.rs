@@ -73,7 +73,7 @@ impl Established {
             Opened { first: opened.first, octets: opened.octets.clone(), front: Vec::new() };
         let (method, rest) = first_of(methods);
         let shared = Vec::new();
-        let asked = ctx.now.mono;
+        let asked = ctx.io.now.mono;
         let followup = Followup { what, response, shared, method, ke: None, rest, asked };
         self.send_followup(core, ctx, followup, link.data);
     }
@@ -125,7 +125,7 @@ impl Established {
             Payload::Ke(Ke { method, data: ke.public() }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, link),
         ];
-        let sent = core.channel.request(ctx, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
+        let sent = core.channel.request(&mut ctx.io, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         followup.ke = Some(ke);
         self.sent = Some(Sent::Followup(Box::new(followup)));
@@ -154,7 +154,7 @@ impl Established {
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
-            let late = ctx.now.mono.saturating_duration_since(followup.asked) >= MAY_FORGET;
+            let late = ctx.io.now.mono.saturating_duration_since(followup.asked) >= MAY_FORGET;
             self.note_forgotten(error.kind, late);
             return match followup.what {
                 OurOffer::Child(offer) => {
@@ -188,7 +188,7 @@ impl Established {
         match parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE) {
             Some(link) if !rest.is_empty() => {
                 let (method, rest) = first_of(rest);
-                let asked = ctx.now.mono;
+                let asked = ctx.io.now.mono;
                 let followup = Followup { what, response, shared, method, ke: None, rest, asked };
                 self.send_followup(core, ctx, followup, link.data);
             }

@@ -74,7 +74,8 @@ impl Established {
             Ok(answered) => answered,
             Err(Halt::Ask(exchange)) => {
                 // The peer's request came in time.
-                chain.expires = chain.expires.max(ctx.now.mono + ctx.config.half_open_timeout);
+                chain.expires =
+                    chain.expires.max(ctx.io.now.mono + ctx.io.config.half_open_timeout);
                 self.answering.keep(&mut self.life, chain);
                 return Err(Halt::Ask(exchange));
             }
@@ -90,8 +91,8 @@ impl Established {
         }
         chain.method = chain.rest.remove(0);
         (chain.expires, chain.latest) = chain_life(core, ctx, method, chain.method);
-        chain.answered = ctx.now.mono;
-        ctx.rng.fill(&mut chain.link);
+        chain.answered = ctx.io.now.mono;
+        ctx.io.rng.fill(&mut chain.link);
         let reply = [
             Payload::Ke(Ke { method, data: &public }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &chain.link),

@@ -185,7 +185,7 @@ impl Core {
         //# if a PPK was configured but was not used for a particular IKE
         //# SA, then implementations SHOULD audit this event.
         if !self.connection().ppk.ids.is_empty() && self.ppk.used().is_none() {
-            ctx.event(Event::WithoutPpk(self.id()));
+            ctx.io.event(Event::WithoutPpk(self.id()));
         }
     }
 }

@@ -56,7 +56,7 @@ impl RequestedChild {
             let child = self.config.name.clone();
             (local_ts, remote_ts) = own.clone();
             let hint = Hint::SelectorsTooWide { ike: core.id(), child, answered, used: own };
-            ctx.event(Event::Hint(Box::new(hint)));
+            ctx.io.event(Event::Hint(Box::new(hint)));
         }
         // The offer in IKE_AUTH was made before the peer's certificate was known.
         remote_ts = identity.narrow_to_certified(remote_ts);

@@ -111,7 +111,7 @@ impl RequestedChild {
                 Err(Undone::Failed(_)) => return Err(Failure::Crypto.into()),
             },
         };
-        let spi_in = ctx.ids.esp_spi(ctx.rng, (ike, id));
+        let spi_in = ctx.ids.esp_spi(ctx.io.rng, (ike, id));
         let proposals: Vec<_> = (1..)
             .zip(offered(spec, method))
             .map(|(number, proposal)| proposal.to_wire(number, Spi::Esp(spi_in)))
@@ -143,7 +143,7 @@ impl RequestedChild {
             rekeys: spec.rekeys.map(|old| old.id),
             crossed: None,
             deleted: Vec::new(),
-            started: ctx.now.mono,
+            started: ctx.io.now.mono,
             request: spec.request,
             retry: spec.retry,
         }))

@@ -110,7 +110,7 @@ impl RequestedChild {
 
     fn send(mut self: Box<Self>, parts: &mut Parts<'_, '_>) -> Started {
         let Parts { core, children, ctx, .. } = &mut *parts;
-        self.ppks = core.ppks_for_create_child(ctx.config, &self.nonce);
+        self.ppks = core.ppks_for_create_child(ctx.io.config, &self.nonce);
         if core.lacks_required_ppk(&self.ppks) {
             self.refuse_ppk(parts, NO_KEY, true);
             return Started::Not;
@@ -122,7 +122,7 @@ impl RequestedChild {
             payloads.push(Payload::Notify(Notify::esp(NotifyType::REKEY_SA, spi)));
         }
         payloads.extend(self.payloads(true));
-        let sent = core.channel.request(ctx, ExchangeType::CREATE_CHILD_SA, &payloads);
+        let sent = core.channel.request(&mut ctx.io, ExchangeType::CREATE_CHILD_SA, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         drop(payloads);
         Started::Sent(Sent::Child(self))

@@ -85,7 +85,7 @@ impl Used<'_> {
 /// A number for the secrets of an IKE SA as they are configured now, for this run and this end only.
 pub(crate) fn print(ctx: &Context<'_>, prf: &dyn Prf, used: Used<'_>) -> u64 {
     let mut hasher = ctx.registry.seed().build_hasher();
-    for secret in used.secrets(ctx.config, ctx.lookup, prf) {
+    for secret in used.secrets(ctx.io.config, ctx.lookup, prf) {
         secret.expose().hash(&mut hasher);
     }
     hasher.finish()
@@ -109,7 +109,7 @@ pub(crate) fn may_grant<'a>(
     let used = Used { local, remote, ppk: sa.ppk.used() };
     let kept = same
         && then.session_resumption
-        && super::responder::is_gateway(ctx.config, now)
+        && super::responder::is_gateway(ctx.io.config, now)
         && *secrets == print(ctx, sa.channel.session.prf, used);
     kept.then_some(now)
 }

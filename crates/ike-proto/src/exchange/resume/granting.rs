@@ -38,7 +38,7 @@ impl Established {
     /// Requests a ticket by a request of its own.
     pub(crate) fn send_ticket_request(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let ask = [notify(NotifyType::TICKET_REQUEST, &[])];
-        let sent = core.channel.request(ctx, ExchangeType::INFORMATIONAL, &ask);
+        let sent = core.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &ask);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         self.sent = Some(Sent::TicketRequest);
     }
@@ -57,7 +57,7 @@ impl Established {
         let Some(given) = payloads.notify(NotifyType::TICKET_LT_OPAQUE) else {
             match payloads.notify(NotifyType::TICKET_ACK).is_some() {
                 true if at_once => self.queue.push(Task::RequestTicket),
-                true => self.life.ask_again(ctx.now.mono),
+                true => self.life.ask_again(ctx.io.now.mono),
                 // The refusal may be temporary. The present ticket stays valid.
                 false => ctx.effects.push_back(Effect::NoTicket(core.id())),
             }
@@ -67,7 +67,7 @@ impl Established {
         else {
             return;
         };
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         let vips = match &core.assigned {
             Some(assigned) if assigned.0.ours => assigned.0.addresses.clone(),
             _ => Vec::new(),
@@ -75,7 +75,7 @@ impl Established {
         let held = Held {
             octets: octets.into(),
             expires: now + lifetime,
-            secrets: fits::secrets(ctx.config, ctx.lookup, core.channel.session.prf, &former),
+            secrets: fits::secrets(ctx.io.config, ctx.lookup, core.channel.session.prf, &former),
             former,
             connection: core.connection().clone(),
             remote: core.channel.path.remote.ip().to_canonical(),
@@ -115,7 +115,7 @@ impl Established {
             return None;
         }
         let connection = fits::may_grant(ctx, core, self)?;
-        let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
+        let (now, wall) = (ctx.io.now.mono, seconds(ctx.io.now.wall));
         let reauth = self.life.at(TimerKey::Ike(Timer::ReauthIke));
         if self.work().ike_activity(self.phase) == IkeActivity::Closing {
             return None;
@@ -131,7 +131,7 @@ impl Established {
         let ends = [Timer::HardLifeIke, Timer::Authorization].map(TimerKey::Ike);
         let ends = ends.into_iter().map(|timer| self.life.at(timer)).chain([reauth]);
         let left = ends.flatten().map(|at| at.saturating_duration_since(now));
-        let lifetime = left.chain([ctx.config.resumption.lifetime, LONGEST]).min()?;
+        let lifetime = left.chain([ctx.io.config.resumption.lifetime, LONGEST]).min()?;
         let seconds = u32::try_from(lifetime.as_secs()).ok().filter(|seconds| *seconds > 0)?;
         let former = Former::of(core, self)?;
         let on_wall = |at: Instant| wall + at.saturating_duration_since(now).as_secs();
@@ -140,11 +140,11 @@ impl Established {
             expires: wall + u64::from(seconds),
             reauth_by: reauth.map(on_wall),
             ends_by: self.life.at(TimerKey::Ike(Timer::Authorization)).map(on_wall),
-            secrets: fits::secrets(ctx.config, ctx.lookup, core.channel.session.prf, &former),
+            secrets: fits::secrets(ctx.io.config, ctx.lookup, core.channel.session.prf, &former),
             eap: fits::eap_of(connection).to_owned(),
             former,
         };
-        let octets = ticket.seal(&ctx.config.resumption, ctx.crypto, ctx.rng)?;
+        let octets = ticket.seal(&ctx.io.config.resumption, ctx.crypto, ctx.io.rng)?;
         core.ticketed = true;
         if let Some(assigned) = core.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
             ctx.registry.lend(core.spis().pair(), &assigned.0.addresses);

@@ -126,7 +126,7 @@ pub(crate) fn accept_response(
         Extensions::negotiate(request.connection, request.fragment_ack, &payloads, None);
     extensions.resume(former);
     extensions.client = true;
-    let separate = NotifyType(ctx.config.separate_transports);
+    let separate = NotifyType(ctx.io.config.separate_transports);
     extensions.separate = request.separate && payloads.notify(separate).is_some();
     if request.path.transport == Transport::Tcp && !extensions.separate && !ctx.plane.tcp_esp {
         return Err(Unfit::Policy(PolicyReason::NoEspInTcp));

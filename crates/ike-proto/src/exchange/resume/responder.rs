@@ -57,10 +57,10 @@ pub(crate) fn respond(
         .ok_or(TicketReason::NoNonce)?;
     let presented = payloads.notify(NotifyType::TICKET_OPAQUE).ok_or(TicketReason::NoTicket)?;
     let ticket = TicketState::open(
-        &ctx.config.resumption,
+        &ctx.io.config.resumption,
         ctx.crypto,
         presented.data,
-        seconds(ctx.now.wall),
+        seconds(ctx.io.now.wall),
     )
     .map_err(|why| match why {
         Unusable::Foreign => TicketReason::Foreign,
@@ -73,25 +73,25 @@ pub(crate) fn respond(
     let selected = former.select(connection).ok_or(TicketReason::AlgorithmsGone)?;
     let prf = ctx.crypto.prf(selected.prf).ok_or(TicketReason::AlgorithmsUnknown)?;
     ctx.crypto.ciphers.lengths(selected.suite).ok_or(TicketReason::AlgorithmsUnknown)?;
-    fits::check(ctx.config, ctx.lookup, prf, (connection, path), &ticket)?;
+    fits::check(ctx.io.config, ctx.lookup, prf, (connection, path), &ticket)?;
     //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.1
     //# A reused ticket SHOULD be rejected by a gateway.
     if ctx.registry.is_spent(former.spis) {
         return Err(TicketReason::Spent);
     }
     let mut extensions =
-        Extensions::negotiate(connection, ctx.config.fragment_ack, &payloads, None);
+        Extensions::negotiate(connection, ctx.io.config.fragment_ack, &payloads, None);
     extensions.resume(former);
     let tcp = path.transport == Transport::Tcp;
-    let separate = NotifyType(ctx.config.separate_transports);
+    let separate = NotifyType(ctx.io.config.separate_transports);
     extensions.separate = connection.separate_transports != SeparateTransports::No
-        && (tcp || ctx.config.accepts_tcp)
+        && (tcp || ctx.io.config.accepts_tcp)
         && payloads.notify(separate).is_some();
     if tcp && !extensions.separate && !ctx.plane.tcp_esp {
         return Err(TicketReason::NoEspInTcp);
     }
     let spi_i = message.header.spi_i;
-    let spi_r = ctx.ids.ike_spi(ctx.rng);
+    let spi_r = ctx.ids.ike_spi(ctx.io.rng);
     let spis = Spis::new(spi_i, spi_r);
     let nr = ctx.nonce();
     let force_nat = connection.encap || !ctx.plane.plain_esp;
@@ -179,7 +179,7 @@ impl ExpectAuthRequest {
             core.refuse_because(ctx, &refusal, Failure::Authentication);
             return State::ExpectAuthRequest(self);
         }
-        if !core.channel.hold(ctx, opened) {
+        if !core.channel.hold(&mut ctx.io, opened) {
             core.end(no_room());
             return State::ExpectAuthRequest(self);
         }
@@ -283,8 +283,9 @@ impl ExpectAuthRequest {
         // Of two simultaneous uses of one ticket the second arrives here too late. There may be later tickets of
         // that IKE SA.
         let until = UNIX_EPOCH.checked_add(Duration::from_secs(ticket.expires));
-        let until = until.unwrap_or(UNIX_EPOCH).max(ctx.now.wall + ctx.config.resumption.lifetime);
-        if !ctx.registry.spend(*spis, ctx.now, until) {
+        let until =
+            until.unwrap_or(UNIX_EPOCH).max(ctx.io.now.wall + ctx.io.config.resumption.lifetime);
+        if !ctx.registry.spend(*spis, ctx.io.now, until) {
             return Err(failed());
         }
         // There may be tickets of another configuration, which are valid for longer.
@@ -293,7 +294,7 @@ impl ExpectAuthRequest {
         let data = auth_by(core.channel.session.prf, keys.pr(), &octets);
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk: None, named: false };
-        let (now, wall) = (ctx.now.mono, seconds(ctx.now.wall));
+        let (now, wall) = (ctx.io.now.mono, seconds(ctx.io.now.wall));
         let at = |by: u64| now.checked_add(Duration::from_secs(by.saturating_sub(wall)));
         let (reauth_by, ends_by) = (ticket.reauth_by.and_then(at), ticket.ends_by.and_then(at));
         let resumed = Resumed { spis: *spis, reauth_by, ends_by };

@@ -193,7 +193,7 @@ pub(crate) fn accept_response(
     let ppk = ppk::chosen_place(request.ppk, Announced::read(&payloads))?;
     let mut extensions =
         Extensions::negotiate(request.connection, request.fragment_ack, &payloads, ppk);
-    let separate = NotifyType(ctx.config.separate_transports);
+    let separate = NotifyType(ctx.io.config.separate_transports);
     extensions.client = true;
     extensions.separate = request.separate && payloads.notify(separate).is_some();
     if request.path.transport == Transport::Tcp && !extensions.separate && !ctx.plane.tcp_esp {
@@ -219,7 +219,7 @@ pub(crate) fn accept_response(
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
     let mut announced = Announcements::default();
-    announced.read_hashes(ctx.config, &payloads);
+    announced.read_hashes(ctx.io.config, &payloads);
     announced.read(&payloads);
     Ok(Accepted {
         session,

@@ -61,7 +61,7 @@ pub(crate) fn respond(
     let ppks = Announced::read(&payloads);
     let full = payloads.notify(NotifyType::IKE_SA_INIT_FULL_TRANSCRIPT_AUTH).is_some();
     let possible = |connection: &&Arc<ConnectionConfig>| {
-        ppk::is_possible(ctx.config, connection, ppks)
+        ppk::is_possible(ctx.io.config, connection, ppks)
             && (full || connection.downgrade_prevention != DowngradePrevention::Require)
     };
     if !connections.iter().all(|connection| possible(&connection)) {
@@ -81,7 +81,7 @@ pub(crate) fn respond(
         let (passed_over, rest) = connections.split_at(chosen);
         connections = rest.iter().chain(passed_over).cloned().collect();
     }
-    let ppk = ppk::choose_place(ctx.config, connections.iter(), ppks);
+    let ppk = ppk::choose_place(ctx.io.config, connections.iter(), ppks);
     let method = ctx.crypto.ke(selected.ke).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
     if ke.method != selected.ke {
         return Err(invalid_ke(selected.ke).into());
@@ -95,25 +95,25 @@ pub(crate) fn respond(
         Undone::Failed(_) => NotifyType::NO_PROPOSAL_CHOSEN.into(),
     })?;
     let spi_i = message.header.spi_i;
-    let spi_r = spi_r.unwrap_or_else(|| ctx.ids.ike_spi(ctx.rng));
+    let spi_r = spi_r.unwrap_or_else(|| ctx.ids.ike_spi(ctx.io.rng));
     let nr = ctx.nonce();
     // `connections` cannot be empty: a proposal of one of them was chosen.
     let connection = connections.first().ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?.clone();
     let force_nat = connection.encap || !ctx.plane.plain_esp;
     let mut extensions =
-        Extensions::negotiate(&connection, ctx.config.fragment_ack, &payloads, ppk);
+        Extensions::negotiate(&connection, ctx.io.config.fragment_ack, &payloads, ppk);
     let tcp = path.transport == Transport::Tcp;
     extensions.separate = connection.separate_transports != SeparateTransports::No
-        && (tcp || ctx.config.accepts_tcp)
-        && payloads.notify(NotifyType(ctx.config.separate_transports)).is_some();
+        && (tcp || ctx.io.config.accepts_tcp)
+        && payloads.notify(NotifyType(ctx.io.config.separate_transports)).is_some();
     if tcp && !extensions.separate && !ctx.plane.tcp_esp {
         return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
     }
     let mut nat = NatStatus::detect(ctx.crypto, &payloads, Spis::new(spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
-    let own = OwnAnnouncements::new(ctx.config, ctx.crypto, connections.iter().map(|c| &**c));
+    let own = OwnAnnouncements::new(ctx.io.config, ctx.crypto, connections.iter().map(|c| &**c));
     let mut announced = Announcements::default();
-    announced.read_hashes(ctx.config, &payloads);
+    announced.read_hashes(ctx.io.config, &payloads);
     let mut response = Response {
         spis: Spis::new(spi_i, spi_r),
         selected: &selected,
@@ -125,10 +125,10 @@ pub(crate) fn respond(
             .supported
             .then(|| NatHashes::new(ctx.crypto, Spis::new(spi_i, spi_r), path, force_nat)),
         own,
-        separate: extensions.separate.then_some(NotifyType(ctx.config.separate_transports)),
+        separate: extensions.separate.then_some(NotifyType(ctx.io.config.separate_transports)),
     };
     let mut encoded = response.encode();
-    let room = max_message(ctx.mtus.size(ctx.now.mono, path.remote.ip()), path);
+    let room = max_message(ctx.io.mtus.size(ctx.io.now.mono, path.remote.ip()), path);
     let deferred = encoded.len() > room && extensions.intermediate && response.own.defer();
     if deferred {
         encoded = response.encode();

@@ -168,7 +168,7 @@ impl Children {
 
     /// Keeps the SAs of a child by which nothing is sent any more while packets may still be in flight.
     pub(crate) fn linger(&mut self, life: &mut Life, ctx: &Context<'_>, child: &ChildSa) {
-        let until = ctx.now.mono + ctx.config.delete_rekeyed_delay;
+        let until = ctx.io.now.mono + ctx.io.config.delete_rekeyed_delay;
         life.set(TimerKey::Child(child.id, ChildTimer::DeleteRekeyed), until);
         let outbound = child.has_outbound().then(|| child.outbound());
         let (child, inbound) = (child.id, child.inbound());
@@ -212,12 +212,12 @@ impl Children {
 
     /// Sets the rekey timer of `child` again after a failed rekey.
     pub(crate) fn rearm_rekey(&self, life: &mut Life, ctx: &mut Context<'_>, child: ChildSaId) {
-        let at = ctx.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
+        let at = ctx.io.now.mono + ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD);
         life.set(TimerKey::Child(child, ChildTimer::RekeyChild), at);
         // The hard limit has waited for this rekey.
-        let over = |old: &ChildSa| old.expires_at.is_some_and(|at| at <= ctx.now.mono);
+        let over = |old: &ChildSa| old.expires_at.is_some_and(|at| at <= ctx.io.now.mono);
         if self.get(child).is_some_and(over) {
-            life.set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.now.mono);
+            life.set(TimerKey::Child(child, ChildTimer::HardLifeChild), ctx.io.now.mono);
         }
     }
 

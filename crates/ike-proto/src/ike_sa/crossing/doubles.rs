@@ -81,7 +81,7 @@ impl Life {
         for id in own {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
             if self.at(key).is_none() {
-                self.set(key, ctx.now.mono + PATIENCE);
+                self.set(key, ctx.io.now.mono + PATIENCE);
             }
         }
     }
@@ -110,7 +110,7 @@ impl Core {
             Unique::Never => child.config.start_action == Action::None && !wanted,
             _ => child.config.start_action == Action::Start,
         };
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         let mut fate = Fate::Stays;
         for other in established.children.iter().filter(|other| child.doubles(other)) {
             let redundant =
@@ -163,7 +163,7 @@ impl Children {
             let by_rule = other.ours || is_redundant(spis(gone), spis(other));
             let wait = if by_rule { OTHER_RULE } else { OWN_RULE };
             let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
-            life.set(key, ctx.now.mono + wait);
+            life.set(key, ctx.io.now.mono + wait);
         }
     }
 }

@@ -32,21 +32,22 @@ impl Established {
             return;
         }
         child.phase = Phase::Installed;
-        child.installed = ctx.now.mono;
-        child.setup_time = ctx.now.mono.saturating_duration_since(child.started);
+        child.installed = ctx.io.now.mono;
+        child.setup_time = ctx.io.now.mono.saturating_duration_since(child.started);
         let config = child.config.clone();
         let (replaces, pending) = (child.replaces, child.pending_out.is_some());
         if !config.rekey_time.is_zero() {
-            child.rekey_at = Some(ctx.now.mono + ctx.jittered(config.rekey_time, config.rand_time));
+            child.rekey_at =
+                Some(ctx.io.now.mono + ctx.jittered(config.rekey_time, config.rand_time));
         }
         if !config.life_time.is_zero() {
-            child.expires_at = Some(ctx.now.mono + config.life_time);
+            child.expires_at = Some(ctx.io.now.mono + config.life_time);
         }
-        self.life.begin_child(child, ctx.now.mono);
+        self.life.begin_child(child, ctx.io.now.mono);
         let policy = child.policy;
         match replaces {
             None => {
-                ctx.event(Event::ChildUp { ike, child: id });
+                ctx.io.event(Event::ChildUp { ike, child: id });
                 core.tell_carried(ctx, &config.name);
             }
             // The peer's Delete will show that it uses the new SA, unless there is nothing to delete.
@@ -57,7 +58,7 @@ impl Established {
             }
             Some(old) => {
                 child.replaces = None;
-                ctx.event(Event::ChildRekeyed { ike, old, new: id });
+                ctx.io.event(Event::ChildRekeyed { ike, old, new: id });
                 if self.children.get(old).is_none() {
                     // Its end has had the child started again, and its traffic kept in.
                     core.tell_carried(ctx, &config.name);
@@ -89,7 +90,7 @@ impl Established {
     pub(crate) fn activate(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
         if let Some(Activated { replaced: old, batch }) = self.children.activate(id) {
             ctx.change(batch, vec![id], Vec::new());
-            ctx.event(Event::ChildRekeyed { ike: core.id(), old, new: id });
+            ctx.io.event(Event::ChildRekeyed { ike: core.id(), old, new: id });
             // Without its outbound SA it was none.
             self.children.judge_double(&mut self.life, ctx, id);
         }
@@ -144,7 +145,12 @@ impl Established {
         }
         ctx.data_plane(batch);
         let name = child.config.name.clone();
-        ctx.event(Event::ChildDown { ike, child: id, name: name.clone(), reason: reason.clone() });
+        ctx.io.event(Event::ChildDown {
+            ike,
+            child: id,
+            name: name.clone(),
+            reason: reason.clone(),
+        });
         //= https://www.rfc-editor.org/rfc/rfc9611#section-6
         //# bringing the deleted per-CPU Child SA up again
         //# immediately after receiving the Delete Notify might cause an infinite
@@ -161,8 +167,8 @@ impl Established {
         let deletes = |id| work.reason_to_delete(id).is_some();
         if let Some((old, reached)) = self.children.go_back(new, deletes) {
             let id = old.id;
-            self.life.begin_child(old, ctx.now.mono);
-            ctx.event(Event::ChildRekeyed { ike: core.id(), old: new.id, new: id });
+            self.life.begin_child(old, ctx.io.now.mono);
+            ctx.io.event(Event::ChildRekeyed { ike: core.id(), old: new.id, new: id });
             match reached {
                 Some(Limit::Hard) => self.expire_child(core, ctx, id),
                 Some(Limit::Soft) => self.queue_rekey(id),
@@ -201,7 +207,7 @@ impl Established {
             || !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);
         let grace = child.soft_at.filter(|_| renews).map(|soft| (soft, core.grace(ctx, soft)));
         match grace {
-            Some((_, until)) if until > ctx.now.mono => {
+            Some((_, until)) if until > ctx.io.now.mono => {
                 self.life.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
             }
             // If the peer has not sent anything since, the IKE SA is of no use to a wanted child: a new one is
@@ -251,7 +257,7 @@ impl Established {
 impl Core {
     /// A child of this name is up.
     fn tell_carried(&self, ctx: &mut Context<'_>, name: &str) {
-        if !ctx.wants.is_empty() || ctx.config.shard.count > 1 {
+        if !ctx.wants.is_empty() || ctx.io.config.shard.count > 1 {
             let (connection, child) = (self.connection().name.clone(), Some(name.to_owned()));
             ctx.effects.push_back(Effect::Carried { connection, child });
         }

@@ -117,7 +117,7 @@ impl Established {
             // The peer would answer TEMPORARY_FAILURE, and does not if it gives up its exchange. This time counts
             // as if the peer had answered. A peer that begins one exchange after the other puts this end off for
             // just as long.
-            self.queue.note_held(ctx.now.mono);
+            self.queue.note_held(ctx.io.now.mono);
             return self.queue.retry_later(&mut self.life, ctx, task);
         }
         if let Task::CreateChild { config, packet, request, join: None, .. } = &task
@@ -137,10 +137,10 @@ impl Established {
             }
             // A packet does not wait for the peer. If two children cross, the rule for that ends one.
             if packet.is_none()
-                && self.answering.chains().any(|chain| chain.makes(&config.name, ctx.now.mono))
+                && self.answering.chains().any(|chain| chain.makes(&config.name, ctx.io.now.mono))
             {
                 // As above: a peer that begins one chain after the other does not put this end off for ever.
-                self.queue.note_held(ctx.now.mono);
+                self.queue.note_held(ctx.io.now.mono);
                 return self.queue.retry_later(&mut self.life, ctx, task);
             }
         }
@@ -324,6 +324,6 @@ impl Established {
             return;
         }
         let put_off = payloads.notify(NotifyType::TEMPORARY_FAILURE).is_some();
-        self.queue.note_answered(ctx.now.mono, put_off);
+        self.queue.note_answered(ctx.io.now.mono, put_off);
     }
 }

@@ -43,7 +43,7 @@ impl Established {
     }
 
     fn on_ike_timer(&mut self, core: &mut Core, ctx: &mut Context<'_>, timer: Timer) {
-        let now = ctx.now.mono;
+        let now = ctx.io.now.mono;
         let may_reauthenticate = self.identity.may_reauthenticate(core);
         match timer {
             Timer::RekeyIke => {
@@ -87,7 +87,7 @@ impl Established {
             || self.sent.as_ref().is_some_and(|ours| ours.ike().is_some())
             || self.queue.tasks().any(rekeys);
         let grace = self.life.soft_at().map(|soft| core.grace(ctx, soft));
-        if let Some(until) = grace.filter(|until| renews && *until > ctx.now.mono) {
+        if let Some(until) = grace.filter(|until| renews && *until > ctx.io.now.mono) {
             return self.life.set(TimerKey::Ike(timer), until);
         }
         self.expire(core, ctx);
@@ -116,23 +116,23 @@ impl Established {
         let due = self.life.end_renewal();
         if due && self.phase == IkePhase::Alive {
             let wait = wait.max(ctx.jittered(RETRY_AFTER * 5, RETRY_SPREAD));
-            self.life.set(TimerKey::Ike(Timer::ReauthIke), ctx.now.mono + wait);
+            self.life.set(TimerKey::Ike(Timer::ReauthIke), ctx.io.now.mono + wait);
         }
     }
 
     fn on_dpd(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let delay = core.connection().dpd_delay;
-        if self.may_be_lost_behind_nat(core, ctx.now.mono) {
+        if self.may_be_lost_behind_nat(core, ctx.io.now.mono) {
             // Answers to other requests do not show it.
             return self.query(ctx, Query::Liveness);
         }
         let due = core.channel.last_heard + delay;
-        if due > ctx.now.mono {
+        if due > ctx.io.now.mono {
             return self.life.set(TimerKey::Ike(Timer::Dpd), due);
         }
         if core.channel.window.outstanding().is_some() {
             // The request in flight is a liveness check as well.
-            return self.life.set(TimerKey::Ike(Timer::Dpd), ctx.now.mono + delay);
+            return self.life.set(TimerKey::Ike(Timer::Dpd), ctx.io.now.mono + delay);
         }
         self.query(ctx, Query::Liveness);
     }
@@ -147,7 +147,7 @@ impl Established {
         match timer {
             ChildTimer::RekeyChild => {
                 if let Some(child) = self.children.get_mut(child) {
-                    child.soft_at.get_or_insert(ctx.now.mono);
+                    child.soft_at.get_or_insert(ctx.io.now.mono);
                 }
                 self.queue_rekey(child);
             }

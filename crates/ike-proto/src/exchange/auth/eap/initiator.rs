@@ -163,7 +163,7 @@ impl ExpectAuthResponse {
             let covered = core.own_covered(&self.transcript, &id);
             auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets)
         });
-        if first && let Err(failure) = core.mix_ppk_in_auth(ctx.config) {
+        if first && let Err(failure) = core.mix_ppk_in_auth(ctx.io.config) {
             return self.end(core, failure);
         }
         let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
@@ -181,7 +181,7 @@ impl ExpectAuthResponse {
         let mut payloads = vec![Payload::Auth(auth)];
         payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads.extend(unmixed.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
-        let sent = core.channel.request(ctx, ExchangeType::IKE_AUTH, &payloads);
+        let sent = core.channel.request(&mut ctx.io, ExchangeType::IKE_AUTH, &payloads);
         sent.unwrap_or_else(|unsent| unsent.end(core));
         State::ExpectAuthResponse(self)
     }
@@ -243,8 +243,11 @@ impl AwaitEap<ExpectAuthResponse> {
             Ok(EapAnswer::Send(packet, state)) => {
                 eap.state = state;
                 waiting.eap = Some(eap);
-                let sent =
-                    core.channel.request(ctx, ExchangeType::IKE_AUTH, &[Payload::Eap(&packet)]);
+                let sent = core.channel.request(
+                    &mut ctx.io,
+                    ExchangeType::IKE_AUTH,
+                    &[Payload::Eap(&packet)],
+                );
                 sent.unwrap_or_else(|unsent| unsent.end(core));
                 State::ExpectAuthResponse(waiting)
             }

@@ -40,7 +40,7 @@ impl ExpectAuthRequest {
         };
         let index = self.rounds.proven();
         if self.first.is_none() {
-            if !core.channel.hold(ctx, opened) {
+            if !core.channel.hold(&mut ctx.io, opened) {
                 core.end(no_room());
                 return State::ExpectAuthRequest(self);
             }
@@ -129,7 +129,7 @@ impl ExpectAuthRequest {
         let connection = Arc::clone(core.connection());
         let ids = || (Some(eap.id.clone()), None);
         let taken = match index {
-            0 => core.take_ppk_in_auth(ctx.config, &connection, parsed),
+            0 => core.take_ppk_in_auth(ctx.io.config, &connection, parsed),
             _ => Ok(AuthData::Payload),
         };
         let data = match taken {
@@ -194,7 +194,7 @@ impl AwaitEap<ExpectAuthRequest> {
         match outcome(answer, eap.alone) {
             Ok(EapAnswer::Send(packet, state)) => {
                 let more = state.octets().saturating_sub(eap.held);
-                if !core.channel.hold_octets(ctx, more) {
+                if !core.channel.hold_octets(&mut ctx.io, more) {
                     core.end(no_room());
                     return State::ExpectAuthRequest(waiting);
                 }
