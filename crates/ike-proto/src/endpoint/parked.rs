@@ -225,7 +225,7 @@ impl Parked {
         core.channel.window = Window::after_init(ctx.io.config.retransmission, false);
         core.channel.init_answered(self.answered, false);
         core.channel.init_answered(self.sent, true);
-        core.channel.limit_half_open(self.until);
+        core.channel.limit_half_open(Some(self.until));
         Ok(IkeSa { core, state: expect_request(rest, auth) })
     }
 

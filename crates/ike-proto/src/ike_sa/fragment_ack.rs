@@ -179,9 +179,10 @@ impl FragmentAcks {
         }
     }
 
-    fn due(&self, known: impl Fn() -> Known) -> Option<Instant> {
+    /// When the next acknowledgement is due.
+    pub(super) fn due(&self, rtt: &Rtt) -> Option<Instant> {
         let all = [&self.requests, &self.responses].into_iter().flatten();
-        all.filter_map(|arrivals| arrivals.due(known())).min()
+        all.filter_map(|arrivals| arrivals.due(self.known(rtt))).min()
     }
 }
 
@@ -252,7 +253,7 @@ impl Channel {
         report: Report,
     ) -> bool {
         let set = if of_response { &self.responses } else { &self.requests };
-        let room = self.room(io).saturating_sub(OVERHEAD);
+        let room = self.probe.room(io.mtus, io.now.mono, self.path).saturating_sub(OVERHEAD);
         let most = if !of_response && self.is_unproven(path) {
             MOST_RANGES_UNPROVEN
         } else {
@@ -437,10 +438,5 @@ impl Channel {
                 arrivals.is_of(header.message_id, total)
                     && arrivals.may(now, self.acks.known(self.window.rtt()))
             })
-    }
-
-    /// When the next acknowledgement is due.
-    pub(super) fn next_ack(&self) -> Option<Instant> {
-        self.link.acknowledges().and_then(|_| self.acks.due(|| self.acks.known(self.window.rtt())))
     }
 }

@@ -2,13 +2,12 @@
 
 use super::context::Context;
 use super::io::Io;
-use super::memory::{Payer, Pool};
+use super::memory::Pool;
 use super::state::State;
-use super::{Channel, IkeSa, Trust};
+use super::{Channel, IkeSa};
 use crate::event::Failure;
 use crate::keys::epoch::Opened;
 use crate::reason::{DropReason, PolicyReason};
-use crate::shares::Origin;
 use crate::wire::payload::Payload;
 use crate::wire::registry::AuthMethod;
 
@@ -44,17 +43,14 @@ impl IkeSa {
             return true;
         }
         let octets = length(message);
-        let payer = self.core.channel.payer().of_message(octets);
+        let payer = self.core.channel.link.payer(self.core.channel.path).of_message(octets);
         ctx.io.budget.has_room(payer, octets)
     }
 
     /// Handles the loss of the octets of `pool`, which other SAs have got. An unauthenticated peer is told
     /// nothing: it retransmits its fragments, or begins again.
     pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
-        for set in [&mut self.core.channel.requests, &mut self.core.channel.responses] {
-            set.give_way(pool, ctx.io.budget);
-        }
-        if self.core.channel.kept.of(pool) == 0 {
+        if !self.core.channel.give_way(&mut ctx.io, pool) {
             return ctx.io.dropped(self.core.channel.path, DropReason::FragmentsGaveWay);
         }
         if self.core.channel.link.is_stranger() {
@@ -66,38 +62,23 @@ impl IkeSa {
 }
 
 impl Channel {
-    /// The account to which this SA's kept octets are charged.
-    pub(super) fn payer(&self) -> Payer {
-        let address = || Origin::of(self.path.remote.ip());
-        let (pool, origin) = match self.link.trust() {
-            Trust::Authenticated(account) => (Pool::Peers, account.unwrap_or_else(address)),
-            Trust::Unauthenticated | Trust::Genuine if self.link.is_initiator() => {
-                (Pool::Own, address())
-            }
-            Trust::Unauthenticated | Trust::Genuine => (Pool::Strangers, address()),
-        };
-        Payer { pool, ike: self.link.id(), origin }
+    /// Gives up the incomplete messages in `pool`. True if it has whole ones in it, which are the SA's.
+    fn give_way(&mut self, io: &mut Io<'_>, pool: Pool) -> bool {
+        for set in [&mut self.requests, &mut self.responses] {
+            set.give_way(pool, io.budget);
+        }
+        self.kept.of(pool) > 0
     }
 
     /// Makes room for a message that has to wait. False if there is none.
     pub(crate) fn hold(&mut self, io: &mut Io<'_>, message: &Opened) -> bool {
         let octets = length(message);
-        let payer = self.payer().of_message(octets);
-        self.hold_for(io, payer, octets)
+        self.kept.take(io.budget, self.link.payer(self.path).of_message(octets), octets)
     }
 
     /// The same for other octets that are kept of an unauthenticated peer.
     pub(crate) fn hold_octets(&mut self, io: &mut Io<'_>, octets: usize) -> bool {
-        let payer = self.payer();
-        self.hold_for(io, payer, octets)
-    }
-
-    fn hold_for(&mut self, io: &mut Io<'_>, payer: Payer, octets: usize) -> bool {
-        let room = io.budget.take(payer, octets);
-        if room {
-            self.kept.add(payer.pool, octets);
-        }
-        room
+        self.kept.take(io.budget, self.link.payer(self.path), octets)
     }
 
     /// Gives back the octets: the peer is authenticated, or gone.

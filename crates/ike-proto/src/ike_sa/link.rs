@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::io::Io;
+use super::memory::{Payer, Pool};
 use super::state::{Extensions, NatStatus};
 use crate::config::{ConnectionConfig, FragmentAckTypes, Fragmentation};
-use crate::event::IkeSaId;
+use crate::event::{IkeSaId, Path};
 use crate::keys::Spis;
 use crate::shares::Origin;
 use crate::wire::payload::IdData;
@@ -122,11 +123,6 @@ impl Link {
         !self.is_authenticated()
     }
 
-    /// How far the peer is trusted.
-    pub(crate) fn trust(&self) -> Trust {
-        self.trust
-    }
-
     /// Records that the peer is authenticated in one round. The IKE_SA_INIT response in use is genuine.
     pub(crate) fn note_genuine(&mut self) {
         self.twins = Box::default();
@@ -145,6 +141,17 @@ impl Link {
     /// Trusts the peer of this SA as that of the SA which this one replaces by a rekey.
     pub(crate) fn trust_as(&mut self, old: &Self) {
         self.trust = old.trust;
+    }
+
+    /// The account to which octets are charged that the SA keeps of the peer on `path`.
+    pub(super) fn payer(&self, path: Path) -> Payer {
+        let address = || Origin::of(path.remote.ip());
+        let (pool, origin) = match self.trust {
+            Trust::Authenticated(account) => (Pool::Peers, account.unwrap_or_else(address)),
+            Trust::Unauthenticated | Trust::Genuine if self.initiator => (Pool::Own, address()),
+            Trust::Unauthenticated | Trust::Genuine => (Pool::Strangers, address()),
+        };
+        Payer { pool, ike: self.id, origin }
     }
 
     // ---- twins ----

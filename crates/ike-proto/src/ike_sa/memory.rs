@@ -131,8 +131,16 @@ impl MemoryBudget {
 pub(crate) struct Kept([u32; POOLS.len()]);
 
 impl Kept {
-    /// Adds `octets` of `pool`.
-    pub(crate) fn add(&mut self, pool: Pool, octets: usize) {
+    /// Takes `octets` for `payer`. False if there is no room.
+    pub(crate) fn take(&mut self, budget: &mut MemoryBudget, payer: Payer, octets: usize) -> bool {
+        let room = budget.take(payer, octets);
+        if room {
+            self.add(payer.pool, octets);
+        }
+        room
+    }
+
+    fn add(&mut self, pool: Pool, octets: usize) {
         let kept = &mut self.0[pool as usize];
         *kept = kept.saturating_add(u32::try_from(octets).unwrap_or(u32::MAX));
     }

@@ -5,7 +5,7 @@
 //! own address is gone.
 
 use crate::ike_sa::Children;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Instant;
 
 use super::context::Context;
@@ -19,7 +19,6 @@ use super::{Channel, Core};
 use crate::config::TcpUse;
 use crate::event::{Event, Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::mobike::Mobility;
-use crate::exchange::sa_init::NATT_PORT;
 use crate::exchange::sent::Sent;
 
 /// Transmissions of a request on one path before other paths are tried as well.
@@ -131,7 +130,7 @@ impl Established {
     fn find_path(&self, core: &Core, ctx: &Context<'_>) -> Option<Path> {
         self.children.remotes(core).find_map(|remote| {
             let local = ctx.network.source_to(remote).filter(|ip| core.fits(*ip))?;
-            Some(core.channel.path_between(local, remote))
+            Some(core.channel.nat.path_between(core.channel.path, local, remote))
         })
     }
 
@@ -145,7 +144,7 @@ impl Established {
                 let fits = local.is_ipv4() == remote.is_ipv4()
                     && (Some(local) == first && core.fits(local)
                         || core.may_have(local, self.children.as_slice()));
-                let path = core.channel.path_between(local, remote);
+                let path = core.channel.nat.path_between(core.channel.path, local, remote);
                 if fits && path != core.channel.path && paths.len() < MOST_PATHS {
                     paths.push(path);
                 }
@@ -258,7 +257,7 @@ impl Established {
             let local = known.unwrap_or(here);
             (local.is_ipv4() == remote.is_ipv4()
                 && core.peer_may_have(remote, self.children.as_slice()))
-            .then(|| core.channel.path_between(local, remote))
+            .then(|| core.channel.nat.path_between(core.channel.path, local, remote))
         });
         if let Some(path) = path {
             self.move_to(core, ctx, path);
@@ -382,17 +381,6 @@ impl Established {
 }
 
 impl Channel {
-    /// The path between two addresses.
-    fn path_between(&self, local: IpAddr, remote: IpAddr) -> Path {
-        let port = if self.nat.remote && remote != self.path.remote.ip().to_canonical() {
-            NATT_PORT
-        } else {
-            self.path.remote.port()
-        };
-        let remote = SocketAddr::new(remote, port);
-        Path { local: SocketAddr::new(local, self.path.local.port()), remote, ..self.path }
-    }
-
     /// Moves IKE to `path`, with the request in flight. Nothing is known of the new path.
     pub(super) fn take_path(&mut self, io: &mut Io<'_>, path: Path) {
         let Some(mobike) = &mut self.mobike else { return };

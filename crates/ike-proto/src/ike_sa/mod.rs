@@ -22,6 +22,7 @@ pub(crate) mod link;
 pub(crate) mod memory;
 pub(crate) mod mobike;
 pub(crate) mod mobility;
+mod open;
 mod path;
 pub(crate) mod pending;
 pub(crate) mod plane;
@@ -65,9 +66,10 @@ pub(crate) use children::{Carries, Children};
 pub(crate) use context::Context;
 use fragment_ack::FragmentAcks;
 pub(crate) use identity::Identity;
+use io::Io;
 pub(crate) use life::Life;
+pub(crate) use link::Twin;
 use link::{Link, NewLink};
-pub(crate) use link::{Trust, Twin};
 use memory::Kept;
 use mobike::Mobike;
 use pending::Pending;
@@ -241,31 +243,24 @@ impl IkeSa {
             && let Some(key) = self.pop_due(ctx.io.now.mono)
         {
             match key {
-                TimerKey::Ike(Timer::Pace) => self.core.channel.pace(&mut ctx.io),
-                TimerKey::Ike(Timer::Retransmit) => self.on_retransmit(ctx),
                 TimerKey::Ike(Timer::HalfOpen) => {
                     let asked = self.state.ticket().is_some() || self.core.pending.is_some();
                     let unanswered = || Failure::Credentials("no answer in time".to_owned());
                     self.close(ctx, if asked { unanswered() } else { Failure::Timeout });
                 }
-                TimerKey::Ike(Timer::Reassembly) => {
-                    self.core.channel.requests.release(ctx.io.budget);
-                    self.core.channel.responses.release(ctx.io.budget);
-                }
-                TimerKey::Ike(Timer::Acknowledge) => self.core.channel.acknowledge(&mut ctx.io),
                 TimerKey::Ike(Timer::Exchange) => self.on_exchange_timeout(ctx),
-                TimerKey::Ike(Timer::KeepAlive) => {
-                    let octets = Arc::from([0xff].as_slice());
-                    let (kind, path) = (TransmitKind::KeepAlive, self.core.channel.esp_path());
-                    let dscp = self.core.connection().dscp;
-                    ctx.io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
-                    self.core.channel.arm_keepalive(&ctx.io);
-                }
-                TimerKey::Ike(Timer::Reopen) => self.core.channel.reopen(&mut ctx.io),
-                TimerKey::Ike(Timer::Forget) => {
-                    self.core.channel.window.forget_answer();
-                    self.core.channel.acks.forget();
-                    self.core.channel.timers.trim();
+                TimerKey::Ike(
+                    timer @ (Timer::Pace
+                    | Timer::Retransmit
+                    | Timer::Reassembly
+                    | Timer::Acknowledge
+                    | Timer::KeepAlive
+                    | Timer::Reopen
+                    | Timer::Forget),
+                ) => {
+                    if let Some(stalled) = self.core.channel.on_timer(&mut ctx.io, timer) {
+                        self.on_stalled(ctx, stalled);
+                    }
                 }
                 key => {
                     if let Some((established, core)) = self.established_mut() {
@@ -273,6 +268,17 @@ impl IkeSa {
                     }
                 }
             }
+        }
+    }
+
+    fn on_stalled(&mut self, ctx: &mut Context<'_>, stalled: Stalled) {
+        match (self.established_mut(), stalled) {
+            (Some((established, core)), Stalled::Repeated) => established.probe_paths(core, ctx),
+            (Some((established, core)), Stalled::Unanswered) => {
+                established.on_peer_dead(core, ctx, Failure::Timeout);
+            }
+            (None, Stalled::Repeated) => {}
+            (None, Stalled::Unanswered) => self.core.end(Failure::Timeout),
         }
     }
 
@@ -291,43 +297,6 @@ impl IkeSa {
         [self.core.channel.timers.next(), life].into_iter().flatten().min()
     }
 
-    fn on_retransmit(&mut self, ctx: &mut Context<'_>) {
-        if self.core.channel.try_smaller(&mut ctx.io) {
-            return;
-        }
-        match self.core.channel.window.retransmit(ctx.io.now.mono, ctx.io.rng) {
-            // The schedule continues without sending, and ends when it would over UDP.
-            Retransmit::Again if self.core.channel.path.transport.is_reliable() => {
-                self.core.channel.window.hold_request();
-                if self
-                    .core
-                    .channel
-                    .stream
-                    .as_ref()
-                    .is_some_and(|stream| stream.asks_again(ctx.io.now.mono))
-                {
-                    self.core.channel.send_again(&mut ctx.io);
-                }
-            }
-            Retransmit::Again => {
-                self.core.channel.pace(&mut ctx.io);
-                if let Some((exchange, octets)) = self.core.channel.window.large_unanswered() {
-                    let (ike, remote) = (self.core.id(), self.core.channel.path.remote);
-                    let hint = Hint::LargeUnanswered { ike, remote, exchange, octets };
-                    ctx.io.event(Event::Hint(Box::new(hint)));
-                }
-                if let Some((established, core)) = self.established_mut() {
-                    established.probe_paths(core, ctx);
-                }
-            }
-            Retransmit::GiveUp => match self.established_mut() {
-                Some((established, core)) => established.on_peer_dead(core, ctx, Failure::Timeout),
-                None => self.core.end(Failure::Timeout),
-            },
-            Retransmit::Nothing => {}
-        }
-    }
-
     /// Ends an input: sends what is queued and sets the timers of what is still to be sent. Returns the next
     /// deadline.
     pub(crate) fn finish(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
@@ -340,13 +309,7 @@ impl IkeSa {
         if self.is_closed() {
             return None;
         }
-        self.core.channel.pace(&mut ctx.io);
-        let due = self.core.channel.window.next_retransmit();
-        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Retransmit), due);
-        let due = self.core.channel.window.next_departure(ctx.io.now.mono);
-        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
-        let due = self.core.channel.next_ack();
-        self.core.channel.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
+        self.core.channel.finish(&mut ctx.io);
         if let Some((established, core)) = self.established_mut() {
             established.trim();
             if established.sent.is_none() {
@@ -367,13 +330,7 @@ impl IkeSa {
             ctx.ids.asked.remove(&ticket);
         }
         self.core.give_up_pending(ctx);
-        self.core.channel.let_go(&mut ctx.io);
-        self.core.channel.requests.release(ctx.io.budget);
-        self.core.channel.responses.release(ctx.io.budget);
-        while let Some((to, departure)) = self.core.channel.window.take_rest() {
-            self.core.channel.depart(&mut ctx.io, to, departure);
-        }
-        self.core.channel.timers.clear_all();
+        self.core.channel.close(&mut ctx.io);
         match state {
             State::Established(mut established) => {
                 established.life.clear_all();
@@ -479,15 +436,96 @@ impl Channel {
     }
 }
 
+/// What the channel leaves to the SA when a request has no response.
+pub(crate) enum Stalled {
+    /// The request was sent again.
+    Repeated,
+    /// The time for the response is over.
+    Unanswered,
+}
+
 impl Channel {
-    /// Has the SA end at `at` if it is still half-open.
-    pub(crate) fn limit_half_open(&mut self, at: Instant) {
-        self.timers.set(TimerKey::Ike(Timer::HalfOpen), at);
+    /// Handles that `timer` is due, which is one of the channel.
+    fn on_timer(&mut self, io: &mut Io<'_>, timer: Timer) -> Option<Stalled> {
+        match timer {
+            Timer::Pace => self.pace(io),
+            Timer::Retransmit => return self.on_retransmit(io),
+            Timer::Reassembly => {
+                self.requests.release(io.budget);
+                self.responses.release(io.budget);
+            }
+            Timer::Acknowledge => self.acknowledge(io),
+            Timer::KeepAlive => {
+                let octets = Arc::from([0xff].as_slice());
+                let (kind, path) = (TransmitKind::KeepAlive, self.esp_path());
+                let dscp = self.link.connection().dscp;
+                io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
+                self.arm_keepalive(io);
+            }
+            Timer::Reopen => self.reopen(io),
+            Timer::Forget => {
+                self.window.forget_answer();
+                self.acks.forget();
+                self.timers.trim();
+            }
+            _ => debug_assert!(false, "a timer that is not the channel's: {timer:?}"),
+        }
+        None
     }
 
-    /// Handles that the SA is not half-open any more, or waits for this end.
-    pub(crate) fn end_half_open(&mut self) {
-        self.timers.clear(TimerKey::Ike(Timer::HalfOpen));
+    fn on_retransmit(&mut self, io: &mut Io<'_>) -> Option<Stalled> {
+        if self.try_smaller(io) {
+            return None;
+        }
+        match self.window.retransmit(io.now.mono, io.rng) {
+            // The schedule continues without sending, and ends when it would over UDP.
+            Retransmit::Again if self.path.transport.is_reliable() => {
+                self.window.hold_request();
+                if self.stream.as_ref().is_some_and(|stream| stream.asks_again(io.now.mono)) {
+                    self.send_again(io);
+                }
+                None
+            }
+            Retransmit::Again => {
+                self.pace(io);
+                if let Some((exchange, octets)) = self.window.large_unanswered() {
+                    let (ike, remote) = (self.link.id(), self.path.remote);
+                    let hint = Hint::LargeUnanswered { ike, remote, exchange, octets };
+                    io.event(Event::Hint(Box::new(hint)));
+                }
+                Some(Stalled::Repeated)
+            }
+            Retransmit::GiveUp => Some(Stalled::Unanswered),
+            Retransmit::Nothing => None,
+        }
+    }
+
+    /// Ends an input: sends what is due, and sets the timers of what is still to be sent.
+    fn finish(&mut self, io: &mut Io<'_>) {
+        self.pace(io);
+        let due = self.window.next_retransmit();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::Retransmit), due);
+        let due = self.window.next_departure(io.now.mono);
+        self.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
+        let acknowledges = self.link.acknowledges().is_some();
+        let due = acknowledges.then(|| self.acks.due(self.window.rtt())).flatten();
+        self.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
+    }
+
+    /// Sends the rest of what was paced, and gives back what it keeps of the peer.
+    fn close(&mut self, io: &mut Io<'_>) {
+        self.let_go(io);
+        self.requests.release(io.budget);
+        self.responses.release(io.budget);
+        while let Some((to, departure)) = self.window.take_rest() {
+            self.depart(io, to, departure);
+        }
+        self.timers.clear_all();
+    }
+
+    /// Has the SA end at `at` if it is still half-open. `None` if it is not, or waits for this end.
+    pub(crate) fn limit_half_open(&mut self, at: Option<Instant>) {
+        self.timers.set_or_clear(TimerKey::Ike(Timer::HalfOpen), at);
     }
 }
 

@@ -159,6 +159,11 @@ impl Probe {
         self.theirs.map_or(size, |hint| size.min(bounded(hint, remote)))
     }
 
+    /// Octets of an IKE message that fit a datagram on `path`.
+    pub(crate) fn room(&self, known: &PathMtus, now: Instant, path: Path) -> usize {
+        max_message(self.size(known, now, path.remote.ip()), path)
+    }
+
     /// Gives up the size in use. False if there is no smaller one.
     pub(crate) fn step_down(&mut self, known: &PathMtus, now: Instant, remote: IpAddr) -> bool {
         if known.is_fixed() {

@@ -7,16 +7,9 @@ use super::io::Io;
 use super::pmtu::{Doubt, headers, max_message};
 use super::window::Datagrams;
 use crate::config::Retransmission;
-use crate::crypto::SecureRandom;
 use crate::event::{Path, Transport};
 
 impl Channel {
-    /// Octets of an IKE message that fit a datagram.
-    pub(super) fn room(&self, io: &Io<'_>) -> usize {
-        let (now, remote) = (io.now.mono, self.path.remote.ip());
-        max_message(self.probe.size(io.mtus, now, remote), self.path)
-    }
-
     /// Octets of the largest IP packet of the outstanding request.
     pub(super) fn largest_request(&self) -> usize {
         self.window
@@ -58,7 +51,12 @@ impl Channel {
     pub(crate) fn shrink(&mut self, io: &mut Io<'_>) -> bool {
         let (now, remote) = (io.now.mono, self.path.remote.ip());
         let before = self.probe;
-        while self.can_shrink() && self.probe.step_down(io.mtus, now, remote) {
+        let narrowest = usize::from(super::pmtu::least(remote));
+        let may = self.link.may_fragment() && self.path.transport != Transport::Tcp;
+        while may
+            && self.largest_request() > narrowest
+            && self.probe.step_down(io.mtus, now, remote)
+        {
             if self.refit_request(io) {
                 return true;
             }
@@ -68,23 +66,16 @@ impl Channel {
         false
     }
 
-    fn can_shrink(&self) -> bool {
-        let narrowest = usize::from(super::pmtu::least(self.path.remote.ip()));
-        self.link.may_fragment()
-            && self.path.transport != Transport::Tcp
-            && self.largest_request() > narrowest
-    }
-
     /// Sends the outstanding request in smaller datagrams, if its datagrams are too large and so are certainly lost.
     /// False if they are not.
     pub(crate) fn refit_request(&mut self, io: &mut Io<'_>) -> bool {
-        let room = self.room(io);
+        let room = self.probe.room(io.mtus, io.now.mono, self.path);
         let Some(request) = self.window.outstanding_datagrams() else { return false };
         if largest(request) <= room || !self.link.may_fragment() {
             return false;
         }
         let request = Arc::clone(request);
-        let Some(request) = self.refragment(io.rng, &request, room) else { return false };
+        let Some(request) = self.session.refragment(io.rng, &request, room) else { return false };
         self.probe.on_request_sent(io.now.mono);
         self.acks.on_refragmented(false);
         //= https://www.rfc-editor.org/rfc/rfc7383#section-2.5.2
@@ -115,40 +106,18 @@ impl Channel {
             return;
         }
         // Too large by what is known now, or by what the repetition may mean.
-        while largest(&response) <= self.room(io) {
+        while largest(&response) <= self.probe.room(io.mtus, io.now.mono, self.path) {
             // The peer's present request has room for this size: only its silence is an argument against it.
             let unheard = doubt == Doubt::Unheard;
             if !unheard || !self.probe.step_down(io.mtus, now, remote) {
                 return;
             }
         }
-        let room = self.room(io);
-        if let Some(smaller) = self.refragment(io.rng, &response, room) {
+        let room = self.probe.room(io.mtus, io.now.mono, self.path);
+        if let Some(smaller) = self.session.refragment(io.rng, &response, room) {
             self.window.refit_response(smaller);
             self.acks.on_refragmented(true);
         }
-    }
-
-    /// A message of this end in datagrams of `room` octets, under the keys with which it was sealed.
-    fn refragment(
-        &mut self,
-        rng: &mut dyn SecureRandom,
-        sealed: &Datagrams,
-        room: usize,
-    ) -> Option<Datagrams> {
-        let session = &mut self.session;
-        let datagrams = match session.epoch.refragment(sealed, room, rng) {
-            Ok(datagrams) => datagrams,
-            Err(_) => {
-                // An answer under the former keys. Each of the two keeps its own IVs.
-                let previous = session.previous.as_deref_mut()?;
-                previous.continue_from(&session.epoch);
-                let datagrams = previous.refragment(sealed, room, rng).ok()?;
-                session.epoch.continue_from(previous);
-                datagrams
-            }
-        };
-        Some(datagrams.into_iter().map(Arc::from).collect())
     }
 }
 

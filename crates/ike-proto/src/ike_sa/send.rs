@@ -150,7 +150,7 @@ impl Channel {
             flags: Flags { initiator: self.link.is_initiator(), version: false, response },
             message_id,
             payloads,
-            max_datagram: may_fragment.then(|| self.room(io)),
+            max_datagram: may_fragment.then(|| self.probe.room(io.mtus, io.now.mono, self.path)),
             force_fragment: may_fragment
                 && !self.path.transport.is_reliable()
                 && self.link.connection().fragmentation == Fragmentation::Force
@@ -173,7 +173,7 @@ impl Channel {
     }
 
     pub(super) fn depart(&mut self, io: &mut Io<'_>, path: Path, departure: Departure) {
-        if path == self.path && self.is_cut() {
+        if path == self.path && self.stream.as_ref().is_some_and(|stream| !stream.is_open()) {
             // A request waits for the next connection. On that connection the peer repeats its request for a lost
             // answer.
             return;

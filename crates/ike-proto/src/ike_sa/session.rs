@@ -1,8 +1,13 @@
 //! The present keys and algorithms of an IKE SA. It has fewer of them once the peer is authenticated.
 
+use std::sync::Arc;
+
+use super::window::Datagrams;
 use crate::config::proposal::Selected;
-use crate::crypto::{CipherLengths, CryptoError, CryptoProvider, Prf, Secret};
+use crate::crypto::{CipherLengths, CryptoError, CryptoProvider, Prf, Secret, SecureRandom};
 use crate::keys::{AuthKeys, Epoch, IkeKeys};
+use crate::wire::Message;
+use crate::wire::payload::Payload;
 
 /// Present keys and algorithms.
 pub(crate) struct Session {
@@ -31,6 +36,38 @@ impl Session {
         let handshake = HandshakeKeys { pi, pr, ei: initiator.then(|| Box::new(ei)) };
         let keys = SessionKeys { d, handshake: Some(Box::new(handshake)) };
         Ok(Self { epoch, previous: None, prf, keys, selected })
+    }
+
+    /// True if the peer sealed this message, with the present keys or with those before.
+    pub(super) fn opens(&self, octets: &[u8], message: &Message<'_>) -> bool {
+        [Some(&self.epoch), self.previous.as_deref()].into_iter().flatten().any(|epoch| {
+            match message.payloads.last() {
+                Some(Payload::Sk(sk)) => epoch.open(octets, sk).is_ok(),
+                Some(Payload::Skf(skf)) => epoch.open_fragment(octets, skf).is_ok(),
+                _ => false,
+            }
+        })
+    }
+
+    /// A message of this end in datagrams of `room` octets, under the keys with which it was sealed.
+    pub(super) fn refragment(
+        &mut self,
+        rng: &mut dyn SecureRandom,
+        sealed: &Datagrams,
+        room: usize,
+    ) -> Option<Datagrams> {
+        let datagrams = match self.epoch.refragment(sealed, room, rng) {
+            Ok(datagrams) => datagrams,
+            Err(_) => {
+                // An answer under the former keys. Each of the two keeps its own IVs.
+                let previous = self.previous.as_deref_mut()?;
+                previous.continue_from(&self.epoch);
+                let datagrams = previous.refragment(sealed, room, rng).ok()?;
+                self.epoch.continue_from(previous);
+                datagrams
+            }
+        };
+        Some(datagrams.into_iter().map(Arc::from).collect())
     }
 
     /// Puts the next generation of `keys`, which `epoch` has, in force. The former one still opens messages.

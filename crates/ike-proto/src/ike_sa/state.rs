@@ -1,7 +1,7 @@
 //! The states of an IKE SA: what may arrive next, and the data of each.
 
 use std::collections::VecDeque;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use super::context::Context;
@@ -14,7 +14,7 @@ use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, FragmentAckTypes};
 use crate::crypto::PendingKe;
 use crate::dataplane::Flow;
-use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
+use crate::event::{ChildSaId, Failure, IkeSaId, Path, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::eap::{AwaitEap, EapRound};
 use crate::exchange::auth::questions::{Judging, SigningRound};
@@ -26,6 +26,7 @@ use crate::exchange::ppk::{OfferedPpk, PpkPlace};
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::ticket::TicketState;
+use crate::exchange::sa_init::NATT_PORT;
 use crate::exchange::sent::{Retry, Sent};
 use crate::ike_sa::Children;
 use crate::ike_sa::Identity;
@@ -128,6 +129,19 @@ pub(crate) struct NatStatus {
     pub(crate) local: bool,
     /// The peer is behind a NAT, or pretends to be.
     pub(crate) remote: bool,
+}
+
+impl NatStatus {
+    /// The path between two addresses that has the rest of `path`.
+    pub(super) fn path_between(self, path: Path, local: IpAddr, remote: IpAddr) -> Path {
+        let port = if self.remote && remote != path.remote.ip().to_canonical() {
+            NATT_PORT
+        } else {
+            path.remote.port()
+        };
+        let remote = SocketAddr::new(remote, port);
+        Path { local: SocketAddr::new(local, path.local.port()), remote, ..path }
+    }
 }
 
 pub(crate) struct ExpectAuthRequest {

@@ -246,21 +246,16 @@ impl Channel {
         self.path = path;
         self.stream = Some(Box::new(Stream::accepted()));
         if self.link.is_authenticated() {
-            self.end_half_open();
+            self.limit_half_open(None);
         } else {
             let at = self.link.started() + io.config.half_open_timeout;
-            self.limit_half_open(at);
+            self.limit_half_open(Some(at));
         }
     }
 
     /// The connection in use or being opened.
     pub(crate) fn stream_path(&self) -> Option<Path> {
         self.stream.as_ref().filter(|stream| !stream.is_lost()).map(|_| self.path)
-    }
-
-    /// True if nothing can be sent now, because the SA waits for a connection.
-    pub(super) fn is_cut(&self) -> bool {
-        self.stream.as_ref().is_some_and(|stream| !stream.is_open())
     }
 
     /// The same without a move to another transport.

@@ -64,7 +64,7 @@ impl Core {
         self.channel.session.keys.keep_d();
         self.if_ids = ctx.if_ids(self.connection(), asker);
         self.channel.let_go(&mut ctx.io);
-        self.channel.end_half_open();
+        self.channel.limit_half_open(None);
         established.life.begin(self.connection(), ctx);
         established.keep_reauth_time(self);
         ctx.io.event(Event::IkeUp(self.id()));

@@ -144,7 +144,7 @@ impl IkeSa {
             return;
         }
         if self.core.is_initiator() {
-            self.core.channel.end_half_open();
+            self.core.channel.limit_half_open(None);
         }
         self.change(|state, core| state.on_answer(core, ctx, answer));
     }
@@ -186,7 +186,7 @@ impl Core {
     pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
         if self.is_initiator() {
             let at = ctx.io.now.mono + ctx.io.config.half_open_timeout;
-            self.channel.limit_half_open(at);
+            self.channel.limit_half_open(Some(at));
         }
         ctx.ask(question)
     }
