@@ -677,9 +677,7 @@ impl Attempt {
         self.initial_contact = false;
         for candidate in &mut self.candidates {
             // The IKE_AUTH request of a candidate may be waiting for a signature.
-            if let Some(waiting) = candidate.state.unproven() {
-                waiting.initial_contact = false;
-            }
+            candidate.state.with_unproven(|waiting| waiting.initial_contact = false);
         }
     }
 

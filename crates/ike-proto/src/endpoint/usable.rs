@@ -24,15 +24,15 @@ pub(super) fn usable(mut config: EndpointConfig, crypto: &CryptoProvider) -> End
         });
         numbered.filter_map(|proposal| proposal.supported_by(crypto)).collect()
     };
-    bound(endpoint_times(&mut config));
+    bound_endpoint(&mut config);
     for connection in &mut config.connections {
         let mut usable = ConnectionConfig::clone(connection);
         usable.proposals = keep(&usable.proposals);
-        bound(connection_times(&mut usable));
+        bound_connection(&mut usable);
         for child in &mut usable.children {
             let mut config = ChildConfig::clone(child);
             config.esp_proposals = keep(&config.esp_proposals);
-            bound(child_times(&mut config));
+            bound_child(&mut config);
             *child = Arc::new(config);
         }
         *connection = Arc::new(usable);
@@ -54,8 +54,8 @@ fn bound<'a>(times: impl IntoIterator<Item = &'a mut Duration>) {
     }
 }
 
-fn endpoint_times(config: &mut EndpointConfig) -> impl Iterator<Item = &mut Duration> {
-    let times = [
+fn bound_endpoint(config: &mut EndpointConfig) {
+    bound([
         &mut config.retransmission.limit,
         &mut config.half_open_timeout,
         &mut config.keep_alive,
@@ -63,26 +63,28 @@ fn endpoint_times(config: &mut EndpointConfig) -> impl Iterator<Item = &mut Dura
         &mut config.delete_rekeyed_delay,
         &mut config.qcd.quiet,
         &mut config.resumption.lifetime,
-    ];
-    times.into_iter().chain(&mut config.retransmission.timeout)
+    ]);
+    bound(&mut config.retransmission.timeout);
 }
 
-fn connection_times(config: &mut ConnectionConfig) -> impl Iterator<Item = &mut Duration> {
-    let patience = match &mut config.enable_tcp {
-        TcpUse::Fallback(patience) => Some(patience),
-        _ => None,
-    };
-    let times = [
+fn bound_connection(config: &mut ConnectionConfig) {
+    bound([
         &mut config.dpd_delay,
         &mut config.rekey_time,
         &mut config.reauth_time,
         &mut config.over_time,
         &mut config.rand_time,
-    ];
-    times.into_iter().chain(patience)
+    ]);
+    if let TcpUse::Fallback(patience) = &mut config.enable_tcp {
+        bound([patience]);
+    }
 }
 
-fn child_times(config: &mut ChildConfig) -> impl Iterator<Item = &mut Duration> {
-    [&mut config.rekey_time, &mut config.life_time, &mut config.rand_time, &mut config.inactivity]
-        .into_iter()
+fn bound_child(config: &mut ChildConfig) {
+    bound([
+        &mut config.rekey_time,
+        &mut config.life_time,
+        &mut config.rand_time,
+        &mut config.inactivity,
+    ]);
 }

@@ -188,24 +188,34 @@ impl Wants {
 
     /// Adds to the attempt to replace `ike` that waits for its time or for addresses. False if there is none.
     pub(super) fn add_to_parked(&mut self, ike: IkeSaId, wanted: Option<Wanted>) -> bool {
-        let new = self.all_parked().find(|new| new.replaces == Some(ike));
-        new.map(|new| new.wanted.extend(wanted)).is_some()
+        let mut wanted = wanted;
+        self.any_parked(ike, |new| {
+            new.wanted.extend(wanted.take());
+            true
+        })
     }
 
     /// Attempts that wait replace `to` in place of `from`.
     pub(super) fn replace_parked(&mut self, from: IkeSaId, to: IkeSaId) {
-        for new in self.all_parked().filter(|new| new.replaces == Some(from)) {
+        self.any_parked(from, |new| {
             new.replaces = Some(to);
-        }
+            false
+        });
     }
 
-    fn all_parked(&mut self) -> impl Iterator<Item = &mut NewAttempt> {
+    /// Changes attempts that wait and are to replace `ike`, up to the one for which `change` returns true. False if
+    /// there is none.
+    fn any_parked(
+        &mut self,
+        ike: IkeSaId,
+        mut change: impl FnMut(&mut NewAttempt) -> bool,
+    ) -> bool {
         let asked = self.asked.values_mut().filter_map(|asked| match asked {
             Asked::Again(new) => Some(new),
             Asked::Want(_) => None,
         });
         let again = self.again.iter_mut().map(|again| &mut again.new);
-        again.chain(asked).map(|new| &mut **new)
+        again.chain(asked).any(|new| new.replaces == Some(ike) && change(new))
     }
 
     /// Attempts that wait for their time or for addresses.

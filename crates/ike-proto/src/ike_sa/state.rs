@@ -403,14 +403,18 @@ impl State {
         }
     }
 
-    /// The initiator's data before the end of IKE_AUTH, or during IKE_INTERMEDIATE.
-    pub(crate) fn unproven(&mut self) -> Option<&mut ExpectAuthResponse> {
+    /// Does something with the initiator's data before the end of IKE_AUTH, or during IKE_INTERMEDIATE. `None` in other
+    /// states.
+    pub(crate) fn with_unproven<R>(
+        &mut self,
+        handle: impl FnOnce(&mut ExpectAuthResponse) -> R,
+    ) -> Option<R> {
         match self {
-            Self::ExpectAuthResponse(waiting) => Some(waiting),
-            Self::AwaitRequestSignature(asked) => Some(&mut asked.waiting),
-            Self::AwaitResponderVerdict(asked) => Some(&mut asked.waiting),
-            Self::AwaitAuthenticatorPacket(asked) => Some(&mut asked.waiting),
-            Self::ExpectIntermediateResponse(waiting) => Some(&mut waiting.auth),
+            Self::ExpectAuthResponse(waiting) => Some(handle(waiting)),
+            Self::AwaitRequestSignature(asked) => Some(handle(&mut asked.waiting)),
+            Self::AwaitResponderVerdict(asked) => Some(handle(&mut asked.waiting)),
+            Self::AwaitAuthenticatorPacket(asked) => Some(handle(&mut asked.waiting)),
+            Self::ExpectIntermediateResponse(waiting) => Some(handle(&mut waiting.auth)),
             Self::ExpectIntermediateRequest(_)
             | Self::ExpectAuthRequest(_)
             | Self::AwaitInitiatorVerdict(_)

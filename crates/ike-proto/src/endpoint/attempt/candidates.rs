@@ -110,8 +110,9 @@ impl Attempt {
             return Some(accepted);
         };
         let made_of_it = self.candidates.iter_mut().find_map(|candidate| {
-            let waiting = candidate.state.unproven()?;
-            Arc::ptr_eq(&waiting.transcript.response, first).then_some(candidate)
+            let its =
+                |waiting: &mut ExpectAuthResponse| Arc::ptr_eq(&waiting.transcript.response, first);
+            (candidate.state.with_unproven(its) == Some(true)).then_some(candidate)
         });
         // The IKE_AUTH request that was sent depends on these extensions. With others no peer could use it.
         let made_of_it = made_of_it.filter(|candidate| {
@@ -255,8 +256,10 @@ impl Attempt {
         for candidate in &mut self.candidates {
             candidate.settle(ctx);
         }
-        let to =
-            self.candidates.iter_mut().find_map(|candidate| candidate.state.unproven()?.redirect);
+        let to = self
+            .candidates
+            .iter_mut()
+            .find_map(|one| one.state.with_unproven(|its| its.redirect)?);
         if let Some(gateway) = to {
             return self.redirected_to(ctx, gateway);
         }

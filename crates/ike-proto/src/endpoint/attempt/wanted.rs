@@ -14,15 +14,17 @@ impl Attempt {
             return;
         }
         for candidate in &mut self.candidates {
-            if let (Some(waiting), Some(config)) = (candidate.state.unproven(), &wanted.child) {
-                waiting.queue.push_back(Task::CreateChild {
-                    config: Arc::clone(config),
-                    packet: wanted.packet,
-                    request: wanted.request,
-                    retry: Retry::default(),
-                    join: None,
-                });
-            } else {
+            let task = wanted.child.as_ref().map(|config| Task::CreateChild {
+                config: Arc::clone(config),
+                packet: wanted.packet,
+                request: wanted.request,
+                retry: Retry::default(),
+                join: None,
+            });
+            let state = &mut candidate.state;
+            let queued =
+                task.and_then(|task| state.with_unproven(|waiting| waiting.queue.push_back(task)));
+            if queued.is_none() {
                 candidate.core.waiting.extend(wanted.request);
             }
         }
@@ -37,12 +39,12 @@ impl Attempt {
         own.request = wanted.request;
         let (Some(request), Some(config)) = (wanted.request, &wanted.child) else { return true };
         for candidate in &mut self.candidates {
-            let joined = candidate.state.unproven().is_some_and(|waiting| {
+            let joined = candidate.state.with_unproven(|waiting| {
                 let offer = waiting.child.as_deref_mut();
                 offer.is_some_and(|offer| offer.is_joined_by(&config.name, request))
                     || waiting.queue.iter_mut().any(|task| task.is_joined_by(&config.name, request))
             });
-            if !joined {
+            if joined != Some(true) {
                 candidate.core.waiting.push(request);
             }
         }
