@@ -50,6 +50,8 @@ pub enum OperatorError {
     NoTrap(String),
     /// `remote_addrs` has no address to initiate to.
     NoRemoteAddress,
+    /// This name of the peer has no address.
+    NoAddress(String),
     /// This host has no route to the peer.
     NoRoute {
         /// The peer.
@@ -128,6 +130,9 @@ impl fmt::Display for OperatorError {
             }
             Self::NoTrap(child) => write!(f, "no trap policy of a child {child:?}"),
             Self::NoRemoteAddress => f.write_str("remote_addrs has no address to initiate to"),
+            Self::NoAddress(name) => {
+                write!(f, "host name {name} has no address: check the name and the name servers")
+            }
             Self::NoRoute { remote, reason } => write!(f, "no route to {remote}: {reason}"),
             Self::NoLocalAddress { remote, route } => write!(
                 f,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ike_control::control::client::{self, Unreachable};
 use ike_control::control::protocol::{Named, Request, Response};
-use ike_control::views::{IkeSa, Pool, render, render_pools};
+use ike_control::views::{IkeSa, Pool, render, render_pools, render_waiting};
 use serde_json::Value;
 
 use crate::cli::{Cli, Command, NameArgs, UpArgs};
@@ -144,7 +144,7 @@ fn list(control: &Path, json: bool) -> Status {
     }
     match serde_json::from_value::<Vec<IkeSa>>(sas) {
         Ok(sas) => {
-            print!("{}", render(&sas));
+            print!("{}{}", render(&sas), render_waiting(&response.waiting));
             Status::Done
         }
         Err(error) => {

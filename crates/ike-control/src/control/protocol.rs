@@ -17,6 +17,8 @@ use ike_tokio::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::views::Waiting;
+
 /// Octets a request line may have at most, its newline included.
 pub const LONGEST_REQUEST: usize = 64 << 10;
 /// Octets a response line may have at most: hundreds of thousands of SAs.
@@ -110,6 +112,9 @@ pub struct Response {
     /// What `list` lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sas: Option<Value>,
+    /// What `list` says about children that wait for a way to their peers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waiting: Vec<Waiting>,
     /// What `leases` lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<Value>,

@@ -127,8 +127,11 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
         Request::List => match operator.list().await {
             Ok(views) => {
                 let sas: Vec<IkeSa> = views.iter().map(IkeSa::new).collect();
+                let waiting = operator.waiting(&views).await;
                 match serde_json::to_value(sas) {
-                    Ok(sas) => Response { ok: true, sas: Some(sas), ..Response::default() },
+                    Ok(sas) => {
+                        Response { ok: true, sas: Some(sas), waiting, ..Response::default() }
+                    }
                     Err(error) => Response::error(error.to_string()),
                 }
             }

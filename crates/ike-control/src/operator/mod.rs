@@ -1,13 +1,13 @@
 //! An operator's commands, by the names in the configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ike_proto::config::{Action, AddressSpec};
+use ike_proto::config::{Action, AddressSpec, ChildConfig};
 use ike_proto::dataplane::{Capabilities, Flow};
 use ike_proto::{Answer, Command, IkeState, Ticket};
 use ike_tokio::{Handle, IkeView, PolicyView, Ports, Target, Wanted};
@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::error::OperatorError;
 use crate::program::{Configuration, Program};
+use crate::views::Waiting;
 use choose::{Chosen, choose, names_of, not_up, to_initiate};
 use names::Names;
 
@@ -46,9 +47,13 @@ pub struct Operator {
     names: Names,
     /// Connections and children whose traffic waits for an address.
     acquiring: Arc<Mutex<BTreeSet<(String, String)>>>,
-    /// Those whose `start_action` waits for a way to the peer.
-    waiting: Arc<Mutex<BTreeSet<(String, String)>>>,
+    /// What is not there yet: a route, an address or a name. Of a child whose `start_action` waits here, or, without a
+    /// child, of a connection whose starts the engine repeats.
+    lacks: Arc<Mutex<BTreeMap<Lacking, OperatorError>>>,
 }
+
+/// A connection, and a child of it.
+type Lacking = (String, Option<String>);
 
 impl Operator {
     /// An operator of the drivers behind `handle`. They have `configuration` in force, listen on `ports`, and have a
@@ -64,8 +69,8 @@ impl Operator {
     ) -> Self {
         let config = Arc::new(watch::Sender::new(Arc::new(configuration)));
         let (loading, names, acquiring) = (Arc::default(), Names::of_system(), Arc::default());
-        let waiting = Arc::default();
-        Self { handle, config, ports, plane, program, loading, names, acquiring, waiting }
+        let lacks = Arc::default();
+        Self { handle, config, ports, plane, program, loading, names, acquiring, lacks }
     }
 
     /// Keeps the last addresses of host names in the file at `path`, whose folder is there. Those of an earlier run count
@@ -160,12 +165,12 @@ impl Operator {
                 continue;
             }
             let (connection, child) = (connection.name.clone(), child.cloned());
-            any |= self.waiting(|waiting| {
-                let before = waiting.len();
-                waiting.retain(|(of, name)| {
-                    *of != connection || child.as_ref().is_some_and(|child| child != name)
+            any |= self.lacks(|lacks| {
+                let before = lacks.len();
+                lacks.retain(|(of, name), _| {
+                    name.is_none() || *of != connection || (child.is_some() && child != *name)
                 });
-                waiting.len() < before
+                lacks.len() < before
             });
             any |= self.command(Command::Unwant { connection, child }).await.is_ok();
         }
@@ -319,6 +324,14 @@ impl Operator {
             );
             return;
         }
+        let (local, remote) = (packet.local, packet.remote);
+        tracing::info!(
+            connection = key.0,
+            child = key.1,
+            %local,
+            %remote,
+            "packet matches a trap; starting the child"
+        );
         let operator = self.clone();
         tokio::spawn(async move {
             let ends = operator.ends(&key.0).await;
@@ -369,37 +382,48 @@ impl Operator {
             }
             return;
         }
-        let key = (connection, child);
+        let key = (connection.clone(), Some(child.clone()));
         let mut wait = SOONEST;
         let mut told = None;
         loop {
-            let error = match self.ends(&key.0).await {
-                Ok(ends) => return self.start_between(ends, key, action).await,
+            let found = self.ends(&connection).await;
+            let waits = told.is_some();
+            if waits {
+                // A reload may have changed it: the task of that reload has left it to this one.
+                action = self.start_action(&connection, &child);
+            }
+            let error = match found {
+                Ok(ends) => {
+                    let was_there = self.lacks(|lacks| lacks.remove(&key)).is_some();
+                    // It may have been taken down meanwhile.
+                    if action != Action::None && (was_there || !waits) {
+                        self.start_between(ends, (connection, child), action).await;
+                    }
+                    return;
+                }
                 Err(error) => error,
             };
-            let (connection, child) = &key;
             if told.as_ref() != Some(&error) {
                 tracing::warn!(%connection, %child, %error, "start_action waits for a way to the peer");
-                told = Some(error);
             }
-            if !self.waiting(|waiting| waiting.insert(key.clone())) {
-                // Another task waits for it.
+            let goes_on = self.lacks(|lacks| {
+                // Otherwise another task waits for it, or it was taken down.
+                let ours = lacks.contains_key(&key) == waits;
+                if ours && action == Action::None {
+                    lacks.remove(&key);
+                } else if ours {
+                    lacks.insert(key.clone(), error.clone());
+                }
+                ours && action != Action::None
+            });
+            if !goes_on {
                 return;
             }
+            told = Some(error);
             let interval = self.config().endpoint.retry_initiate_interval;
             let at_most = if interval.is_zero() { LATEST } else { interval.min(LATEST) };
             tokio::time::sleep(wait.min(at_most)).await;
             wait = wait.saturating_mul(2);
-            let config = self.config();
-            let mut all = config.endpoint.connections.iter();
-            let now = all.find(|other| other.name == *connection);
-            let now = now.and_then(|connection| connection.child(child));
-            let next = now.map_or(Action::None, |child| child.start_action);
-            if !self.waiting(|waiting| waiting.remove(&key)) || next == Action::None {
-                return;
-            }
-            // A reload may have changed it: the task of that reload has left it to this one.
-            action = next;
         }
     }
 
@@ -419,9 +443,56 @@ impl Operator {
         }
     }
 
-    /// Reads or changes which children wait for a way to the peer before they are started.
-    fn waiting<T>(&self, change: impl FnOnce(&mut BTreeSet<(String, String)>) -> T) -> T {
-        change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The `start_action` of a child in the configuration in force.
+    fn start_action(&self, connection: &str, child: &str) -> Action {
+        let config = self.config();
+        let mut all = config.endpoint.connections.iter();
+        let found = all.find(|other| other.name == connection);
+        let found = found.and_then(|connection| connection.child(child));
+        found.map_or(Action::None, |child| child.start_action)
+    }
+
+    /// Reads or changes what is not there yet.
+    fn lacks<T>(&self, change: impl FnOnce(&mut BTreeMap<Lacking, OperatorError>) -> T) -> T {
+        change(&mut self.lacks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// True if a child may be waiting for a way to the peer.
+    pub fn may_wait(&self) -> bool {
+        self.lacks(|lacks| !lacks.is_empty())
+    }
+
+    /// The children that are to be started as soon as there is a way to the peer, without those in `views`.
+    pub async fn waiting(&self, views: &[IkeView]) -> Vec<Waiting> {
+        let lacks = self.lacks(|lacks| lacks.clone());
+        if lacks.is_empty() {
+            return Vec::new();
+        }
+        let config = self.config();
+        let actions = config.endpoint.connections.iter().flat_map(|connection| {
+            let action = |child: &Arc<ChildConfig>| {
+                let acts = child.start_action != Action::None;
+                acts.then(|| (connection.name.clone(), Some(child.name.clone())))
+            };
+            connection.children.iter().filter_map(action)
+        });
+        let mut children: BTreeSet<Lacking> =
+            actions.filter(|key| lacks.contains_key(key)).collect();
+        // The engine knows what it repeats.
+        let wanted = self.handle.wanted().await.unwrap_or_default().into_iter();
+        children.extend(wanted.filter(|(name, _)| lacks.contains_key(&(name.clone(), None))));
+        let up: BTreeSet<(String, String)> = views.iter().flat_map(names_of).collect();
+        let waiting = children.into_iter().filter_map(|key| {
+            let why = lacks.get(&key).or_else(|| lacks.get(&(key.0.clone(), None)))?;
+            let names = (key.0, key.1?);
+            let waits_for = why.to_string();
+            (!up.contains(&names)).then_some(Waiting {
+                connection: names.0,
+                child: names.1,
+                waits_for,
+            })
+        });
+        waiting.collect()
     }
 
     async fn initiate(
@@ -465,6 +536,7 @@ impl Operator {
     ) {
         let operator = self.clone();
         tokio::spawn(async move {
+            let name = connection.clone();
             let found = match operator.config().hosts.get(&connection) {
                 None => Err(OperatorError::Unknown(connection)),
                 Some(hosts) => operator.names.look_up(hosts).await.and_then(|ends| {
@@ -472,9 +544,17 @@ impl Operator {
                     resolve::choose_again(&ends, last, &|remote| operator.handle.source(remote))
                 }),
             };
+            let key = (name, None);
             let answer = match found {
-                Ok((local, remote)) => Answer::Ends { local, remote },
-                Err(why) => Answer::Failed(why.to_string()),
+                Ok((local, remote)) => {
+                    operator.lacks(|lacks| lacks.remove(&key));
+                    Answer::Ends { local, remote }
+                }
+                Err(why) => {
+                    let text = why.to_string();
+                    operator.lacks(|lacks| lacks.insert(key, why));
+                    Answer::Failed(text)
+                }
             };
             operator.handle.answer(shard, ticket, answer).await;
         });
@@ -537,7 +617,10 @@ impl Operator {
         let config = self.config();
         let hosts = config.hosts.get(connection);
         let hosts = hosts.ok_or_else(|| OperatorError::Unknown(connection.to_owned()))?;
-        resolve::choose(&self.names.look_up(hosts).await?, &|remote| self.handle.source(remote))
+        let ends = self.names.look_up(hosts).await?;
+        let found = resolve::choose(&ends, &|remote| self.handle.source(remote))?;
+        self.lacks(|lacks| lacks.remove(&(connection.to_owned(), None)));
+        Ok(found)
     }
 
     async fn choose(&self, target: &Target) -> Result<Chosen, OperatorError> {

@@ -138,6 +138,7 @@ impl Names {
     ///
     /// # Errors
     /// [`OperatorError::NameServers`] if they are silent about a name of the peer of which nothing is known.
+    /// [`OperatorError::NoAddress`] if no name of the peer has an address.
     pub(super) async fn look_up(&self, hosts: &Hosts) -> Result<Ends, OperatorError> {
         let names: BTreeSet<&str> = names_of(hosts).collect();
         let waits: Vec<_> = names.into_iter().map(|name| self.0.begin(name)).collect();
@@ -150,9 +151,12 @@ impl Names {
             silent |= !answered && !known;
         }
         let ends = self.known(hosts);
-        match ends.remote.is_empty() && silent {
-            true => Err(OperatorError::NameServers(RESOLVING)),
-            false => Ok(ends),
+        match names_in(&hosts.remote).next() {
+            Some(_) if ends.remote.is_empty() && silent => {
+                Err(OperatorError::NameServers(RESOLVING))
+            }
+            Some(name) if ends.remote.is_empty() => Err(OperatorError::NoAddress(name.to_owned())),
+            _ => Ok(ends),
         }
     }
 

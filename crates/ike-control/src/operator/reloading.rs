@@ -100,6 +100,8 @@ impl Operator {
     pub(super) async fn put(&self, candidate: Candidate) -> Result<(), OperatorError> {
         let Candidate { configuration, adopt } = candidate;
         adopt();
+        // What has no start any more goes when its task looks again.
+        self.lacks(|lacks| lacks.retain(|(name, _), _| configuration.hosts.contains_key(name)));
         self.config.send_replace(Arc::new(configuration));
         self.tell().await
     }

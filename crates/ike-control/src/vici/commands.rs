@@ -201,12 +201,19 @@ async fn list_sas(session: &Session, asked: &Section) -> io::Result<Section> {
 
 async fn list_conns(session: &Session, asked: &Section) -> io::Result<Section> {
     let config = session.operator.config();
+    let waiting = match session.operator.may_wait() {
+        false => Vec::new(),
+        true => {
+            let views = session.operator.list().await.unwrap_or_default();
+            session.operator.waiting(&views).await
+        }
+    };
     for connection in &config.endpoint.connections {
         if asked.str("ike").is_some_and(|ike| ike != connection.name) {
             continue;
         }
         let Some(hosts) = config.hosts.get(&connection.name) else { continue };
-        let described = list::connection(connection, session.operator.program(), hosts);
+        let described = list::connection(connection, session.operator.program(), hosts, &waiting);
         let section = Section::new().section(list::key(&connection.name), described);
         session.outlet.event(LIST_CONN, section).await?;
     }

@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use vici::{Section, Value};
 
 use crate::program::Program;
-use crate::views::IkeSa;
+use crate::views::{IkeSa, Waiting};
 
 /// An IKE SA without its children: `<name> = { … }` of `list-sa`.
 pub(super) fn ike_sa(view: &IkeView) -> Section {
@@ -73,11 +73,13 @@ fn put(section: &mut Section, name: &str, value: &Json) {
     }
 }
 
-/// A connection: `<name> = { … }` of `list-conn`. Its addresses are those of the file; `program` knows the groups.
+/// A connection: `<name> = { … }` of `list-conn`. Its addresses are those of the file; `program` knows the groups, and
+/// `waiting` the children that wait for a way to the peer.
 pub(super) fn connection(
     connection: &ConnectionConfig,
     program: &dyn Program,
     hosts: &Hosts,
+    waiting: &[Waiting],
 ) -> Section {
     let seconds = |time: Duration| time.as_secs().to_string();
     let mut section = Section::new()
@@ -113,13 +115,18 @@ pub(super) fn connection(
     }
     let mut children = Section::new();
     for child in &connection.children {
-        let described = Section::new()
+        let mut described = Section::new()
             .text("mode", mode(child.mode))
             .text("rekey_time", seconds(child.rekey_time))
             .text("rekey_bytes", child.limits.soft_bytes.to_string())
             .text("rekey_packets", child.limits.soft_packets.to_string())
             .list("local-ts", child.local_ts.iter().map(selector))
             .list("remote-ts", child.remote_ts.iter().map(selector));
+        let waits =
+            waiting.iter().find(|one| one.connection == connection.name && one.child == child.name);
+        if let Some(one) = waits {
+            described = described.text("waits-for", &*one.waits_for);
+        }
         children.push(key(&child.name), Value::Section(described));
     }
     section.section("children", children)
@@ -166,7 +173,9 @@ fn selector(ts: &TsSpec) -> String {
 
 #[cfg(test)]
 mod tests {
-    use ike_proto::config::RemoteAuth;
+    use std::sync::Arc;
+
+    use ike_proto::config::{ChildConfig, RemoteAuth};
 
     use super::*;
 
@@ -188,13 +197,35 @@ mod tests {
         connection.remote = vec![RemoteAuth::new("remote", AuthConfig::Eap)];
         let hosts = Hosts { local: Vec::new(), remote: Vec::new() };
         let listed = |program: &dyn Program| {
-            let described = super::connection(&connection, program, &hosts);
+            let described = super::connection(&connection, program, &hosts, &[]);
             let Some(Value::Section(round)) = described.get("remote-1") else { panic!() };
             round.get("groups").cloned()
         };
         assert_eq!(listed(&()), None);
         let groups = vec![b"sales".to_vec(), b"research".to_vec()];
         assert_eq!(listed(&Grouped), Some(Value::List(groups)));
+    }
+
+    /// Fault: in `connection`, leave out `waits-for`.
+    #[test]
+    fn a_child_that_waits_says_for_what() {
+        let mut connection = ConnectionConfig::new("site");
+        connection.children = ["net", "lab"].map(|name| Arc::new(ChildConfig::new(name))).to_vec();
+        let hosts = Hosts { local: Vec::new(), remote: Vec::new() };
+        let waiting = |connection: &str, child: &str| Waiting {
+            connection: connection.to_owned(),
+            child: child.to_owned(),
+            waits_for: "no route to 192.0.2.1".to_owned(),
+        };
+        let all = [waiting("site", "net"), waiting("other", "lab")];
+        let described = super::connection(&connection, &(), &hosts, &all);
+        let Some(Value::Section(children)) = described.get("children") else { panic!() };
+        let says = |child: &str| match children.get(child) {
+            Some(Value::Section(child)) => child.str("waits-for").map(str::to_owned),
+            _ => panic!("{child}"),
+        };
+        assert_eq!(says("net").as_deref(), Some("no route to 192.0.2.1"));
+        assert_eq!(says("lab"), None);
     }
 
     #[test]

@@ -3,7 +3,9 @@
 mod leases;
 mod sas;
 mod text;
+mod waiting;
 
 pub use leases::{Lease, Pool, render_pools};
 pub use sas::{Algorithms, Auth, ChildSa, IkeSa};
 pub use text::{render, suite};
+pub use waiting::{Waiting, render_waiting};

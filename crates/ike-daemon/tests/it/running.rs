@@ -50,12 +50,17 @@ impl Running {
     /// Waits for a log line that contains `what`.
     pub(crate) fn wait_for(&self, what: &str) -> String {
         loop {
-            let line = self.lines.recv_timeout(Duration::from_secs(10));
-            let line = line.unwrap_or_else(|_| panic!("no log line with {what:?}"));
+            let line = self.next_line(Duration::from_secs(10));
+            let line = line.unwrap_or_else(|| panic!("no log line with {what:?}"));
             if line.contains(what) {
                 return line;
             }
         }
+    }
+
+    /// The next log line, if it comes in time.
+    pub(crate) fn next_line(&self, within: Duration) -> Option<String> {
+        self.lines.recv_timeout(within).ok()
     }
 
     pub(crate) fn ask(&self, arguments: &[&str]) -> Output {
@@ -66,8 +71,12 @@ impl Running {
         self.ask(&["list", "--json"])
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
-        let command = format!("kill -{name} {}", self.process.id());
+        let command = format!("kill -{name} {}", self.pid());
         assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
     }
 

@@ -16,6 +16,8 @@ ike_test_namespace::harness! {
         own_tunnel::ends_that_boot_while_name_servers_are_silent_have_the_addresses_of_before,
         own_tunnel::a_silent_name_server_holds_no_reload_and_no_other_connection,
         own_tunnel::changes_of_routes_do_nothing_to_an_ike_sa_of_a_loopback_address,
+        own_tunnel::flows_to_a_peer_whose_name_server_is_silent_hold_no_other_tunnel,
+        own_tunnel::list_says_what_a_child_waits_for,
         own_tunnel::the_source_towards_a_peer_is_asked_for_round_the_own_tunnel,
     ],
 }

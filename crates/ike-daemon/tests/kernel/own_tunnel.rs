@@ -174,6 +174,63 @@ pub(crate) fn a_start_without_a_route_is_not_a_try() {
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
 
+/// The host has no address, and a name does not exist. Two connections are tried for ever by the engine, the third one by
+/// its `start_action`.
+///
+/// Fault: in `Operator::answer_ends`, do not insert into `lacks`; in `Operator::start`, remove the entry before the
+/// addresses are asked for; in `Operator::waiting`, take each child of a connection in `lacks` for a wanted one.
+pub(crate) fn list_says_what_a_child_waits_for() {
+    let host = road_warrior();
+    let folder = folder("waits");
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    host.run("ip addr flush dev in0");
+    let started = "10.94.0.0/16'\n    start_action = 'start'";
+    let both = CLIENT.replace("10.94.0.0/16'", started);
+    let both = both.replace("[connections.other]", "[connections.other]\n    keyingtries = 0");
+    let named = "[connections.named]
+        keyingtries = 1
+        remote_addrs = 'gw.invalid'
+        [connections.named.local]
+        auth = 'psk'
+        id = 'b'
+        [connections.named.remote]
+        auth = 'psk'
+        id = 'gw'
+        [connections.named.children.n]
+        remote_ts = '10.93.0.0/16'
+        start_action = 'start'
+        [secrets.ike]";
+    let both = both.replace("[secrets.ike]", named);
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    let client = start(&folder, "client", &both, &host.inside(exe), "none");
+    let text = || String::from_utf8(client.ask(&["list"]).stdout).unwrap();
+    let says = |wanted: &dyn Fn(&str) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !wanted(&text()) {
+            assert!(Instant::now() < deadline, "{}", text());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let net = "home: net waits for a way to the peer: no route to 198.51.100.9: ";
+    let other = "other: o waits for a way to the peer: no route to 198.51.100.8: ";
+    let name = "named: n waits for a way to the peer: host name gw.invalid has no address";
+    says(&|text| text.contains(net) && text.contains(other) && text.contains(name));
+    // Also while it is tried again.
+    for _ in 0..20 {
+        let text = text();
+        assert!(text.contains(name) && text.contains(other), "{text}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(client.ask(&["down", "named"]).status.code(), Some(0));
+    assert_eq!(client.ask(&["down", "other"]).status.code(), Some(0));
+    let left = text();
+    assert!(!left.contains(name) && !left.contains(other), "nobody wants them: {left}");
+    host.run("ip addr add 192.0.2.1/24 dev in0");
+    host.run("ip route add default via 192.0.2.2");
+    says(&|text| text.contains("INSTALLED") && !text.contains(" waits for "));
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
+
 /// A reload changes what a start that waits for a route is to do. Without its trap the traffic of the child leaves in
 /// clear.
 ///
@@ -218,9 +275,14 @@ pub(crate) fn a_start_that_waits_follows_a_reload() {
 
 /// A command that runs the program with a name server that gets questions and answers none.
 fn with_silent_names(folder: &Path) -> String {
+    with_name_server(folder, "192.0.2.77")
+}
+
+/// A command that runs the program with this name server.
+fn with_name_server(folder: &Path, server: &str) -> String {
     let exe = env!("CARGO_BIN_EXE_ike-daemon");
     let (resolver, script) = (folder.join("resolv.conf"), folder.join("run"));
-    std::fs::write(&resolver, "nameserver 192.0.2.77\n").unwrap();
+    std::fs::write(&resolver, format!("nameserver {server}\n")).unwrap();
     let mount =
         format!("mount --bind {} /etc/resolv.conf\nexec {exe} \"$@\"\n", resolver.display());
     std::fs::write(&script, mount).unwrap();
@@ -383,4 +445,87 @@ pub(crate) fn ends_that_boot_while_name_servers_are_silent_have_the_addresses_of
         std::thread::sleep(Duration::from_millis(50));
     }
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
+
+/// 400 flows a second towards a peer that is known by name alone, and that neither answers nor has a name server that
+/// does. Another tunnel goes up and down meanwhile.
+///
+/// Fault: in `Operator::acquire`, take each acquire for the first one: log lines are many. In `Shared::begin`, let threads
+/// be 512 and look a name up although a look-up is under way: threads and questions are many.
+pub(crate) fn flows_to_a_peer_whose_name_server_is_silent_hold_no_other_tunnel() {
+    let host = road_warrior();
+    let folder = folder("flows");
+    let server = std::net::UdpSocket::bind("192.0.2.2:53").unwrap();
+    server.set_nonblocking(true).unwrap();
+    host.run("ip neigh add 192.0.2.99 lladdr 02:00:00:00:00:99 dev in0");
+    let command = with_name_server(&folder, "192.0.2.2");
+    let state = folder.join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("names"), "gw.example 192.0.2.99\n").unwrap();
+    let command = format!("env STATE_DIRECTORY={} {command}", state.display());
+    let named = CLIENT
+        .replace(
+            "remote_ts = '0.0.0.0/0'\n    start_action = 'start'",
+            "remote_ts = '10.95.0.0/16'",
+        )
+        .replace("'198.51.100.8'", "'gw.example'")
+        .replace("'10.94.0.0/16'", "'10.94.0.0/16'\n    start_action = 'trap'");
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    let client = start(&folder, "client", &named, &host.inside(&command), "userspace");
+    let route = host.inside("ip route show table 7296");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let routes = Command::new("sh").args(["-c", &route]).output().unwrap();
+        if String::from_utf8(routes.stdout).unwrap().contains("10.94.0.0/16 dev ike0") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "no trap");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let up = || {
+        let begun = Instant::now();
+        assert_eq!(client.ask(&["up", "net"]).status.code(), Some(0));
+        let took = begun.elapsed();
+        assert_eq!(client.ask(&["down", "home"]).status.code(), Some(0));
+        took
+    };
+    let p95 = |mut all: Vec<Duration>| {
+        all.sort();
+        all[(all.len() * 95).div_ceil(100) - 1]
+    };
+    let unloaded = p95((0..40).map(|_| up()).collect());
+    let (quiet, flows) = (threads(&client), 4000);
+    while server.recv(&mut [0; 512]).is_ok() {}
+    let script = "for i in $(seq 0 3999); do echo x >/dev/udp/10.94.$((i / 250)).$((i % 250 + 1))/9; \
+                  [ $((i % 20)) -ne 19 ] || sleep 0.05; done";
+    let bash = host.inside("bash -c \"$0\"");
+    let mut load = Command::new("sh").args(["-c", &bash, script]).spawn().unwrap();
+    let (mut loaded, mut most) = (Vec::new(), 0);
+    while load.try_wait().unwrap().is_none() {
+        loaded.push(up());
+        most = most.max(threads(&client));
+    }
+    let (count, loaded) = (loaded.len(), p95(loaded));
+    let questions = std::iter::from_fn(|| server.recv(&mut [0; 512]).ok()).count();
+    let log = std::iter::from_fn(|| client.next_line(Duration::ZERO));
+    let lines = log.filter(|line| line.contains("packet matches a trap")).count();
+    println!(
+        "p95 of `up`: {unloaded:?}, with {flows} flows {loaded:?} ({count}); threads {quiet}, {most}; {questions} \
+         questions; {lines} lines"
+    );
+    assert!(loaded < Duration::from_secs(1), "{loaded:?}, without flows {unloaded:?}");
+    assert!(most <= quiet + 20, "{most} threads, without flows {quiet}");
+    // Two families, two tries of the C library each, in each look-up of five seconds or more.
+    assert!((1..=20).contains(&questions), "{questions} questions");
+    assert!((1..=20).contains(&lines), "{lines} lines");
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
+
+/// Of the daemon and its signer.
+fn threads(daemon: &Running) -> usize {
+    let pid = daemon.pid();
+    let of = |pid: &str| std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    of(&pid.to_string()) + children.split_whitespace().map(of).sum::<usize>()
 }

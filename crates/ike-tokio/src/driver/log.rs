@@ -136,7 +136,7 @@ impl Log {
             }
             Event::Acquire { connection, child, packet } => {
                 let (local, remote) = (packet.local, packet.remote);
-                info!(%connection, %child, %local, %remote, "packet matches a trap; starting the child");
+                debug!(%connection, %child, %local, %remote, "packet matches a trap");
             }
             Event::PathChanged { ike, path } => {
                 info!(

@@ -71,6 +71,9 @@ impl Driver {
             Request::Carries(connection, child, answer) => {
                 let _ = answer.send(self.endpoint.carries(&connection, Some(&child)));
             }
+            Request::Wanted(answer) => {
+                let _ = answer.send(self.endpoint.wanted());
+            }
             Request::StartsIn(connection, child, answer) => {
                 let wait = self.endpoint.starts_in(&connection, child.as_deref(), now());
                 let _ = answer.send(wait);

@@ -271,6 +271,12 @@ impl Handle {
         Ok(!shards.is_empty())
     }
 
+    /// The children that are started again until they are up, and those that are up and would be. Each entry is a
+    /// connection and a child of it; `None` is the IKE SA alone.
+    pub async fn wanted(&self) -> Result<Vec<(String, Option<String>)>, Stopped> {
+        Ok(self.all(Request::Wanted).await?.into_iter().flatten().collect())
+    }
+
     /// How long until the child is started again; `None` if it is not wanted.
     pub async fn starts_in(
         &self,

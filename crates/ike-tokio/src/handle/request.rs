@@ -38,6 +38,8 @@ pub(crate) enum Request {
     Answer(Ticket, Answer),
     /// Whether this child is up or being made.
     Carries(String, String, oneshot::Sender<bool>),
+    /// The children that are wanted up.
+    Wanted(oneshot::Sender<Vec<(String, Option<String>)>>),
     /// How long until this child is started again; `None` if it is not wanted.
     StartsIn(String, Option<String>, oneshot::Sender<Option<Duration>>),
     /// Whether there is an IKE SA of this connection with this peer.
