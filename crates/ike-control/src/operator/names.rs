@@ -2,8 +2,9 @@
 //!
 //! getaddrinfo blocks for as long as name servers are silent, and has no limit. So it runs on threads of its own: on
 //! the runtime's pool for blocking work it would hold back signatures. There is one look-up for a name at a time, which all
-//! share that wait for it. A look-up that fails leaves what was known, and so does "no such name" for an hour. What is known
-//! is kept in a file, so that a host that boots while name servers are silent has the addresses of before.
+//! share that wait for it. Names that were slow last time leave threads to the others ([`AT_A_TIME`]). A look-up that fails
+//! leaves what was known, and so does "no such name" for an hour. What is known is kept in a file, so that a host that boots
+//! while name servers are silent has the addresses of before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -21,9 +22,14 @@ use tokio::sync::{Notify, watch};
 use crate::error::OperatorError;
 
 mod file;
+#[cfg(test)]
+mod tests;
 
-/// Look-ups at a time. Others wait for their turn.
-const THREADS: usize = 16;
+/// Look-ups at a time: of all names, of those that were looked up before, and of those among these that were [`SLOW`].
+/// Others wait for their turn. A new name can be what a peer waits for. Of the others something is known.
+const AT_A_TIME: [usize; 3] = [16, 12, 8];
+/// How long a look-up takes at least that holds up others. Where a name server is silent, it is 5 s and more.
+const SLOW: Duration = Duration::from_millis(500);
 /// How long name servers may take if nothing is known of a name,
 const RESOLVING: Duration = Duration::from_secs(15);
 /// and if addresses are known, which then are used.
@@ -32,9 +38,11 @@ const RENEWING: Duration = Duration::from_secs(2);
 const REFRESH: Duration = Duration::from_secs(60);
 /// The time after the first failure. It doubles with each further one, up to [`REFRESH`].
 const BACK_OFF: Duration = Duration::from_secs(1);
-/// How long addresses stay known of a name that does not exist any more: a name server may be wrong for a while. And how
-/// long addresses of an earlier run are kept that no connection needs: control clients may load one.
+/// How long name servers say that a name does not exist before its addresses are forgotten: they may be wrong for a while.
+/// And how long addresses of an earlier run are kept that no connection needs: control clients may load one.
 const HOUR: Duration = Duration::from_secs(3600);
+/// What counts at most of the time between two answers that a name does not exist: the host may have slept.
+const GAP: Duration = Duration::from_secs(120);
 
 /// Why a name has no addresses.
 #[derive(Debug)]
@@ -59,20 +67,22 @@ struct Shared {
     resolver: Box<Resolver>,
     /// The file with what is known.
     file: OnceLock<PathBuf>,
-    /// Held while the file is written.
-    writing: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     names: BTreeMap<String, Name>,
-    /// Look-ups that no thread has begun.
-    queue: VecDeque<String>,
+    /// Look-ups that no thread has begun, in the classes of [`AT_A_TIME`],
+    queues: [VecDeque<String>; 3],
+    /// and how many are under way.
+    busy: [usize; 3],
     threads: usize,
     /// The addresses of a name have changed since somebody asked,
     changed: bool,
     /// and since the file was written.
     unwritten: bool,
+    /// A thread writes the file.
+    writing: bool,
 }
 
 #[derive(Default)]
@@ -85,8 +95,12 @@ struct Name {
     failures: u32,
     /// When it is looked up again; at once if never looked up.
     due: Option<Instant>,
-    /// Since when name servers say that there is no such name.
-    gone: Option<Instant>,
+    /// For how long name servers have said that there is no such name,
+    gone: Duration,
+    /// and when they said so, if that is the last outcome.
+    denied: Option<Instant>,
+    /// Whether the last look-up was slow; `None` before the first one.
+    slow: Option<bool>,
     /// Until when it is kept although no connection has it.
     kept: Option<Instant>,
 }
@@ -105,7 +119,6 @@ impl Names {
             news: Notify::new(),
             resolver: Box::new(resolver),
             file: OnceLock::new(),
-            writing: Mutex::default(),
         }))
     }
 
@@ -236,8 +249,9 @@ impl Shared {
         }
         let (asked, done) = watch::channel(());
         entry.asked = Some(asked);
-        state.queue.push_back(name.to_owned());
-        if state.threads == THREADS {
+        let class = entry.slow.map_or(0, |slow| 1 + usize::from(slow));
+        state.queues[class].push_back(name.to_owned());
+        if state.threads == AT_A_TIME[0] || !state.has_room(class) {
             return (known, done);
         }
         let shared = Arc::clone(self);
@@ -246,7 +260,7 @@ impl Shared {
             Ok(_) => state.threads += 1,
             // Another thread takes it, if there is one.
             Err(error) if state.threads == 0 => {
-                state.queue.clear();
+                state.queues[class].clear();
                 drop(guard);
                 self.answered(name, Err(Unresolved::Failed(error)), Instant::now());
             }
@@ -255,40 +269,70 @@ impl Shared {
         (known, done)
     }
 
-    /// Looks names up until none is left.
-    fn work(&self) {
+    /// Looks names up until none is left that has room.
+    fn work(self: &Arc<Self>) {
+        let mut done = None;
         loop {
             let mut state = self.lock();
-            let Some(name) = state.queue.pop_front() else {
+            if let Some(class) = done {
+                state.busy[class] -= 1;
+            }
+            let Some((class, name)) = state.next() else {
                 state.threads -= 1;
                 break;
             };
             drop(state);
+            done = Some(class);
+            let begun = Instant::now();
             let found = (self.resolver)(&name);
+            let slow = Some(begun.elapsed() > SLOW);
+            if let Some(entry) = self.lock().names.get_mut(&name) {
+                entry.slow = slow;
+            }
             self.answered(&name, found, Instant::now());
             if let Some(path) = self.file.get() {
-                self.write(path);
+                self.keep(path);
             }
         }
     }
 
-    /// Writes the file if something has changed. Of several threads the last one writes what all have found.
-    fn write(&self, path: &Path) {
-        let _one = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Writes the file if something has changed, on a thread of its own: a disk may be slow.
+    fn keep(self: &Arc<Self>, path: &Path) {
         let mut state = self.lock();
-        if !std::mem::take(&mut state.unwritten) {
+        if state.writing || !state.unwritten {
             return;
         }
-        let known = state.names.iter().map(|(name, known)| (name, &known.addresses));
-        let text = file::text(known);
-        drop(state);
-        if let Err(error) = file::write(path, &text) {
-            self.lock().unwritten = true;
-            tracing::warn!(
-                file = %path.display(),
-                %error,
-                "addresses of host names: the file is not written; it is tried again after the next look-up"
-            );
+        let (shared, path) = (Arc::clone(self), path.to_path_buf());
+        let thread = std::thread::Builder::new().name("names-file".to_owned());
+        match thread.spawn(move || shared.write(&path)) {
+            Ok(_) => state.writing = true,
+            Err(error) => {
+                tracing::warn!(%error, "addresses of host names: no thread writes the file");
+            }
+        }
+    }
+
+    /// Writes the file until nothing has changed meanwhile.
+    fn write(&self, path: &Path) {
+        loop {
+            let mut state = self.lock();
+            if !std::mem::take(&mut state.unwritten) {
+                state.writing = false;
+                return;
+            }
+            let known = state.names.iter().map(|(name, known)| (name, &known.addresses));
+            let text = file::text(known);
+            drop(state);
+            if let Err(error) = file::write(path, &text) {
+                let mut state = self.lock();
+                (state.unwritten, state.writing) = (true, false);
+                tracing::warn!(
+                    file = %path.display(),
+                    %error,
+                    "addresses of host names: the file is not written; it is tried again after the next look-up"
+                );
+                return;
+            }
         }
     }
 
@@ -307,7 +351,7 @@ impl Shared {
                     tracing::info!(%name, "host name resolved again");
                 }
                 entry.addresses = found;
-                (entry.failures, entry.gone) = (0, None);
+                (entry.failures, entry.gone, entry.denied) = (0, Duration::ZERO, None);
                 REFRESH
             }
             Err(why) => {
@@ -315,13 +359,16 @@ impl Shared {
                     let used = &entry.addresses;
                     tracing::warn!(%name, error = %why, ?used, "host name not resolved: it is tried again");
                 }
-                if matches!(why, Unresolved::NoSuchName) {
-                    let since = *entry.gone.get_or_insert(now);
-                    if now.saturating_duration_since(since) >= HOUR && !entry.addresses.is_empty() {
-                        let unused = std::mem::take(&mut entry.addresses);
-                        tracing::warn!(%name, ?unused, "host name is gone: its addresses are not used any more");
-                        (state.changed, state.unwritten) = (true, true);
-                    }
+                // Time without an answer does not count.
+                let denied = matches!(why, Unresolved::NoSuchName).then_some(now);
+                if let (Some(before), Some(now)) = (entry.denied, denied) {
+                    entry.gone += now.saturating_duration_since(before).min(GAP);
+                }
+                entry.denied = denied;
+                if entry.gone >= HOUR && denied.is_some() && !entry.addresses.is_empty() {
+                    let unused = std::mem::take(&mut entry.addresses);
+                    tracing::warn!(%name, ?unused, "host name is gone: its addresses are not used any more");
+                    (state.changed, state.unwritten) = (true, true);
                 }
                 entry.failures = entry.failures.saturating_add(1);
                 self.news.notify_one();
@@ -330,6 +377,22 @@ impl Shared {
         };
         entry.due = Some(now + after);
         entry.asked = None;
+    }
+}
+
+impl State {
+    /// True if a look-up of this class may begin.
+    fn has_room(&self, class: usize) -> bool {
+        self.busy[class..].iter().sum::<usize>() < AT_A_TIME[class]
+    }
+
+    /// The next look-up, which begins now, and its class.
+    fn next(&mut self) -> Option<(usize, String)> {
+        let mut with_room = (0..AT_A_TIME.len()).filter(|class| self.has_room(*class));
+        let class = with_room.find(|class| !self.queues[*class].is_empty())?;
+        let name = self.queues[class].pop_front()?;
+        self.busy[class] += 1;
+        Some((class, name))
     }
 }
 
@@ -367,221 +430,5 @@ fn names_in(hosts: &[HostSpec]) -> impl Iterator<Item = &str> {
 impl fmt::Debug for Names {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.0.lock().names.keys()).finish()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc;
-
-    use super::*;
-
-    const LONG: Duration = Duration::from_secs(20);
-
-    fn peer(name: &str) -> Hosts {
-        Hosts { local: Vec::new(), remote: vec![HostSpec::Name(name.to_owned())] }
-    }
-
-    fn at(address: &str) -> Vec<AddressSpec> {
-        vec![AddressSpec::single(address.parse().unwrap())]
-    }
-
-    fn silence() -> Result<Vec<IpAddr>, Unresolved> {
-        Err(Unresolved::Failed(io::ErrorKind::TimedOut.into()))
-    }
-
-    fn one() -> Result<Vec<IpAddr>, Unresolved> {
-        Ok(vec!["192.0.2.1".parse().unwrap()])
-    }
-
-    async fn until(what: impl Fn() -> bool) {
-        let wait = async {
-            while !what() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(LONG, wait).await.expect("it comes");
-    }
-
-    /// Fault: in `Shared::begin`, look the name up although a look-up is under way.
-    #[tokio::test]
-    async fn all_that_wait_for_a_name_share_one_look_up() {
-        let (go, gate) = mpsc::channel::<()>();
-        let (gate, count) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
-        let counted = Arc::clone(&count);
-        let names = Names::by(move |_| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            gate.lock().unwrap().recv_timeout(LONG).unwrap();
-            Ok(vec!["192.0.2.1".parse().unwrap()])
-        });
-        let asks: Vec<_> = (0..400)
-            .map(|_| {
-                let names = names.clone();
-                tokio::spawn(async move { names.look_up(&peer("gw.example")).await })
-            })
-            .collect();
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        go.send(()).unwrap();
-        for ask in asks {
-            assert_eq!(ask.await.unwrap().unwrap().remote, at("192.0.2.1"));
-        }
-        assert_eq!(count.load(Ordering::SeqCst), 1);
-    }
-
-    /// Fault: in `Shared::answered`, clear the addresses where the look-up has failed.
-    #[tokio::test]
-    async fn a_failed_look_up_leaves_what_was_known_and_is_tried_again() {
-        let count = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&count);
-        let names = Names::by(move |_| match counted.fetch_add(1, Ordering::SeqCst) {
-            0 => Ok(vec!["192.0.2.1".parse().unwrap()]),
-            1 => silence(),
-            _ => Ok(vec!["192.0.2.2".parse().unwrap()]),
-        });
-        let peer = peer("gw.example");
-        assert_eq!(names.known(&peer).remote, []);
-        assert_eq!(names.look_up(&peer).await.unwrap().remote, at("192.0.2.1"));
-        assert!(names.renew([&peer].into_iter()) > REFRESH / 2);
-        assert_eq!(count.load(Ordering::SeqCst), 1, "it is not due");
-        assert_eq!(names.look_up(&peer).await.unwrap().remote, at("192.0.2.1"));
-        assert!(names.renew([&peer].into_iter()) <= BACK_OFF, "it is tried again soon");
-        until(|| {
-            names.renew([&peer].into_iter());
-            names.known(&peer).remote == at("192.0.2.2")
-        })
-        .await;
-        assert_eq!(count.load(Ordering::SeqCst), 3);
-    }
-
-    /// Fault: in `Names::look_up`, wait `RESOLVING` for each name.
-    #[tokio::test]
-    async fn a_known_address_is_used_while_name_servers_are_silent() {
-        let (_never, gate) = mpsc::channel::<()>();
-        let (gate, count) = (Mutex::new(gate), AtomicUsize::new(0));
-        let names = Names::by(move |_| {
-            if count.fetch_add(1, Ordering::SeqCst) > 0 {
-                _ = gate.lock().unwrap().recv_timeout(LONG);
-            }
-            Ok(vec!["192.0.2.1".parse().unwrap()])
-        });
-        let peer = peer("gw.example");
-        names.look_up(&peer).await.unwrap();
-        let begun = Instant::now();
-        assert_eq!(names.look_up(&peer).await.unwrap().remote, at("192.0.2.1"));
-        assert!(begun.elapsed() < RESOLVING / 2);
-    }
-
-    /// Fault: in `Names::look_up`, await each look-up before the next one is begun; or let `THREADS` be 1.
-    #[tokio::test]
-    async fn silent_names_hold_no_other_one_and_take_few_threads() {
-        let (most, now) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
-        let ended = Arc::new(AtomicUsize::new(0));
-        let (seen, counted) = (Arc::clone(&most), Arc::clone(&ended));
-        let names = Names::by(move |name| {
-            seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-            if name.starts_with("silent") {
-                std::thread::sleep(Duration::from_millis(500));
-            }
-            now.fetch_sub(1, Ordering::SeqCst);
-            counted.fetch_add(1, Ordering::SeqCst);
-            if name.starts_with("silent") { silence() } else { one() }
-        });
-        let silent: Vec<_> = (0..THREADS - 1).map(|n| peer(&format!("silent{n}"))).collect();
-        names.renew(silent.iter());
-        let begun = Instant::now();
-        assert_eq!(names.look_up(&peer("gw")).await.unwrap().remote, at("192.0.2.1"));
-        assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
-        let more: Vec<_> = (0..100).map(|n| peer(&format!("silent-too{n}"))).collect();
-        names.renew(more.iter());
-        assert!(!more.iter().any(|hosts| names.is_backing_off(hosts)), "they are under way");
-        until(|| ended.load(Ordering::SeqCst) == THREADS + more.len()).await;
-        assert_eq!(most.load(Ordering::SeqCst), THREADS);
-    }
-
-    /// Fault: in `Shared::answered`, clear the addresses at the first `NoSuchName`; or never.
-    #[test]
-    fn no_such_name_replaces_what_was_known_after_an_hour() {
-        let (names, peer) = (Names::by(|_| silence()), peer("gw.example"));
-        let begun = Instant::now();
-        names.0.answered("gw.example", one(), begun);
-        let answer = |minutes: u64, found| {
-            names.0.answered("gw.example", found, begun + Duration::from_secs(60 * minutes));
-            names.known(&peer).remote
-        };
-        assert_eq!(answer(1, Err(Unresolved::NoSuchName)), at("192.0.2.1"));
-        assert_eq!(answer(59, Err(Unresolved::NoSuchName)), at("192.0.2.1"));
-        assert_eq!(answer(60, one()), at("192.0.2.1"));
-        assert_eq!(answer(70, Err(Unresolved::NoSuchName)), at("192.0.2.1"));
-        assert_eq!(answer(130, silence()), at("192.0.2.1"), "a failure says nothing");
-        assert_eq!(answer(131, Err(Unresolved::NoSuchName)), []);
-        assert!(std::mem::take(&mut names.0.lock().changed), "the engine hears of it");
-        assert_eq!(answer(132, one()), at("192.0.2.1"));
-    }
-
-    /// Fault: in `of_system`, let `NoName` be a failure as others.
-    #[test]
-    fn the_system_tells_a_missing_name_from_silence() {
-        // RFC 6761: no name server is asked about it.
-        assert_eq!(of_system("localhost").unwrap().iter().find(|ip| !ip.is_loopback()), None);
-        // A label of 64 letters cannot be in the DNS.
-        let missing = of_system(&"a".repeat(64));
-        assert!(matches!(missing, Err(Unresolved::NoSuchName)), "{missing:?}");
-    }
-
-    /// Fault: in `Shared::work`, do not write; in `Names::keep_in`, do not read; or leave out `notify_one` there.
-    #[tokio::test]
-    async fn the_last_addresses_are_known_after_a_restart() {
-        let path = std::env::temp_dir().join(format!("ike-names-{}", std::process::id()));
-        _ = std::fs::remove_file(&path);
-        let (peer, other) = (peer("gw.example"), peer("other.example"));
-        let names = Names::by(|_| one());
-        names.keep_in(path.clone());
-        names.look_up(&peer).await.unwrap();
-        names.look_up(&other).await.unwrap();
-        let all = "gw.example 192.0.2.1\nother.example 192.0.2.1\n";
-        until(|| std::fs::read_to_string(&path).is_ok_and(|text| text == all)).await;
-        let (_never, gate) = mpsc::channel::<()>();
-        let gate = Mutex::new(gate);
-        let names = Names::by(move |_| {
-            _ = gate.lock().unwrap().recv_timeout(LONG);
-            silence()
-        });
-        names.keep_in(path.clone());
-        let heard = tokio::time::timeout(LONG, names.changed()).await;
-        assert_eq!(heard, Ok(true), "the engine hears of it");
-        assert!(!names.is_backing_off(&peer));
-        names.renew([&peer].into_iter());
-        let begun = Instant::now();
-        assert_eq!(names.look_up(&peer).await.unwrap().remote, at("192.0.2.1"));
-        assert!(begun.elapsed() < RESOLVING / 2);
-        assert_eq!(names.known(&other).remote, at("192.0.2.1"), "a control client may load it");
-        std::fs::remove_file(&path).unwrap();
-    }
-
-    /// Fault: in `Shared::write`, leave `unwritten` alone after an error.
-    #[test]
-    fn a_file_that_could_not_be_written_is_written_after_the_next_look_up() {
-        let folder = std::env::temp_dir().join(format!("ike-names-late-{}", std::process::id()));
-        _ = std::fs::remove_dir_all(&folder);
-        let (names, path) = (Names::by(|_| silence()), folder.join("names"));
-        names.0.answered("gw.example", one(), Instant::now());
-        names.0.write(&path);
-        std::fs::create_dir(&folder).unwrap();
-        names.0.answered("gw.example", one(), Instant::now());
-        names.0.write(&path);
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "gw.example 192.0.2.1\n");
-        std::fs::remove_dir_all(folder).unwrap();
-    }
-
-    /// Fault: in `Names::renew`, keep what is in `kept` for ever.
-    #[test]
-    fn addresses_of_an_earlier_run_are_forgotten_if_nobody_needs_them() {
-        let names = Names::by(|_| silence());
-        let past = Instant::now();
-        let known = Name { addresses: one().unwrap(), kept: Some(past), ..Name::default() };
-        names.0.lock().names.insert("old.example".to_owned(), known);
-        names.renew(std::iter::empty());
-        assert_eq!(names.known(&peer("old.example")).remote, []);
     }
 }

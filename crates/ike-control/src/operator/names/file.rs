@@ -16,7 +16,7 @@ use std::path::Path;
 
 use ike_config::HostSpec;
 
-/// Octets that are read at most.
+/// Octets of the file at most. A larger one is not read.
 const LARGEST: u64 = 4 << 20;
 
 /// What the file has; nothing if there is none.
@@ -52,16 +52,28 @@ fn parse(line: &str) -> Option<(String, Vec<IpAddr>)> {
     (!addresses.is_empty()).then_some((name?.to_owned(), addresses))
 }
 
-/// The content of the file. Names without an address are left out.
+/// The content of the file. Names without an address are left out, and those whose lines have no room.
 pub(super) fn text<'a>(known: impl Iterator<Item = (&'a String, &'a Vec<IpAddr>)>) -> String {
     let mut text = String::new();
+    let mut left_out = 0;
     for (name, addresses) in known.filter(|(_, addresses)| !addresses.is_empty()) {
+        let before = text.len();
         text.push_str(name);
         for address in addresses {
             // Writing to a string does not fail.
             _ = write!(text, " {address}");
         }
         text.push('\n');
+        if text.len() as u64 > LARGEST {
+            text.truncate(before);
+            left_out += 1;
+        }
+    }
+    if left_out > 0 {
+        tracing::warn!(
+            left_out,
+            "addresses of host names: the file is full; the next start does not know all names"
+        );
     }
     text
 }
@@ -82,6 +94,24 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Fault: in `text`, write all lines; or end at the first one that has no room.
+    #[test]
+    fn a_file_has_no_more_than_is_read() {
+        let long: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap(); LARGEST as usize / 20];
+        let few = long[..1].to_vec();
+        let all: BTreeMap<String, Vec<IpAddr>> =
+            [("a", &few), ("b", &long), ("c", &long), ("d", &long), ("e", &few)]
+                .map(|(name, of)| (name.to_owned(), of.clone()))
+                .into();
+        let text = text(all.iter());
+        let names: String = text.lines().map(|line| &line[..1]).collect();
+        assert_eq!(names, "abe");
+        let path = std::env::temp_dir().join(format!("ike-names-full-{}", std::process::id()));
+        write(&path, &text).unwrap();
+        assert_eq!(read(&path).unwrap().len(), names.len());
+        fs::remove_file(path).unwrap();
+    }
 
     /// Fault: in `read`, leave out the lines that are not understood.
     #[test]
