@@ -41,7 +41,7 @@ ENGINE = "crates/ike-proto/src/"
 AREAS = [
     ("exchange", [ENGINE + "exchange/*.rs"], 12, ["ike-proto", "ike-tests"]),
     ("keys", [ENGINE + "keys/*.rs"], 3, ["ike-proto", "ike-tests"]),
-    ("window", [ENGINE + "ike_sa/window*.rs"], 3, ["ike-proto", "ike-tests"]),
+    ("window", [ENGINE + "channel/window*.rs"], 3, ["ike-proto", "ike-tests"]),
     ("crash", [ENGINE + "endpoint/crash.rs"], 3, ["ike-proto", "ike-tests"]),
     ("cookie", [ENGINE + "endpoint/cookie.rs"], 3, ["ike-proto", "ike-tests"]),
     ("path", ["crates/pki/src/path.rs", "crates/pki/src/path/*.rs"], 3, ["ike-pki", "ike-tests"]),

@@ -13,6 +13,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod channel;
 pub mod child;
 pub mod config;
 mod endpoint;

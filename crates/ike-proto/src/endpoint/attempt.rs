@@ -14,6 +14,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::channel::flight::Departure;
+use crate::channel::memory::Pool;
+use crate::channel::stream::Stream;
+use crate::channel::window::{Retransmit, Window};
 use crate::config::{ConnectionConfig, FragmentAckTypes, SeparateTransports, TcpUse};
 use crate::crypto::{CipherSuite, PendingKe, Secret};
 use crate::event::{
@@ -28,11 +32,7 @@ use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Reading, Request, Sent};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::flight::Departure;
-use crate::ike_sa::memory::Pool;
 use crate::ike_sa::state::State;
-use crate::ike_sa::stream::Stream;
-use crate::ike_sa::window::{Retransmit, Window};
 use crate::question::Answer;
 use crate::reason::{DropReason, PolicyReason};
 use crate::wants::Wanted;
@@ -719,7 +719,7 @@ impl Attempt {
             path: self
                 .candidates
                 .first()
-                .map_or(self.path, |candidate| candidate.core.channel.path),
+                .map_or(self.path, |candidate| candidate.core.channel.route.path),
             local_id: None,
             remote_id: None,
             nat_local: false,

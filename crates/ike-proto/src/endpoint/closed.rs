@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::channel::window::{Answered, Datagrams};
 use crate::event::Path;
 use crate::ike_sa::IkeSa;
-use crate::ike_sa::window::{Answered, Datagrams};
 use crate::table::OwnTable;
 use crate::wire::Header;
 
@@ -82,8 +82,8 @@ impl Closed {
         let answer = Answer {
             peer_spi: if sa.core.is_initiator() { sa.core.spis().r() } else { sa.core.spis().i() },
             from_initiator: !sa.core.is_initiator(),
-            to: sa.core.channel.answer_to(),
-            roams: sa.core.channel.peer_roams(),
+            to: sa.core.channel.route.answer_to(),
+            roams: sa.core.channel.route.peer_roams(),
             last,
             until,
             known,

@@ -78,7 +78,7 @@ impl Party {
             .as_micros();
         single.then(|| Self {
             with: registry
-                .digest((&connection.name, sa.core.channel.path.remote.ip().to_canonical())),
+                .digest((&connection.name, sa.core.channel.route.path.remote.ip().to_canonical())),
             spis: sa.core.spis().pair(),
             done: established.identity.since(),
             // More than an hour counts as an hour.
@@ -274,10 +274,11 @@ impl Endpoint {
         let Some(estate) = self.registry.estate(redundant) else { return };
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&kept) else { return };
         match sa.covers(&estate.children) {
-            Cover::Whole if sa.core.channel.last_heard > estate.since => {
+            Cover::Whole if sa.core.channel.last_heard() > estate.since => {
                 let until = now.mono + OTHER_RULE;
                 let children = estate.children.iter().map(|child| child.name().to_owned());
-                let (connection, path) = (sa.core.connection().name.clone(), sa.core.channel.path);
+                let (connection, path) =
+                    (sa.core.connection().name.clone(), sa.core.channel.route.path);
                 let children = children.collect();
                 let known = Kept { connection, path, children, until };
                 self.crossings.kept.insert(kept, known);

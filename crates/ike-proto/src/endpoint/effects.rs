@@ -235,7 +235,7 @@ impl Endpoint {
 
     fn peer_address(&self, ike: IkeSaId) -> Option<IpAddr> {
         match &self.entries.get(&ike)?.entry {
-            Entry::Sa(sa) => Some(sa.core.channel.path.remote.ip().to_canonical()),
+            Entry::Sa(sa) => Some(sa.core.channel.route.path.remote.ip().to_canonical()),
             _ => None,
         }
     }
@@ -246,8 +246,8 @@ impl Endpoint {
     /// Ends IKE SAs that the peer has begun on the connection of `ike` and that are not authenticated.
     fn end_rivals(&mut self, now: Now, ike: IkeSaId) {
         let path = match self.entries.get(&ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) if sa.core.channel.path.transport == Transport::Tcp => {
-                sa.core.channel.path
+            Some(Entry::Sa(sa)) if sa.core.channel.route.path.transport == Transport::Tcp => {
+                sa.core.channel.route.path
             }
             _ => return,
         };

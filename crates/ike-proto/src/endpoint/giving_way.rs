@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::admission::{BLOCKED, FULL, HalfOpen, weight};
 use super::{Endpoint, Entry, Slot};
+use crate::channel::memory::Pool;
 use crate::event::{Failure, IkeSaId, Now};
-use crate::ike_sa::memory::Pool;
 use crate::reason::{DropReason, PolicyReason};
 use crate::shares::Origin;
 
@@ -55,7 +55,7 @@ impl Endpoint {
     fn longest_silent(&self, now: Now, origin: Origin) -> Option<IkeSaId> {
         let heard = |ike: IkeSaId| match &self.entries.get(&ike)?.entry {
             Entry::Parked(parked) => parked.heard(),
-            Entry::Sa(sa) => (!sa.is_waiting_here()).then_some(sa.core.channel.last_heard),
+            Entry::Sa(sa) => (!sa.is_waiting_here()).then_some(sa.core.channel.last_heard()),
             Entry::Attempt(_) => None,
         };
         let all = self.half_open.from(origin).filter_map(|ike| Some((heard(ike)?, ike)));

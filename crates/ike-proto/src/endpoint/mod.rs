@@ -35,6 +35,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::channel::io::{Io, StreamNames};
+use crate::channel::memory::MemoryBudget;
+use crate::channel::pmtu::PathMtus;
+use crate::channel::window::Datagrams;
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
 use crate::config::{ChildConfig, EndpointConfig};
@@ -46,11 +50,7 @@ use crate::event::{
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
-use crate::ike_sa::io::{Io, StreamNames};
-use crate::ike_sa::memory::MemoryBudget;
-use crate::ike_sa::pmtu::PathMtus;
 use crate::ike_sa::state::State;
-use crate::ike_sa::window::Datagrams;
 use crate::question::Answer;
 use crate::reason::DropReason;
 use crate::shares::Origin;
@@ -603,7 +603,9 @@ impl Endpoint {
         let Some(slot) = self.entries.get_mut(&id) else { return };
         self.index.update(id, slot);
         let half_open = match &slot.entry {
-            Entry::Sa(sa) => sa.half_open_octets().map(|octets| (sa.core.channel.path, octets)),
+            Entry::Sa(sa) => {
+                sa.half_open_octets().map(|octets| (sa.core.channel.route.path, octets))
+            }
             Entry::Parked(parked) => Some((parked.path(), parked.octets())),
             Entry::Attempt(_) => None,
         };

@@ -1,9 +1,11 @@
 //! A responder's IKE SA that has answered IKE_SA_INIT and has received nothing since. There may be many such SAs,
 //! and most of their peers never come back. So this is smaller than an [`IkeSa`].
 
+use crate::channel::NewChannel;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::channel::window::Window;
 use crate::config::ConnectionConfig;
 use crate::crypto::CryptoError;
 use crate::event::{IkeSaId, IkeState, IkeStatus, Path, Ticket, Transport};
@@ -13,8 +15,7 @@ use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthRequest, Steps};
-use crate::ike_sa::window::Window;
-use crate::ike_sa::{Core, IkeSa, NewIkeSa};
+use crate::ike_sa::{Core, IkeSa};
 use crate::keys::{Seed, Spis};
 use crate::question::{Claim, Key};
 use crate::reason::DropReason;
@@ -209,7 +210,7 @@ impl Parked {
             eap: None,
             resume,
         });
-        let new = NewIkeSa {
+        let new = NewChannel {
             id: self.id,
             initiator: false,
             spis,
@@ -221,7 +222,6 @@ impl Parked {
             started: self.started,
         };
         let mut core = Core::new(ctx, new);
-        core.channel.last_heard = self.answered;
         core.channel.window = Window::after_init(ctx.io.config.retransmission, false);
         core.channel.init_answered(self.answered, false);
         core.channel.init_answered(self.sent, true);

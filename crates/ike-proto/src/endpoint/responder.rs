@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::admission::{Admission, weight};
 use super::parked::{Asked, Parked, Waited};
 use super::{Endpoint, Entry, Slot};
+use crate::channel::stream::Stream;
 use crate::config::candidates::Candidates;
 use crate::event::{
     Event, Failure, IkeSaId, Now, Output, Path, Ticket, Transmit, TransmitKind, Transport,
@@ -15,7 +16,6 @@ use crate::exchange::detail;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::state::State;
-use crate::ike_sa::stream::Stream;
 use crate::question::{self, Exchanged, Question};
 use crate::reason::{DropReason, TicketReason};
 use crate::shares::Origin;
@@ -277,7 +277,7 @@ impl Endpoint {
                 sa.state.half_open().map(|waiting| {
                     (
                         Arc::clone(&waiting.transcript.response),
-                        sa.core.channel.path.remote == path.remote,
+                        sa.core.channel.route.path.remote == path.remote,
                     )
                 })
             }
@@ -418,7 +418,7 @@ fn half_open(
         return Some(Entry::Parked(Box::new(parked)));
     }
     let mut sa = parked.wake(ctx).ok()?;
-    let beside = sa_init::beside(path, ctx.io.config.natt_port);
+    let beside = crate::channel::nat::beside(path, ctx.io.config.natt_port);
     sa.core.channel.begin_stream(Some(Stream::accepted()), separate.then_some(beside));
     Some(Entry::Sa(Box::new(sa)))
 }

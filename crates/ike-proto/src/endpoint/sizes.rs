@@ -2,9 +2,9 @@
 
 use super::attempt::Attempt;
 use super::{Endpoint, Slot};
+use crate::channel::window::{OUTSTANDING, Window};
 use crate::child::ChildSa;
 use crate::ike_sa::state::Established;
-use crate::ike_sa::window::{OUTSTANDING, Window};
 use crate::ike_sa::{Core, IkeSa};
 
 /// Fields that are grouped get padding, which no other test sees before a daemon has many SAs. The ceilings may only

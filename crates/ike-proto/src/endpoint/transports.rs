@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::attempt::{Origin, Switch};
 use super::{Endpoint, Entry, Slot};
+use crate::channel::nat::NATT_PORT;
 use crate::config::{ConnectionConfig, SeparateTransports, TcpUse};
 use crate::event::{IkeSaId, Now, Output, Path, StreamCommand, StreamEvent, Transport};
-use crate::exchange::sa_init::NATT_PORT;
 use crate::ike_sa::state::State;
 
 /// The IKE port; another `remote_port` means UDP encapsulation from the start, as in strongSwan.
@@ -160,8 +160,8 @@ impl Endpoint {
         let Some(Slot { entry, keys, .. }) = self.entries.get_mut(&id) else { return };
         let stream = match &*entry {
             Entry::Attempt(attempt) => attempt.stream_path().map(|path| (path, false)),
-            Entry::Sa(sa) => sa.core.channel.stream_path().map(|path| {
-                let ours = sa.core.channel.opens_stream();
+            Entry::Sa(sa) => sa.core.channel.route.stream_path().map(|path| {
+                let ours = sa.core.channel.route.opens_stream();
                 (path, !ours && matches!(sa.state, State::Established(_)))
             }),
             Entry::Parked(parked) => parked.stream_path().map(|path| (path, false)),

@@ -9,11 +9,11 @@
 use std::time::{Duration, Instant};
 
 use super::{OwnedNotifies, Payloads};
+use crate::channel::timer::{Timer, TimerKey};
 use crate::config::ConnectionConfig;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase, Task};
-use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, Life};
 use crate::wire::registry::NotifyType;
 

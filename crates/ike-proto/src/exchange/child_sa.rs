@@ -272,9 +272,9 @@ impl Core {
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
     ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        let Path { local: here, remote: there, .. } = self.channel.esp_path();
-        let local = translated(local, self.channel.nat.local, here.ip().to_canonical());
-        (local, translated(remote, self.channel.nat.remote, there.ip().to_canonical()))
+        let Path { local: here, remote: there, .. } = self.channel.route.esp_path();
+        let local = translated(local, self.channel.route.nat.local, here.ip().to_canonical());
+        (local, translated(remote, self.channel.route.nat.remote, there.ip().to_canonical()))
     }
 }
 
@@ -334,7 +334,7 @@ impl Terms {
             Arc::make_mut(&mut heritage.processing).tfc_padding = padding;
         }
         let Heritage { processing, lease, line, cpu, ordinal } = heritage;
-        let behind_nat = core.channel.nat.local || core.channel.nat.remote;
+        let behind_nat = core.channel.route.nat.local || core.channel.route.nat.remote;
         let owner = format!("{} [{}]", core.connection().name, identity.remote_id());
         Ok(ChildSa {
             id: self.id,
@@ -354,9 +354,9 @@ impl Terms {
             ordinal,
             spi_in: self.spi_in,
             spi_out: self.spi_out,
-            local: core.channel.esp_path().local.ip(),
-            remote: core.channel.esp_path().remote.ip(),
-            encap: ChildSa::encap_on(core.channel.esp_path(), behind_nat),
+            local: core.channel.route.esp_path().local.ip(),
+            remote: core.channel.route.esp_path().remote.ip(),
+            encap: ChildSa::encap_on(core.channel.route.esp_path(), behind_nat),
             local_ts: self.local_ts,
             remote_ts: self.remote_ts,
             pending_out: None,
@@ -391,20 +391,26 @@ impl ReadyChild {
         let keys = ChildKeys::derive(session.prf, sk_d, shared, nonces, &lengths);
         child.ppk = ppk.map(|ppk| ppk.id);
         let beside = || children.iter().find(|other| other.phase == Phase::Installed);
-        if core.channel.is_held()
+        if core.channel.route.is_held()
             && let Some(other) = beside()
         {
             // It uses the path of the others, until they move.
             (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
         } else {
             // The path may have changed since the exchange began, without MOBIKE by a NAT.
-            let path = core.channel.esp_path();
-            let udp = match core.channel.mobike {
-                Some(_) => core.channel.nat.local || core.channel.nat.remote,
+            let path = core.channel.route.esp_path();
+            let udp = match core.channel.route.mobike {
+                Some(_) => core.channel.route.nat.local || core.channel.route.nat.remote,
                 None => child.encap.is_some(),
             };
-            let held = core.channel.is_held();
-            let proven = core.channel.mobike.as_ref().filter(|_| !held).map(|_| core.channel.path);
+            let held = core.channel.route.is_held();
+            let proven = core
+                .channel
+                .route
+                .mobike
+                .as_ref()
+                .filter(|_| !held)
+                .map(|_| core.channel.route.path);
             child.follow_addresses(path, proven);
             (child.local, child.remote) = (path.local.ip(), path.remote.ip());
             child.encap = ChildSa::encap_on(path, udp);

@@ -7,13 +7,13 @@
 
 use super::config::OwnedConfig;
 use super::{Payloads, payloads_of, qcd};
+use crate::channel::timer::{Timer, TimerKey};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase};
-use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::wire::payload::{Delete, Payload};
 use crate::wire::registry::{ExchangeType, ProtocolId};
 
@@ -24,8 +24,8 @@ impl Established {
         //# When the initiator is behind a NAT (as detected earlier using the
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications), it SHOULD include these notifications in DPD messages
-        let mapped = core.channel.decides() && core.channel.nat.local;
-        let nat = (mapped && core.channel.nat.supported).then(|| core.nat_hashes(ctx));
+        let mapped = core.channel.route.decides() && core.channel.route.nat.local;
+        let nat = (mapped && core.channel.route.nat.supported).then(|| core.nat_hashes(ctx));
         let mut payloads = Vec::new();
         if let Some(nat) = &nat {
             nat.push(&mut payloads);

@@ -6,11 +6,13 @@
 //!                               <--  HDR, SK {N(NAT_DETECTION_*), N(COOKIE2)}
 //! ```
 
+use crate::channel::NatStatus;
 use std::net::IpAddr;
 
 use super::OwnedNotifies;
 use super::Payloads;
-use super::sa_init::{NatHashes, status};
+use super::sa_init::{NatHashes, detect_nat, status};
+use crate::channel::mobike::Mobike;
 use crate::child::ChildSa;
 use crate::config::TsSpec;
 use crate::dataplane::TrafficSelector;
@@ -18,9 +20,8 @@ use crate::event::{Failure, Path, Transport};
 use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::mobike::Mobike;
 use crate::ike_sa::notify;
-use crate::ike_sa::state::{Established, NatStatus, Task};
+use crate::ike_sa::state::{Established, Task};
 use crate::reason::PolicyReason;
 use crate::wire::payload::Payload;
 use crate::wire::registry::{ExchangeType, NotifyType};
@@ -151,7 +152,7 @@ impl Established {
         let further = core.further_addresses(ctx, self.children.as_slice());
         let mut cookie = [0; 16];
         ctx.io.rng.fill(&mut cookie);
-        let Some(mobike) = &mut core.channel.mobike else { return };
+        let Some(mobike) = &mut core.channel.route.mobike else { return };
         let number = mobike.begin_request();
         if what != Mobility::Routability {
             mobike.note_told(further.clone());
@@ -160,10 +161,10 @@ impl Established {
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications MAY be included in any INFORMATIONAL request
         // libreswan copies COOKIE2 only to a response with NAT detection.
-        let nat = core.channel.nat.supported && what != Mobility::Addresses;
+        let nat = core.channel.route.nat.supported && what != Mobility::Addresses;
         let nat = nat.then(|| core.nat_hashes(ctx));
-        let protected = !core.channel.nat.supported && what != Mobility::Routability;
-        let protected = protected.then(|| no_nats(core.channel.path, true));
+        let protected = !core.channel.route.nat.supported && what != Mobility::Routability;
+        let protected = protected.then(|| no_nats(core.channel.route.path, true));
         let list = AddressList::new(&further, true);
         let mut payloads = Vec::new();
         if what == Mobility::Update {
@@ -202,7 +203,7 @@ impl Established {
         }
         // A response without COOKIE2 proves only that its sender has the keys.
         let shown = cookie.is_some();
-        let Some(mobike) = &mut core.channel.mobike else { return };
+        let Some(mobike) = &mut core.channel.route.mobike else { return };
         if sent.number != mobike.moves() {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
             //# If an address change has occurred after the request was first
@@ -232,7 +233,7 @@ impl Established {
         payloads: &Payloads<'_, '_>,
         shown: bool,
     ) {
-        let Some(mobike) = &mut core.channel.mobike else { return };
+        let Some(mobike) = &mut core.channel.route.mobike else { return };
         let refused = payloads.notify(NotifyType::UNACCEPTABLE_ADDRESSES).is_some();
         let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
         if refused || changed {
@@ -246,17 +247,19 @@ impl Established {
             return self.queue.give_up_unproven();
         }
         mobike.confirmed();
-        let before = (core.channel.nat.local, core.channel.nat.remote);
-        let detected = core.detect_nat(ctx, core.channel.path, payloads);
+        let before = (core.channel.route.nat.local, core.channel.route.nat.remote);
+        let detected = core.detect_nat(ctx, core.channel.route.path, payloads);
         if detected.supported {
             let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
             let seen = seen.and_then(|notify| notify.data.try_into().ok());
-            if let Some(mobike) = &mut core.channel.mobike {
+            if let Some(mobike) = &mut core.channel.route.mobike {
                 mobike.note_seen(seen);
             }
-            core.channel.nat = detected;
+            core.channel.route.nat = detected;
         }
-        if before != (core.channel.nat.local, core.channel.nat.remote) && !core.channel.is_held() {
+        if before != (core.channel.route.nat.local, core.channel.route.nat.remote)
+            && !core.channel.route.is_held()
+        {
             self.move_children(core, ctx);
         }
         self.release_held(core, ctx);
@@ -266,7 +269,8 @@ impl Established {
     /// Handles the response to a liveness check with NAT detection.
     pub(crate) fn on_mapping_seen(&mut self, core: &mut Core, payloads: &[Payload<'_>]) {
         let payloads = Payloads(payloads);
-        let Some(mobike) = core.channel.mobike.as_mut().filter(|mobike| mobike.decides()) else {
+        let Some(mobike) = core.channel.route.mobike.as_mut().filter(|mobike| mobike.decides())
+        else {
             return;
         };
         let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
@@ -276,7 +280,7 @@ impl Established {
         //# and/or port seen by the responder has changed, and the initiator
         //# SHOULD send UPDATE_SA_ADDRESSES
         // The first value may differ from that of IKE_SA_INIT. Behind a NAT that causes one further update.
-        if mobike.sees_another(seen, core.channel.nat.local) {
+        if mobike.sees_another(seen, core.channel.route.nat.local) {
             self.tell_again(Mobility::Update);
         }
     }
@@ -289,15 +293,15 @@ impl Established {
         payloads: &Payloads<'_, '_>,
     ) -> MobilityReply {
         let mut reply = MobilityReply::default();
-        if core.channel.mobike.is_none() {
+        if core.channel.route.mobike.is_none() {
             return reply;
         }
-        let path = core.channel.answer_to();
+        let path = core.channel.route.answer_to();
         let cookie = payloads.notify(NotifyType::COOKIE2);
         reply.cookie = cookie.filter(|c| (8..=64).contains(&c.data.len())).map(|c| c.data.to_vec());
         // Only the original initiator decides about the addresses.
-        let update =
-            !core.channel.decides() && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
+        let update = !core.channel.route.decides()
+            && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
         let addresses = read_addresses(payloads);
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
             && (update || addresses.is_some())
@@ -319,7 +323,7 @@ impl Established {
             reply.error = Some(NotifyType::UNACCEPTABLE_ADDRESSES);
             return reply;
         }
-        if let (Some(addresses), Some(mobike)) = (&addresses, &mut core.channel.mobike) {
+        if let (Some(addresses), Some(mobike)) = (&addresses, &mut core.channel.route.mobike) {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.6
             //# Updates the set of peer addresses based on the IP header and the
             //# ADDITIONAL_IP4_ADDRESS, ADDITIONAL_IP6_ADDRESS, and
@@ -327,9 +331,9 @@ impl Established {
             mobike.peer_has(addresses, path.remote.ip().to_canonical());
         }
         if update {
-            let nat = if detected.supported { detected } else { core.channel.nat };
+            let nat = if detected.supported { detected } else { core.channel.route.nat };
             self.on_update(core, ctx, path, nat);
-        } else if addresses.is_some() && core.channel.decides() {
+        } else if addresses.is_some() && core.channel.route.decides() {
             self.on_peer_addresses(core, ctx);
         }
         reply
@@ -339,20 +343,20 @@ impl Established {
 impl Core {
     /// Addresses of this end besides the one in use that the connection allows.
     pub(crate) fn further_addresses(&self, ctx: &Context<'_>, children: &[ChildSa]) -> Vec<IpAddr> {
-        let here = self.channel.path.local.ip().to_canonical();
+        let here = self.channel.route.path.local.ip().to_canonical();
         let own = ctx.network.addresses.iter().copied();
         own.filter(|ip| *ip != here && self.may_have(*ip, children)).take(MOST_ADDRESSES).collect()
     }
 
     /// True if this end may use `address`: `local_addrs` contains it, and it is not an inner address of a tunnel.
     pub(crate) fn may_have(&self, address: IpAddr, children: &[ChildSa]) -> bool {
-        let here = self.channel.path.local.ip().to_canonical();
+        let here = self.channel.route.path.local.ip().to_canonical();
         self.fits(address) && !self.selectors(children, true).any(|ts| is_inner(ts, address, here))
     }
 
     /// True if the peer may be reached at `address`, by the same rule.
     pub(crate) fn peer_may_have(&self, address: IpAddr, children: &[ChildSa]) -> bool {
-        let there = self.channel.path.remote.ip().to_canonical();
+        let there = self.channel.route.path.remote.ip().to_canonical();
         !self.selectors(children, false).any(|ts| is_inner(ts, address, there))
     }
 
@@ -383,18 +387,18 @@ impl Core {
         let supported = if self.is_initiator() {
             self.connection().mobike
         } else {
-            self.channel.mobike.is_some()
+            self.channel.route.mobike.is_some()
         };
         if !supported {
             return Vec::new();
         }
         let further = self.further_addresses(ctx, children);
         let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
-        if self.is_initiator() && !self.channel.nat.supported {
-            notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(self.channel.path, true)));
+        if self.is_initiator() && !self.channel.route.nat.supported {
+            notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(self.channel.route.path, true)));
         }
         notifies.extend(further.iter().map(additional));
-        if let Some(mobike) = &mut self.channel.mobike {
+        if let Some(mobike) = &mut self.channel.route.mobike {
             mobike.note_told(further);
         }
         notifies
@@ -413,24 +417,24 @@ impl Core {
         }
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
             && !self.is_initiator()
-            && said.data != no_nats(self.channel.answer_to(), false)
+            && said.data != no_nats(self.channel.route.answer_to(), false)
         {
             return false;
         }
         let peer = read_addresses(payloads).unwrap_or_default();
-        self.channel.mobike = Some(Box::new(Mobike::new(self.is_initiator(), peer, told)));
+        self.channel.route.mobike = Some(Box::new(Mobike::new(self.is_initiator(), peer, told)));
         true
     }
 
     /// The NAT detection hashes of a message on the present path.
     pub(crate) fn nat_hashes(&self, ctx: &Context<'_>) -> NatHashes {
         let fake = self.connection().encap || !ctx.plane.plain_esp;
-        NatHashes::new(ctx.crypto, self.spis(), self.channel.path, fake)
+        NatHashes::new(ctx.crypto, self.spis(), self.channel.route.path, fake)
     }
 
     /// The result of NAT detection in a message by `path`.
     fn detect_nat(&self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
-        let mut nat = NatStatus::detect(ctx.crypto, payloads, self.spis(), path);
+        let mut nat = detect_nat(ctx.crypto, payloads, self.spis(), path);
         nat.local |= (self.connection().encap || !ctx.plane.plain_esp) && nat.supported;
         nat
     }
@@ -438,8 +442,8 @@ impl Core {
     /// The local policy for moves: to addresses that the connection allows, and not back from the port for NAT
     /// traversal.
     fn is_acceptable(&self, path: Path) -> bool {
-        let back =
-            self.channel.path.transport == Transport::UdpEncap && path.transport == Transport::Udp;
+        let back = self.channel.route.path.transport == Transport::UdpEncap
+            && path.transport == Transport::Udp;
         !back && self.fits(path.local.ip().to_canonical())
     }
 }

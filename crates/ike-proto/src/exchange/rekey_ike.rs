@@ -7,6 +7,7 @@
 //!
 //! The new SA is an [`IkeSa`] of its own. The children are moved to it, never copied.
 
+use crate::channel::{NewChannel, Session, SessionKeys};
 use std::time::{Duration, Instant};
 
 use super::child_sa::respond_ke;
@@ -17,15 +18,15 @@ use super::ppk::{self, MixedPpk, PpkStage};
 use super::requested_child::usable_methods;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, payloads_of, qcd, required};
+use crate::channel::timer::{Timer, TimerKey};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Event, Failure, IkeSaId, RequestId};
 use crate::exchange::sent::{RekeyOffer, Retry, Sent};
 use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, RekeyResponse};
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{Established, IkePhase, Session, SessionKeys, State, Task};
-use crate::ike_sa::timer::{Timer, TimerKey};
-use crate::ike_sa::{Core, IkeSa, NewIkeSa, notify};
+use crate::ike_sa::state::{Established, IkePhase, State, Task};
+use crate::ike_sa::{Core, IkeSa, notify};
 use crate::keys::epoch::Epoch;
 use crate::keys::{IkeKeys, Nonces, OldKeys, OwnNonces, Seed, Spis};
 use crate::wire::payload::{Ke, Payload, Sa, Spi};
@@ -392,12 +393,12 @@ impl Established {
         let id = ctx.ids.ike();
         let mut new_core = Core::new(
             ctx,
-            NewIkeSa {
+            NewChannel {
                 id,
                 initiator: new.initiator,
                 spis: new.spis,
-                path: core.channel.path,
-                nat: core.channel.nat,
+                path: core.channel.route.path,
+                nat: core.channel.route.nat,
                 extensions: core.extensions(),
                 connection: core.connection().clone(),
                 session: Session {

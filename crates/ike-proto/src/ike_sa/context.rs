@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::IkeSa;
-use super::io::Io;
-use super::memory::Pool;
 use super::succession::Inheritance;
+use crate::channel::io::Io;
+use crate::channel::memory::Pool;
 use crate::child::processing::{Asker, IfIds, Lease, NoneLeft, Numbers};
 use crate::config::lookup::Lookup;
 use crate::config::redirect::Load;

@@ -25,7 +25,7 @@ use super::Core;
 use super::collision::{ChildActivity, IkeActivity};
 use super::context::Context;
 use super::state::{Established, Task};
-use super::timer::{ChildTimer, TimerKey};
+use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ChildConfig, Unique};
 use crate::dataplane::Command;

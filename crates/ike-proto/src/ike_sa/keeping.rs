@@ -1,10 +1,9 @@
 //! Messages of the peer that an IKE SA keeps: which pool pays for them, and what ends when other peers get the octets.
 
+use super::IkeSa;
 use super::context::Context;
-use super::io::Io;
-use super::memory::Pool;
 use super::state::State;
-use super::{Channel, IkeSa};
+use crate::channel::memory::Pool;
 use crate::event::Failure;
 use crate::keys::epoch::Opened;
 use crate::reason::{DropReason, PolicyReason};
@@ -42,8 +41,8 @@ impl IkeSa {
         if talks || by_secret {
             return true;
         }
-        let octets = length(message);
-        let payer = self.core.channel.link.payer(self.core.channel.path).of_message(octets);
+        let octets = message.kept_octets();
+        let payer = self.core.channel.link.payer(self.core.channel.route.path).of_message(octets);
         ctx.io.budget.has_room(payer, octets)
     }
 
@@ -51,7 +50,7 @@ impl IkeSa {
     /// nothing: it retransmits its fragments, or begins again.
     pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
         if !self.core.channel.give_way(&mut ctx.io, pool) {
-            return ctx.io.dropped(self.core.channel.path, DropReason::FragmentsGaveWay);
+            return ctx.io.dropped(self.core.channel.route.path, DropReason::FragmentsGaveWay);
         }
         if self.core.channel.link.is_stranger() {
             self.close(ctx, no_room());
@@ -59,35 +58,4 @@ impl IkeSa {
             self.refuse_waiting(ctx);
         }
     }
-}
-
-impl Channel {
-    /// Gives up the incomplete messages in `pool`. True if it has whole ones in it, which are the SA's.
-    fn give_way(&mut self, io: &mut Io<'_>, pool: Pool) -> bool {
-        for set in [&mut self.requests, &mut self.responses] {
-            set.give_way(pool, io.budget);
-        }
-        self.kept.of(pool) > 0
-    }
-
-    /// Makes room for a message that has to wait. False if there is none.
-    pub(crate) fn hold(&mut self, io: &mut Io<'_>, message: &Opened) -> bool {
-        let octets = length(message);
-        self.kept.take(io.budget, self.link.payer(self.path).of_message(octets), octets)
-    }
-
-    /// The same for other octets that are kept of an unauthenticated peer.
-    pub(crate) fn hold_octets(&mut self, io: &mut Io<'_>, octets: usize) -> bool {
-        self.kept.take(io.budget, self.link.payer(self.path), octets)
-    }
-
-    /// Gives back the octets: the peer is authenticated, or gone.
-    pub(crate) fn let_go(&mut self, io: &mut Io<'_>) {
-        let all = self.kept;
-        self.kept.give_back(all, self.link.id(), io.budget);
-    }
-}
-
-fn length(message: &Opened) -> usize {
-    message.octets.len() + message.front.len()
 }

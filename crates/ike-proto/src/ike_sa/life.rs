@@ -3,12 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use crate::channel::timer::{ChildTimer, Timer, TimerKey, TimerTable};
 use crate::child::{ChildSa, Phase};
 use crate::config::ConnectionConfig;
 use crate::event::ChildSaId;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::standby::STANDBY;
-use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey, TimerTable};
 
 /// This end gives up at this sum of consecutive chains that the peer has forgotten: three chains that were
 /// continued in time, or a dozen if losses on the path explain it.

@@ -3,7 +3,6 @@
 //! `on_datagram` and `on_timer` take inputs, and `finish` ends each of them. Outputs go to the queue of the
 //! [`Context`].
 
-mod answer_path;
 mod children;
 mod closing;
 pub(crate) mod collision;
@@ -11,75 +10,48 @@ pub(crate) mod context;
 pub(crate) mod crossing;
 mod entry;
 pub(crate) mod established;
-pub(crate) mod flight;
-pub(crate) mod fragment_ack;
 mod identity;
-pub(crate) mod io;
 mod joining;
 pub(crate) mod keeping;
 mod life;
-pub(crate) mod link;
-pub(crate) mod memory;
-pub(crate) mod mobike;
 pub(crate) mod mobility;
-mod open;
 mod path;
 pub(crate) mod pending;
 pub(crate) mod plane;
-pub(crate) mod pmtu;
 mod queue;
-pub(crate) mod reassembly;
 mod receive;
-mod refragment;
-pub(crate) mod rtt;
 mod send;
-pub(crate) mod session;
 pub(crate) mod standby;
 pub(crate) mod state;
 mod status;
-pub(crate) mod stream;
+mod stream;
 pub(crate) mod succession;
-pub(crate) mod timer;
 mod transport_move;
-pub(crate) mod window;
 mod work;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::channel::timer::{Timer, TimerKey};
+use crate::channel::{Channel, Extensions, NewChannel, Stalled};
 use crate::child::processing::IfIds;
 use crate::config::ConnectionConfig;
 use crate::crypto::Secret;
 use crate::dataplane::{self, DataPlaneError};
-use crate::event::{
-    Event, Failure, Hint, IkeSaId, Output, Path, RequestId, Ticket, Transmit, TransmitKind,
-};
+use crate::event::{Event, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::config::Assigned;
 use crate::exchange::ppk::PpkStage;
 use crate::exchange::redirect::Redirected;
-use crate::ike_sa::session::Session;
 use crate::keys::Spis;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::NotifyType;
-use answer_path::AnswerPath;
 pub(crate) use children::{Carries, Children};
 pub(crate) use context::Context;
-use fragment_ack::FragmentAcks;
 pub(crate) use identity::Identity;
-use io::Io;
 pub(crate) use life::Life;
-pub(crate) use link::Twin;
-use link::{Link, NewLink};
-use memory::Kept;
-use mobike::Mobike;
 use pending::Pending;
-use pmtu::Probe;
 pub(crate) use queue::Queue;
-use reassembly::Reassembly;
-use state::{Extensions, NatStatus, State};
-use stream::Stream;
-use timer::{Timer, TimerKey, TimerTable};
-use window::{Retransmit, Window};
+use state::State;
 pub(crate) use work::Work;
 
 /// One IKE SA: what it has in every state, and its state.
@@ -122,77 +94,9 @@ pub(crate) struct Lineage {
     pub(crate) predecessors: Box<[IkeSaId]>,
 }
 
-/// How the messages of an IKE SA travel: paths, keys, message window, timers, fragments. It knows no exchange.
-pub(crate) struct Channel {
-    /// What it knows of the SA and of the peer.
-    pub(crate) link: Link,
-    /// The path of requests.
-    pub(crate) path: Path,
-    /// With transport TCP, the connection that `path` names.
-    stream: Option<Box<Stream>>,
-    /// The path of ESP if it differs from that of IKE.
-    separate: Option<Box<Path>>,
-    answers: AnswerPath,
-    pub(crate) nat: NatStatus,
-    /// Present if both ends have MOBIKE.
-    pub(crate) mobike: Option<Box<Mobike>>,
-    pub(crate) session: Session,
-    pub(crate) window: Window,
-    pub(crate) timers: TimerTable,
-    /// When the last authentic message of the peer came.
-    pub(crate) last_heard: Instant,
-    /// What the SA has found out about the size of datagrams.
-    probe: Probe,
-    requests: Reassembly,
-    responses: Reassembly,
-    acks: FragmentAcks,
-    /// Digest of the request in progress, or of its first fragment.
-    request_digest: u64,
-    /// Octets of the peer's messages that are kept until there is a verdict. They are taken from the budget.
-    kept: Kept,
-}
-
-/// The data from which an IKE SA is made.
-pub(crate) struct NewIkeSa {
-    pub(crate) id: IkeSaId,
-    pub(crate) initiator: bool,
-    pub(crate) spis: Spis,
-    pub(crate) path: Path,
-    pub(crate) nat: NatStatus,
-    pub(crate) extensions: Extensions,
-    pub(crate) connection: Arc<ConnectionConfig>,
-    pub(crate) session: Session,
-    pub(crate) started: Instant,
-}
-
 impl Core {
-    pub(crate) fn new(ctx: &Context<'_>, new: NewIkeSa) -> Self {
-        let channel = Channel {
-            link: Link::new(NewLink {
-                id: new.id,
-                initiator: new.initiator,
-                spis: new.spis,
-                connection: new.connection,
-                extensions: new.extensions,
-                started: new.started,
-            }),
-            path: new.path,
-            stream: None,
-            separate: None,
-            answers: AnswerPath::new(new.path),
-            nat: new.nat,
-            mobike: None,
-            session: new.session,
-            window: Window::new(ctx.io.config.retransmission),
-            timers: TimerTable::default(),
-            last_heard: ctx.io.now.mono,
-            probe: Probe::default(),
-            requests: Reassembly::new(ctx.io.config.max_packet),
-            responses: Reassembly::new(ctx.io.config.max_packet),
-            acks: FragmentAcks::default(),
-            request_digest: 0,
-            kept: Kept::default(),
-        };
+    pub(crate) fn new(ctx: &Context<'_>, new: NewChannel) -> Self {
+        let channel = Channel::new(&ctx.io, new);
         Self {
             channel,
             ending: None,
@@ -415,117 +319,6 @@ impl Core {
     /// True if the SA ends once the present handler has returned.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.is_some()
-    }
-}
-
-impl Channel {
-    /// True if a peer that is not authenticated asks for an answer to `to`, an address that nothing has proven.
-    fn is_unproven(&self, to: Path) -> bool {
-        !self.link.is_initiator() && self.link.is_stranger() && !self.answers.has_reached(to)
-    }
-
-    /// True if messages of the peer may come from another address than those before.
-    pub(crate) fn peer_roams(&self) -> bool {
-        let comes_anew = || self.stream.as_ref().is_some_and(|stream| !stream.ours);
-        self.nat.remote || self.mobike.is_some() || comes_anew()
-    }
-
-    /// The path of the peer's latest request.
-    pub(crate) fn answer_to(&self) -> Path {
-        self.answers.to()
-    }
-}
-
-/// What the channel leaves to the SA when a request has no response.
-pub(crate) enum Stalled {
-    /// The request was sent again.
-    Repeated,
-    /// The time for the response is over.
-    Unanswered,
-}
-
-impl Channel {
-    /// Handles that `timer` is due, which is one of the channel.
-    fn on_timer(&mut self, io: &mut Io<'_>, timer: Timer) -> Option<Stalled> {
-        match timer {
-            Timer::Pace => self.pace(io),
-            Timer::Retransmit => return self.on_retransmit(io),
-            Timer::Reassembly => {
-                self.requests.release(io.budget);
-                self.responses.release(io.budget);
-            }
-            Timer::Acknowledge => self.acknowledge(io),
-            Timer::KeepAlive => {
-                let octets = Arc::from([0xff].as_slice());
-                let (kind, path) = (TransmitKind::KeepAlive, self.esp_path());
-                let dscp = self.link.connection().dscp;
-                io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
-                self.arm_keepalive(io);
-            }
-            Timer::Reopen => self.reopen(io),
-            Timer::Forget => {
-                self.window.forget_answer();
-                self.acks.forget();
-                self.timers.trim();
-            }
-            _ => debug_assert!(false, "a timer that is not the channel's: {timer:?}"),
-        }
-        None
-    }
-
-    fn on_retransmit(&mut self, io: &mut Io<'_>) -> Option<Stalled> {
-        if self.try_smaller(io) {
-            return None;
-        }
-        match self.window.retransmit(io.now.mono, io.rng) {
-            // The schedule continues without sending, and ends when it would over UDP.
-            Retransmit::Again if self.path.transport.is_reliable() => {
-                self.window.hold_request();
-                if self.stream.as_ref().is_some_and(|stream| stream.asks_again(io.now.mono)) {
-                    self.send_again(io);
-                }
-                None
-            }
-            Retransmit::Again => {
-                self.pace(io);
-                if let Some((exchange, octets)) = self.window.large_unanswered() {
-                    let (ike, remote) = (self.link.id(), self.path.remote);
-                    let hint = Hint::LargeUnanswered { ike, remote, exchange, octets };
-                    io.event(Event::Hint(Box::new(hint)));
-                }
-                Some(Stalled::Repeated)
-            }
-            Retransmit::GiveUp => Some(Stalled::Unanswered),
-            Retransmit::Nothing => None,
-        }
-    }
-
-    /// Ends an input: sends what is due, and sets the timers of what is still to be sent.
-    fn finish(&mut self, io: &mut Io<'_>) {
-        self.pace(io);
-        let due = self.window.next_retransmit();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::Retransmit), due);
-        let due = self.window.next_departure(io.now.mono);
-        self.timers.set_or_clear(TimerKey::Ike(Timer::Pace), due);
-        let acknowledges = self.link.acknowledges().is_some();
-        let due = acknowledges.then(|| self.acks.due(self.window.rtt())).flatten();
-        self.timers.set_or_clear(TimerKey::Ike(Timer::Acknowledge), due);
-    }
-
-    /// Sends the rest of what was paced, and gives back what it keeps of the peer.
-    fn close(&mut self, io: &mut Io<'_>) {
-        self.let_go(io);
-        self.requests.release(io.budget);
-        self.responses.release(io.budget);
-        while let Some((to, departure)) = self.window.take_rest() {
-            self.depart(io, to, departure);
-        }
-        self.timers.clear_all();
-    }
-
-    /// Has the SA end at `at` if it is still half-open. `None` if it is not, or waits for this end.
-    pub(crate) fn limit_half_open(&mut self, at: Option<Instant>) {
-        self.timers.set_or_clear(TimerKey::Ike(Timer::HalfOpen), at);
     }
 }
 

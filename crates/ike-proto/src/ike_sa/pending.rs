@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::keeping::no_room;
-use super::memory::Kept;
 use super::state::{State, Step, Task};
-use super::timer::{Timer, TimerKey};
 use super::{Core, IkeSa};
+use crate::channel::memory::Kept;
+use crate::channel::timer::{Timer, TimerKey};
 use crate::event::{Failure, Ticket};
 use crate::exchange::Refusal;
 use crate::exchange::sent::Sent;
@@ -120,7 +120,7 @@ impl IkeSa {
         self.core.pending.take_if(|pending| pending.is_empty());
         self.core.arm_pending();
         let Waiting { mut done, what, kept, .. } = waiting;
-        self.core.channel.kept.give_back(kept, self.core.id(), ctx.io.budget);
+        self.core.channel.let_go(&mut ctx.io, kept);
         done.push(last);
         ctx.ids.exchanged = done;
         match what {
@@ -179,7 +179,7 @@ impl IkeSa {
 impl Core {
     /// Asks for `exchange`. `what` is repeated afterwards.
     pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
-        let before = self.channel.kept;
+        let before = self.channel.kept();
         let room = match &what {
             What::Request(_, message) => self.channel.hold(&mut ctx.io, message),
             What::Response(message) if self.channel.link.is_stranger() => {
@@ -196,7 +196,7 @@ impl Core {
             return self.refuse_because(ctx, &refusal, no_room());
         }
         let (kept, done) =
-            (self.channel.kept.since(before), std::mem::take(&mut ctx.ids.exchanged));
+            (self.channel.kept().since(before), std::mem::take(&mut ctx.ids.exchanged));
         let patience = match what {
             // Without this secret an established SA would end. No peer waits for a task or a step of this end.
             What::Response(_) | What::Followup(_) if !self.channel.link.is_stranger() => PATIENCE,

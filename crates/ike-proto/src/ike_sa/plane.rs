@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::state::{Established, Task};
-use super::timer::{ChildTimer, Timer, TimerKey};
+use crate::channel::timer::{ChildTimer, Timer, TimerKey};
 use crate::dataplane::{Command, DataPlaneError, Reply, Usage};
 use crate::event::{ChildSaId, Failure, RequestId, Ticket};
 use crate::ike_sa::Core;

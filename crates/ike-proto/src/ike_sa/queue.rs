@@ -6,11 +6,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::channel::timer::{Timer, TimerKey};
 use crate::event::{ChildSaId, Failure, RequestId};
 use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Task;
-use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::reason::PolicyReason;
 use crate::wire::registry::NotifyType;
 

@@ -2,9 +2,9 @@
 
 use super::context::{Context, Effect};
 use super::keeping::NO_ROOM;
-use super::open::Received;
 use super::state::{Established, IkePhase, State};
 use super::{Core, IkeSa};
+use crate::channel::Received;
 use crate::event::Path;
 use crate::exchange::Refusal;
 use crate::keys::epoch::Opened;

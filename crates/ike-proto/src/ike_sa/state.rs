@@ -1,20 +1,20 @@
 //! The states of an IKE SA: what may arrive next, and the data of each.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::context::Context;
 use super::life::Life;
 use super::plane::Query;
-pub(crate) use super::session::{Session, SessionKeys};
+use crate::channel::{Extensions, PpkPlace};
 use crate::child::Join;
+use crate::config::ChildConfig;
 use crate::config::candidates::Candidates;
 use crate::config::proposal::Selected;
-use crate::config::{ChildConfig, FragmentAckTypes};
 use crate::crypto::PendingKe;
 use crate::dataplane::Flow;
-use crate::event::{ChildSaId, Failure, IkeSaId, Path, RequestId, Ticket};
+use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::eap::{AwaitEap, EapRound};
 use crate::exchange::auth::questions::{Judging, SigningRound};
@@ -22,11 +22,10 @@ use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::config::AwaitLease;
 use crate::exchange::followup::Answering;
 use crate::exchange::mobike::Mobility;
-use crate::exchange::ppk::{OfferedPpk, PpkPlace};
+use crate::exchange::ppk::OfferedPpk;
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::ticket::TicketState;
-use crate::exchange::sa_init::NATT_PORT;
 use crate::exchange::sent::{Retry, Sent};
 use crate::ike_sa::Children;
 use crate::ike_sa::Identity;
@@ -94,53 +93,6 @@ impl InitTranscript {
             false => (&self.response, &self.request),
         };
         if full { Transcript::Full { own, peer } } else { Transcript::RealMessage(own) }
-    }
-}
-
-/// Extensions that both ends announced.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Extensions {
-    /// RFC 7383.
-    pub(crate) fragmentation: bool,
-    /// draft-antony-ipsecme-ikev2-fragment-acknowledgment, and the agreed numbers.
-    pub(crate) fragment_ack: Option<FragmentAckTypes>,
-    /// RFC 6023, announced by a responder.
-    pub(crate) childless: bool,
-    /// RFC 9242.
-    pub(crate) intermediate: bool,
-    /// AUTH covers both IKE_SA_INIT messages (draft-ietf-ipsecme-ikev2-downgrade-prevention).
-    pub(crate) full_transcript: bool,
-    /// Where a PPK is mixed in.
-    pub(crate) ppk: Option<PpkPlace>,
-    /// IKE uses TCP, and ESP does not (draft-ietf-ipsecme-ikev2-reliable-transport).
-    pub(crate) separate: bool,
-    /// Responder: the peer follows redirects (RFC 5685).
-    pub(crate) redirect: bool,
-    /// This end began the first IKE SA, whichever end has rekeyed it since.
-    pub(crate) client: bool,
-}
-
-/// The result of NAT detection (RFC 7296 §2.23).
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct NatStatus {
-    /// The peer supports it.
-    pub(crate) supported: bool,
-    /// This end is behind a NAT, or pretends to be.
-    pub(crate) local: bool,
-    /// The peer is behind a NAT, or pretends to be.
-    pub(crate) remote: bool,
-}
-
-impl NatStatus {
-    /// The path between two addresses that has the rest of `path`.
-    pub(super) fn path_between(self, path: Path, local: IpAddr, remote: IpAddr) -> Path {
-        let port = if self.remote && remote != path.remote.ip().to_canonical() {
-            NATT_PORT
-        } else {
-            path.remote.port()
-        };
-        let remote = SocketAddr::new(remote, port);
-        Path { local: SocketAddr::new(local, path.local.port()), remote, ..path }
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::IkeSa;
 use super::state::IkePhase;
-use super::timer::{Timer, TimerKey};
+use crate::channel::timer::{Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::event::{IkeState, IkeStatus};
 
@@ -33,12 +33,12 @@ impl IkeSa {
             initiator: self.core.is_initiator(),
             spi_i: self.core.spis().i(),
             spi_r: self.core.spis().r(),
-            path: self.core.channel.path,
+            path: self.core.channel.route.path,
             local_id: established.map(|established| established.identity.local_id().clone()),
             remote_id: established.map(|established| established.identity.remote_id().clone()),
-            nat_local: self.core.channel.nat.local,
-            nat_remote: self.core.channel.nat.remote,
-            mobike: self.core.channel.mobike.is_some(),
+            nat_local: self.core.channel.route.nat.local,
+            nat_remote: self.core.channel.route.nat.remote,
+            mobike: self.core.channel.route.mobike.is_some(),
             ppk: self.core.ppk.used().cloned(),
             resumed: self.is_resumed(),
             full_transcript: self.core.extensions().full_transcript,

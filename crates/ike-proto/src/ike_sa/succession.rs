@@ -4,12 +4,11 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::Core;
 use super::context::Context;
-use super::io::Io;
-use super::mobility::Whereabouts;
 use super::state::{Established, IkePhase, Task};
-use super::timer::{ChildTimer, Timer, TimerKey};
-use super::{Channel, Core};
+use crate::channel::Whereabouts;
+use crate::channel::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::ike_sa::children::Lingering;
 
@@ -80,25 +79,6 @@ impl Established {
         self.inherit(core, ctx, estate);
         self.phase = IkePhase::Closing;
         self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono);
-    }
-}
-
-impl Channel {
-    //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
-    //# Multiple IKE SAs MUST NOT share a single TCP connection, unless one
-    //# is a rekey of an existing IKE SA
-    /// Takes over what outlasts the keys of `old`, which this SA replaces by a rekey: the trust in the peer, the
-    /// connection, MOBIKE, and what is known of the path.
-    pub(crate) fn succeed(&mut self, io: &Io<'_>, old: &Self) {
-        self.link.trust_as(&old.link);
-        (self.stream, self.separate) = (old.stream.clone(), old.separate.clone());
-        if self.stream.as_ref().is_some_and(|stream| stream.is_lost() && stream.ours) {
-            self.timers.set(TimerKey::Ike(Timer::Reopen), io.now.mono);
-        }
-        self.mobike = old.mobike.as_ref().map(|mobike| Box::new(mobike.inherited()));
-        self.probe = old.probe.inherited();
-        self.window.inherit(old.window.rtt().clone());
-        self.acks = old.acks.inherited();
     }
 }
 

@@ -49,6 +49,13 @@ pub struct Opened {
     pub front: Vec<u8>,
 }
 
+impl Opened {
+    /// Octets that it takes while it is kept.
+    pub(crate) fn kept_octets(&self) -> usize {
+        self.octets.len() + self.front.len()
+    }
+}
+
 /// A datagram that the peer did not seal with these keys. One value for every cause, so that no
 /// answer can tell an attacker which it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -53,6 +53,10 @@ pub(crate) const FLOORS: &[(&str, usize)] = &[
     ("table", 1),
 ];
 
+/// Modules that import nothing of their own floor or above. What they do is counted once more by itself, and has no
+/// ceiling, so that one such import fails the test.
+const WALLED: &[&str] = &["channel"];
+
 /// The places that a figure counts, by its name.
 pub(crate) type Places = BTreeMap<String, Vec<String>>;
 
@@ -138,8 +142,11 @@ fn count_imports(src: &Path, places: &mut Places) {
         }
         let from = from.unwrap_or_else(|| panic!("{import}: {} is on no floor", import.from));
         if floor(&import.to).is_some_and(|to| to >= from) {
-            let places = places.entry("imports that go up".to_owned()).or_default();
-            places.push(import.to_string());
+            let walled = WALLED.contains(&import.from.as_str());
+            let of_walled = walled.then(|| format!("imports that go up from {}", import.from));
+            for figure in ["imports that go up".to_owned()].into_iter().chain(of_walled) {
+                places.entry(figure).or_default().push(import.to_string());
+            }
         }
     }
 }

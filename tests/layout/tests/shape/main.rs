@@ -92,7 +92,7 @@ fn places() -> Places {
     .collect()
 }
 
-/// Fault: in the engine, move a method of a type into another file; or make a field of `ike_sa/window` public.
+/// Fault: in the engine, move a method of a type into another file; or make a field of `channel/window` public; or import `crate::exchange` in `channel`.
 fn no_figure_is_above_its_ceiling() {
     let places = places();
     let file = workspace().join(FILE);

@@ -61,7 +61,7 @@ fn each_answer_is_lost_and_lost_again() {
 
 /// The first request of the responder is answered after an outage. If the next one is lost, it is sent again soon.
 ///
-/// Fault: in `Rtt::most_cost` (ike_sa/rtt.rs), leave `SLOWEST` out.
+/// Fault: in `Rtt::most_cost` (channel/rtt.rs), leave `SLOWEST` out.
 #[test]
 fn what_is_lost_after_an_outage_is_sent_again_soon() {
     let mut setup = Setup::new(72);

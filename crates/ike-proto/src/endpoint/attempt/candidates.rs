@@ -1,11 +1,16 @@
 //! The candidates of an attempt: a half-made IKE SA for each IKE_SA_INIT response that could be genuine.
 
+use crate::channel::nat::{beside, floated};
+use crate::channel::{NewChannel, Twin};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::waiting::{Response, What};
 use super::{Attempt, MAX_CANDIDATES};
+use crate::channel::Session;
+use crate::channel::rtt::OVERHEAD;
+use crate::channel::window::Window;
 use crate::config::Childless;
 use crate::event::{Failure, Path};
 use crate::exchange::auth::rounds::Rounds;
@@ -16,11 +21,8 @@ use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Accepted, Sent, Unfit};
 use crate::exchange::sent::Retry;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::rtt::OVERHEAD;
-use crate::ike_sa::session::Session;
 use crate::ike_sa::state::{ExpectAuthResponse, State, Steps, Task};
-use crate::ike_sa::window::Window;
-use crate::ike_sa::{Core, IkeSa, NewIkeSa, Twin};
+use crate::ike_sa::{Core, IkeSa};
 use crate::keys::Spis;
 use crate::reason::DropReason;
 use crate::wants::Wanted;
@@ -140,11 +142,11 @@ impl Attempt {
         let rtt = self.window.rtt_with(heard, octets + OVERHEAD);
         let Accepted { session, transcript, extensions, announced, nat, spi_r } = accepted;
         let natt_port = ctx.io.config.natt_port;
-        let udp = sa_init::floated(self.path, nat, self.connection.mobike, natt_port);
+        let udp = floated(self.path, nat, self.connection.mobike, natt_port);
         let (path, stream, separate) = match (self.is_over_tcp(), extensions.separate) {
             (true, apart) => {
                 let stream = self.tcp.as_ref().map(|line| line.stream.clone());
-                (self.path, stream, apart.then(|| sa_init::beside(self.path, natt_port)))
+                (self.path, stream, apart.then(|| beside(self.path, natt_port)))
             }
             (false, true) => {
                 let (path, stream) = self.open_line(ctx);
@@ -226,7 +228,7 @@ impl Attempt {
         });
         let mut core = Core::new(
             ctx,
-            NewIkeSa {
+            NewChannel {
                 id: self.id,
                 initiator: true,
                 spis: Spis::new(self.spi_i, spi_r),

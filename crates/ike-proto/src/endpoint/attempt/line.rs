@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Attempt, Line, Origin, Switch};
+use crate::channel::stream::Stream;
 use crate::config::TcpUse;
 use crate::event::{Failure, Path, StreamEvent, TransmitKind, Transport};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::stream::Stream;
 
 /// How long an attempt tries to open its first connection.
 const OPENING: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ impl Attempt {
                 line.reopen_at = Some(ctx.io.now.mono + wait);
                 let worked = line.worked;
                 for candidate in &mut self.candidates {
-                    candidate.core.channel.lose_stream(path, ctx.io.now.mono);
+                    candidate.core.channel.route.lose_stream(path, ctx.io.now.mono);
                 }
                 if !worked {
                     self.on_not_opened(ctx, path);
@@ -108,7 +108,7 @@ impl Attempt {
         //# case can restart the IKE_SA_INIT exchange over UDP without proposing
         //# separate transports
         for candidate in
-            self.candidates.iter_mut().filter(|candidate| candidate.core.channel.path == path)
+            self.candidates.iter_mut().filter(|candidate| candidate.core.channel.route.path == path)
         {
             candidate.close(ctx, Failure::Timeout);
         }
@@ -138,7 +138,7 @@ impl Attempt {
         line.reopen_at = None;
         line.stream.open(&mut ctx.io, &mut line.path);
         for candidate in &mut self.candidates {
-            candidate.core.channel.change_stream(line.path, &line.stream);
+            candidate.core.channel.route.change_stream(line.path, &line.stream);
         }
         if self.path.transport == Transport::Tcp {
             self.path = line.path;
@@ -155,7 +155,8 @@ impl Attempt {
         if self.fall_back_at.is_none_or(|at| at > now) {
             return;
         }
-        let heard = self.candidates.iter().map(|candidate| candidate.core.channel.last_heard).max();
+        let heard =
+            self.candidates.iter().map(|candidate| candidate.core.channel.last_heard()).max();
         let due = heard.map_or(self.heard, |heard| heard.max(self.heard)) + patience;
         // A signature, a verdict or a key exchange takes time at this end, not on the path.
         let busy = !self.put_off.is_empty()

@@ -134,7 +134,11 @@ impl Core {
         ids: (Option<IdData>, Option<IdData>),
         blame: Blame,
     ) {
-        let path = if self.is_initiator() { self.channel.path } else { self.channel.answer_to() };
+        let path = if self.is_initiator() {
+            self.channel.route.path
+        } else {
+            self.channel.route.answer_to()
+        };
         let (remote_id, local_id) = ids;
         let Blame { connection, why, distrust } = blame;
         let ike = self.id();

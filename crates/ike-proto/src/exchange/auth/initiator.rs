@@ -9,12 +9,12 @@ use super::psk::{own_psk, peer_psk};
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{OwnAuth, used};
 use super::{local_id, round_id, signature, takes};
+use crate::channel::nat::floated;
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::config::OwnedConfig;
 use crate::exchange::ppk::{PpkStage, wire_id};
-use crate::exchange::sa_init::floated;
 use crate::exchange::{Payloads, Refusal, payloads_of, qcd};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
@@ -81,7 +81,7 @@ impl ExpectAuthResponse {
     /// This end's identity in the round `index`.
     pub(super) fn own_id(&self, core: &Core, index: usize) -> IdData {
         match core.connection().local.get(index) {
-            Some(round) if index > 0 => round_id(core.connection(), round, core.channel.path),
+            Some(round) if index > 0 => round_id(core.connection(), round, core.channel.route.path),
             _ => self.local_id.clone(),
         }
     }
@@ -286,9 +286,13 @@ impl ExpectAuthResponse {
     fn take_twin(&mut self, core: &mut Core, ctx: &Context<'_>) -> bool {
         let Some((response, nat)) = core.channel.link.trust_twin() else { return false };
         self.transcript.response = response;
-        core.channel.nat = nat;
-        core.channel.path =
-            floated(core.channel.path, nat, core.connection().mobike, ctx.io.config.natt_port);
+        core.channel.route.nat = nat;
+        core.channel.route.path = floated(
+            core.channel.route.path,
+            nat,
+            core.connection().mobike,
+            ctx.io.config.natt_port,
+        );
         true
     }
 

@@ -63,7 +63,7 @@ impl Core {
         };
         self.channel.session.keys.keep_d();
         self.if_ids = ctx.if_ids(self.connection(), asker);
-        self.channel.let_go(&mut ctx.io);
+        self.channel.let_go(&mut ctx.io, self.channel.kept());
         self.channel.limit_half_open(None);
         established.life.begin(self.connection(), ctx);
         established.keep_reauth_time(self);
@@ -142,7 +142,7 @@ pub(crate) fn local_id_at(connection: &ConnectionConfig, path: Path) -> IdData {
 }
 
 fn local_id(connection: &ConnectionConfig, sa: &Core) -> IdData {
-    local_id_at(connection, sa.channel.path)
+    local_id_at(connection, sa.channel.route.path)
 }
 
 fn answers_to(connection: &ConnectionConfig, sa: &Core, wanted: &Id<'_>) -> bool {

@@ -400,7 +400,7 @@ impl ExpectAuthRequest {
         let id = if index == 0 {
             local_id(&connection, core)
         } else {
-            round_id(&connection, round, core.channel.path)
+            round_id(&connection, round, core.channel.route.path)
         };
         // A peer that only claims an identity gets no AUTH by a secret, because it could guess the secret from
         // that.

@@ -1,6 +1,7 @@
 //! Responses to requests for a child.
 
 use super::taken;
+use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::ChildSa;
 use crate::dataplane::{Command, DataPlaneError};
 use crate::event::{ChildSaId, Failure};
@@ -16,7 +17,6 @@ use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
 use crate::ike_sa::state::Established;
-use crate::ike_sa::timer::{ChildTimer, TimerKey};
 use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
 use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
@@ -65,7 +65,7 @@ impl Established {
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
-        if core.channel.is_held() {
+        if core.channel.route.is_held() {
             // A child goes to no address that the peer has not proven (RFC 4555 §3.7).
             return Err(NotifyType::TEMPORARY_FAILURE.into());
         }

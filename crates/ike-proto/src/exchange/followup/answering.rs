@@ -4,6 +4,7 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use super::{Chain, TheirOffer};
+use crate::channel::timer::{Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::config::EndpointConfig;
 use crate::crypto::Secret;
@@ -11,7 +12,6 @@ use crate::dataplane::TrafficSelector;
 use crate::event::{ChildSaId, Ticket};
 use crate::exchange::auth::rounds::AuthReply;
 use crate::exchange::ppk::MixedPpk;
-use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Context, Core, Life};
 use crate::keys::Nonces;
 use crate::wire::payload::{Payload, Proposal};

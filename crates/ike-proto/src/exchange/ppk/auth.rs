@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{PpkPlace, PpkStage, key_of, read_id, usable, wire_id};
+use super::{PpkStage, key_of, read_id, usable, wire_id};
+use crate::channel::PpkPlace;
 use crate::config::{ConnectionConfig, EndpointConfig, PostQuantumKey, PpkExchange, PpkId};
 use crate::event::{Disbelief, Event, Failure};
 use crate::exchange::Payloads;

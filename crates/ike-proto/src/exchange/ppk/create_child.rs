@@ -1,13 +1,14 @@
 //! PPKs in CREATE_CHILD_SA (RFC 9867 §3.2): new children, and rekeys of children and IKE SAs.
 
 use super::{MixedPpk, NotOffered, OfferedPpk};
+use crate::channel::Session;
 use crate::config::{EndpointConfig, PpkRekey};
 use crate::event::Failure;
 use crate::exchange::sent::{RekeyOffer, Retry};
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{Established, Session, Task};
+use crate::ike_sa::state::{Established, Task};
 use crate::keys::mixed_in_create_child;
 use crate::reason::PolicyReason;
 use crate::wire::payload::Payload;

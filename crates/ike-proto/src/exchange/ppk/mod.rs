@@ -17,6 +17,7 @@ pub(crate) mod create_child;
 use std::sync::Arc;
 
 use super::Payloads;
+use crate::channel::PpkPlace;
 use crate::config::{
     ConnectionConfig, EndpointConfig, PostQuantumKey, PpkConfig, PpkExchange, PpkId,
 };
@@ -34,22 +35,6 @@ const PPK_ID_FIXED: u8 = 2;
 
 /// PPKs that are offered in one message, and that are examined in one.
 const MAX_OFFERED: usize = 16;
-
-/// Where the two ends have agreed to mix a PPK in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PpkPlace {
-    /// In IKE_AUTH (RFC 8784).
-    Auth,
-    /// In the last IKE_INTERMEDIATE (RFC 9867 §3.1).
-    Intermediate,
-}
-
-impl PpkPlace {
-    /// Its notify.
-    pub(crate) fn announced(self) -> Announced {
-        Announced { auth: self == Self::Auth, intermediate: self == Self::Intermediate }
-    }
-}
 
 /// The PPK of an IKE SA.
 #[derive(Debug, Default)]
@@ -81,6 +66,11 @@ pub(crate) struct Announced {
 }
 
 impl Announced {
+    /// The notify for `place`.
+    pub(crate) fn only(place: PpkPlace) -> Self {
+        Self { auth: place == PpkPlace::Auth, intermediate: place == PpkPlace::Intermediate }
+    }
+
     /// The peer's announcement.
     pub(crate) fn read(payloads: &Payloads<'_, '_>) -> Self {
         let has = |kind| payloads.notify(kind).is_some();

@@ -55,7 +55,7 @@ impl RequestedChild {
             request,
             retry,
         };
-        match Self::offer(ctx, core.id(), core.channel.path, &spec) {
+        match Self::offer(ctx, core.id(), core.channel.route.path, &spec) {
             Ok(offer) => offer.send(parts),
             Err(NoOffer::Ask(exchange)) => {
                 let task = Task::CreateChild { config, packet, request, retry, join: asked };
@@ -94,7 +94,7 @@ impl RequestedChild {
             request,
             retry,
         };
-        match Self::offer(ctx, core.id(), core.channel.path, &spec) {
+        match Self::offer(ctx, core.id(), core.channel.route.path, &spec) {
             Ok(offer) => offer.send(parts),
             Err(NoOffer::Ask(exchange)) => {
                 Started::Ask(exchange, Task::RekeyChild { child, request, retry })

@@ -7,13 +7,13 @@ use super::fits;
 use super::former::{Former, Held};
 use super::responder::seconds;
 use super::ticket::TicketState;
+use crate::channel::timer::{Timer, TimerKey};
 use crate::exchange::sent::Sent;
 use crate::exchange::{OwnedNotifies, Payloads};
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::notify;
 use crate::ike_sa::state::{Established, IkePhase, Task};
-use crate::ike_sa::timer::{Timer, TimerKey};
 use crate::ike_sa::{Core, Life};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
@@ -78,7 +78,7 @@ impl Established {
             secrets: fits::secrets(ctx.io.config, ctx.lookup, core.channel.session.prf, &former),
             former,
             connection: core.connection().clone(),
-            remote: core.channel.path.remote.ip().to_canonical(),
+            remote: core.channel.route.path.remote.ip().to_canonical(),
             reauth_by: self.life.at(TimerKey::Ike(Timer::ReauthIke)),
             vips,
         };

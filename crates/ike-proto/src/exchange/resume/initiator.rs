@@ -1,5 +1,6 @@
 //! The client's side: IKE_SESSION_RESUME, and the IKE_AUTH after it.
 
+use crate::channel::Extensions;
 use std::sync::Arc;
 
 use super::former::{Former, Held, Resumed};
@@ -13,9 +14,9 @@ use crate::exchange::auth::claim;
 use crate::exchange::auth::rounds::{OwnAuth, used};
 use crate::exchange::ppk::PpkStage;
 use crate::exchange::redirect::gateway_data;
-use crate::exchange::sa_init::{Accepted, NatHashes, Reading, Request, Unfit, status};
+use crate::exchange::sa_init::{Accepted, NatHashes, Reading, Request, Unfit, detect_nat, status};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ExpectAuthResponse, Extensions, InitTranscript, NatStatus, State};
+use crate::ike_sa::state::{ExpectAuthResponse, InitTranscript, State};
 use crate::ike_sa::{Core, notify};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{auth_by, verify_by};
@@ -135,7 +136,7 @@ pub(crate) fn accept_response(
     let seed = Seed::new(Nonces { i: request.nonce, r: nr }, spis);
     let session = session(ctx.crypto, selected, &former.sk_d, &seed, true)
         .map_err(|_| DropReason::KeysNotDerived)?;
-    let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
+    let mut nat = detect_nat(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
     Ok(Accepted {
         session,

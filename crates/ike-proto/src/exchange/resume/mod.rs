@@ -18,9 +18,9 @@ pub(crate) mod initiator;
 pub(crate) mod responder;
 pub(crate) mod ticket;
 
+use crate::channel::Session;
 use crate::config::proposal::Selected;
 use crate::crypto::{CryptoError, CryptoProvider, Secret};
-use crate::ike_sa::session::Session;
 use crate::keys::{IkeKeys, Seed};
 use crate::wire::registry::AuthMethod;
 

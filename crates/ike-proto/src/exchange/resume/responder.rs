@@ -1,5 +1,6 @@
 //! The gateway's side: IKE_SESSION_RESUME, and the IKE_AUTH after it.
 
+use crate::channel::Extensions;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,14 +16,12 @@ use crate::exchange::auth::questions::Judging;
 use crate::exchange::auth::responder::ids;
 use crate::exchange::auth::rounds::{AuthReply, OwnAuth, used};
 use crate::exchange::ppk::PpkStage;
-use crate::exchange::sa_init::{Answer, NatHashes, status};
+use crate::exchange::sa_init::{Answer, NatHashes, detect_nat, status};
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
-use crate::ike_sa::state::{
-    AwaitVerdict, ExpectAuthRequest, Extensions, InitTranscript, NatStatus, State,
-};
+use crate::ike_sa::state::{AwaitVerdict, ExpectAuthRequest, InitTranscript, State};
 use crate::keys::Spis;
 use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
@@ -95,7 +94,7 @@ pub(crate) fn respond(
     let spis = Spis::new(spi_i, spi_r);
     let nr = ctx.nonce();
     let force_nat = connection.encap || !ctx.plane.plain_esp;
-    let mut nat = NatStatus::detect(ctx.crypto, &payloads, Spis::new(spi_i, 0), path);
+    let mut nat = detect_nat(ctx.crypto, &payloads, Spis::new(spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
     let hashes = nat.supported.then(|| NatHashes::new(ctx.crypto, spis, path, force_nat));
     let response = encode_response(&nr, spis, connection, extensions, hashes, separate);

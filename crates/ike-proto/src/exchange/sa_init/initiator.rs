@@ -1,9 +1,10 @@
 //! The initiator: its request, and which responses it can use.
 
+use crate::channel::{Extensions, NatStatus, Session};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{NatHashes, header, refuses_short_transcript, session, status};
+use super::{NatHashes, detect_nat, header, refuses_short_transcript, session, status};
 use crate::config::EndpointConfig;
 use crate::config::proposal;
 use crate::config::{
@@ -18,7 +19,7 @@ use crate::exchange::ppk::{self, Announced};
 use crate::exchange::redirect::gateway_data;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
-use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus, Session};
+use crate::ike_sa::state::InitTranscript;
 use crate::keys::int_auth::IntAuth;
 use crate::keys::{Nonces, Seed, Spis};
 use crate::question::Exchange;
@@ -216,7 +217,7 @@ pub(crate) fn accept_response(
     let seed = Seed::new(Nonces { i: request.nonce, r: nr }, spis);
     let session = session(ctx.crypto, selected, &shared, &seed, true)
         .map_err(|_| DropReason::KeysNotDerived)?;
-    let mut nat = NatStatus::detect(ctx.crypto, &payloads, spis, request.path);
+    let mut nat = detect_nat(ctx.crypto, &payloads, spis, request.path);
     nat.local |= request.force_nat && nat.supported;
     let mut announced = Announcements::default();
     announced.read_hashes(ctx.io.config, &payloads);

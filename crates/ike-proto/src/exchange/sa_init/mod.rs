@@ -19,24 +19,21 @@ pub(crate) use cookie::without_cookie;
 pub(crate) use initiator::{
     Accepted, Reading, Request, Sent, Unfit, accept_response, read_response,
 };
-pub(crate) use nat::{NatHashes, beside, floated};
+pub(crate) use nat::{NatHashes, detect_nat};
 pub(crate) use responder::{Answer, respond};
 pub(crate) use unprotected::{answer_alone, answer_unknown_spi, demand_cookie, refuse};
 
-use super::ppk::PpkPlace;
 use super::redirect::is_supported;
 use super::{Payloads, Refusal};
+use crate::channel::PpkPlace;
+use crate::channel::{Extensions, Session};
 use crate::config::proposal::Selected;
 use crate::config::{ConnectionConfig, DowngradePrevention, FragmentAckTypes, Fragmentation};
 use crate::crypto::{CryptoError, CryptoProvider, Secret};
-use crate::ike_sa::state::{Extensions, Session};
 use crate::keys::{IkeKeys, Seed, Spis};
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType, PayloadType};
 use crate::wire::{Flags, Header};
-
-/// The port on which a peer with NAT traversal listens (RFC 7296 §2.23).
-pub(crate) const NATT_PORT: u16 = 4500;
 
 /// The notify that names the requested method (RFC 7296 §1.3).
 pub(crate) fn invalid_ke(wanted: KeMethodId) -> Refusal {

@@ -1,8 +1,10 @@
 //! The responder: its answer, which makes the keys.
 
+use crate::channel::{Extensions, NatStatus};
 use std::sync::Arc;
 
-use super::{NatHashes, header, invalid_ke, status};
+use super::{NatHashes, detect_nat, header, invalid_ke, status};
+use crate::channel::pmtu::max_message;
 use crate::config::candidates::Candidates;
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{Childless, ConnectionConfig, DowngradePrevention, SeparateTransports};
@@ -10,13 +12,12 @@ use crate::crypto::{CryptoError, Secret};
 use crate::event::{Path, Transport};
 use crate::exchange::auth::announce::{Announcements, INIT_ROOM, OwnAnnouncements};
 use crate::exchange::key_exchange::{Halt, Undone};
-use crate::exchange::ppk::{self, Announced, PpkPlace};
+use crate::exchange::ppk::{self, Announced};
 use crate::exchange::resume::ticket::TicketState;
 use crate::exchange::{Payloads, required};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
-use crate::ike_sa::pmtu::max_message;
-use crate::ike_sa::state::{Extensions, InitTranscript, NatStatus};
+use crate::ike_sa::state::InitTranscript;
 use crate::keys::Spis;
 use crate::keys::int_auth::IntAuth;
 use crate::wire::payload::{Ke, Notify, Payload, Sa, Spi};
@@ -109,7 +110,7 @@ pub(crate) fn respond(
     if tcp && !extensions.separate && !ctx.plane.tcp_esp {
         return Err(NotifyType::NO_PROPOSAL_CHOSEN.into());
     }
-    let mut nat = NatStatus::detect(ctx.crypto, &payloads, Spis::new(spi_i, 0), path);
+    let mut nat = detect_nat(ctx.crypto, &payloads, Spis::new(spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
     let own = OwnAnnouncements::new(ctx.io.config, ctx.crypto, connections.iter().map(|c| &**c));
     let mut announced = Announcements::default();
@@ -193,7 +194,7 @@ impl Response<'_> {
         if self.extensions.intermediate {
             reply.push(status(NotifyType::INTERMEDIATE_EXCHANGE_SUPPORTED));
         }
-        let chosen = self.extensions.ppk.map(PpkPlace::announced);
+        let chosen = self.extensions.ppk.map(Announced::only);
         reply.extend(chosen.unwrap_or_default().kinds().map(|kind| notify(kind, &[])));
         if self.connection.downgrade_prevention != DowngradePrevention::No {
             //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-downgrade-prevention-08#section-6

@@ -6,13 +6,13 @@ mod per_cpu;
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Limit, Phase};
 use crate::dataplane::{Command, Encapsulation, PolicyId, SaId};
 use crate::event::{ChildSaId, Path, RequestId, Ticket};
 use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
-use crate::ike_sa::timer::{ChildTimer, TimerKey};
 pub(crate) use carries::Carries;
 
 /// The children of an IKE SA.

@@ -8,13 +8,13 @@
 use std::time::{Duration, Instant};
 
 use super::is_redundant;
+use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, Unique};
 use crate::event::{ChildSaId, Failure};
 use crate::ike_sa::Life;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::Established;
-use crate::ike_sa::timer::{ChildTimer, TimerKey};
 use crate::ike_sa::{Children, Core};
 
 /// How long two SAs for the same may be there before this end looks at them: what makes a second one for a moment ends
@@ -70,7 +70,7 @@ impl Established {
         stood_in.then(|| Effect::BringBack {
             connection: core.connection().name.clone(),
             child: child.config.name.clone(),
-            ends: (core.channel.path.local.ip(), core.channel.path.remote.ip()),
+            ends: (core.channel.route.path.local.ip(), core.channel.route.path.remote.ip()),
         })
     }
 }
@@ -129,7 +129,7 @@ impl Core {
                 return Fate::Ends;
             }
             // The peer's Delete for its own one may be on a path that is dead.
-            let heard = self.channel.last_heard >= since + PATIENCE;
+            let heard = self.channel.last_heard() >= since + PATIENCE;
             match late && settled {
                 true if heard => return Fate::Ends,
                 true => fate = Fate::AsksFirst,

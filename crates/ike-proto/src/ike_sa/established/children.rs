@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Limit, Phase};
 use crate::dataplane::Command;
 use crate::event::{ChildSaId, Event, Failure};
@@ -11,7 +12,6 @@ use crate::ike_sa::children::Activated;
 use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase, Task};
-use crate::ike_sa::timer::{ChildTimer, TimerKey};
 use crate::ike_sa::work::Work;
 use crate::wants::aftermath::{End, Wishes, after};
 
@@ -213,7 +213,7 @@ impl Established {
             // If the peer has not sent anything since, the IKE SA is of no use to a wanted child: a new one is
             // begun.
             Some((soft, _))
-                if core.channel.last_heard <= soft && self.holds_or_starts(core, ctx, child) =>
+                if core.channel.last_heard() <= soft && self.holds_or_starts(core, ctx, child) =>
             {
                 self.expire(core, ctx)
             }

@@ -61,7 +61,7 @@ impl Established {
             let preparing = pending.is_some_and(Pending::is_preparing);
             let answering = pending.is_some_and(Pending::is_answering);
             let busy = self.answering.waits() || self.children.is_installing() || answering;
-            let held = core.channel.is_held();
+            let held = core.channel.route.is_held();
             let makes_child =
                 |task: &Task| matches!(task, Task::CreateChild { .. } | Task::RekeyChild { .. });
             if held {

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::channel::timer::{ChildTimer, Timer, TimerKey};
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::sent::Retry;
 use crate::ike_sa::Core;
@@ -9,7 +10,6 @@ use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::plane::Query;
 use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
 use crate::ike_sa::state::{Established, IkePhase, Task};
-use crate::ike_sa::timer::{ChildTimer, Timer, TimerKey};
 
 /// How long a hard limit waits for a peer that does not answer.
 const SILENT_GRACE: Duration = Duration::from_secs(5);
@@ -126,7 +126,7 @@ impl Established {
             // Answers to other requests do not show it.
             return self.query(ctx, Query::Liveness);
         }
-        let due = core.channel.last_heard + delay;
+        let due = core.channel.last_heard() + delay;
         if due > ctx.io.now.mono {
             return self.life.set(TimerKey::Ike(Timer::Dpd), due);
         }
@@ -172,6 +172,6 @@ impl Core {
     /// because a host may have been suspended. A peer that has been silent since then may have lost the SA.
     pub(super) fn grace(&self, ctx: &Context<'_>, soft: Instant) -> Instant {
         let schedule = ctx.lookup.schedule();
-        soft + if self.channel.last_heard > soft { schedule } else { schedule.min(SILENT_GRACE) }
+        soft + if self.channel.last_heard() > soft { schedule } else { schedule.min(SILENT_GRACE) }
     }
 }

@@ -146,7 +146,11 @@ impl Core {
         let named = |other: &Arc<ConnectionConfig>| {
             Some((other.name.clone(), other.remote.last()?.name.clone()))
         };
-        let path = if self.is_initiator() { self.channel.path } else { self.channel.answer_to() };
+        let path = if self.is_initiator() {
+            self.channel.route.path
+        } else {
+            self.channel.route.answer_to()
+        };
         let message = EapMessage {
             connection: self.connection().name.clone(),
             round: round.to_owned(),

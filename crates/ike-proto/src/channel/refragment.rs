@@ -14,7 +14,7 @@ impl Channel {
     pub(super) fn largest_request(&self) -> usize {
         self.window
             .outstanding_datagrams()
-            .map_or(0, |request| largest(request) + headers(self.path))
+            .map_or(0, |request| largest(request) + headers(self.route.path))
     }
 
     /// Handles the retransmission timer: sends the request again in smaller datagrams if the path seems to lose
@@ -49,10 +49,10 @@ impl Channel {
     /// Gives up the size of the outstanding request and sends it in the next smaller one. False, without any
     /// change, if there is none.
     pub(crate) fn shrink(&mut self, io: &mut Io<'_>) -> bool {
-        let (now, remote) = (io.now.mono, self.path.remote.ip());
+        let (now, remote) = (io.now.mono, self.route.path.remote.ip());
         let before = self.probe;
         let narrowest = usize::from(super::pmtu::least(remote));
-        let may = self.link.may_fragment() && self.path.transport != Transport::Tcp;
+        let may = self.link.may_fragment() && self.route.path.transport != Transport::Tcp;
         while may
             && self.largest_request() > narrowest
             && self.probe.step_down(io.mtus, now, remote)
@@ -69,7 +69,7 @@ impl Channel {
     /// Sends the outstanding request in smaller datagrams, if its datagrams are too large and so are certainly lost.
     /// False if they are not.
     pub(crate) fn refit_request(&mut self, io: &mut Io<'_>) -> bool {
-        let room = self.probe.room(io.mtus, io.now.mono, self.path);
+        let room = self.probe.room(io.mtus, io.now.mono, self.route.path);
         let Some(request) = self.window.outstanding_datagrams() else { return false };
         if largest(request) <= room || !self.link.may_fragment() {
             return false;
@@ -96,24 +96,24 @@ impl Channel {
         octets: &[u8],
         fragment: Option<(u16, u16)>,
     ) {
-        let (now, remote) = (io.now.mono, self.path.remote.ip());
+        let (now, remote) = (io.now.mono, self.route.path.remote.ip());
         let total = fragment.map_or(1, |(_, total)| total);
         let doubt = self.probe.on_request_again(now, octets.len() + headers(path), total);
         let Some(response) = self.window.response().map(Arc::clone) else { return };
-        let narrowest = max_message(super::pmtu::least(remote), self.path);
+        let narrowest = max_message(super::pmtu::least(remote), self.route.path);
         let may = self.link.may_fragment() && path.transport != Transport::Tcp;
         if !may || largest(&response) <= narrowest {
             return;
         }
         // Too large by what is known now, or by what the repetition may mean.
-        while largest(&response) <= self.probe.room(io.mtus, io.now.mono, self.path) {
+        while largest(&response) <= self.probe.room(io.mtus, io.now.mono, self.route.path) {
             // The peer's present request has room for this size: only its silence is an argument against it.
             let unheard = doubt == Doubt::Unheard;
             if !unheard || !self.probe.step_down(io.mtus, now, remote) {
                 return;
             }
         }
-        let room = self.probe.room(io.mtus, io.now.mono, self.path);
+        let room = self.probe.room(io.mtus, io.now.mono, self.route.path);
         if let Some(smaller) = self.session.refragment(io.rng, &response, room) {
             self.window.refit_response(smaller);
             self.acks.on_refragmented(true);

@@ -23,7 +23,7 @@ const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
 const HALF_OPEN_TIMES: u32 = 4;
 
 /// What came with a datagram.
-pub(super) enum Received {
+pub(crate) enum Received {
     /// A new fragment of a message that is not complete.
     Fragment,
     /// The last fragment of this message.
@@ -39,7 +39,7 @@ impl Channel {
     /// # Errors
     ///
     /// Why it is dropped.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         io: &mut Io<'_>,
         path: Path,
@@ -53,7 +53,7 @@ impl Channel {
         if Spis::of(header) != self.link.spis() {
             return Err(DropReason::SpisOfNoSa);
         }
-        if !self.takes_from(path) {
+        if !self.route.takes_from(&self.link, path) {
             return Err(DropReason::WrongTransport);
         }
         let fragment = match message.payloads.last() {
@@ -86,9 +86,9 @@ impl Channel {
             }
             Class::RetransmittedRequest => return Err(DropReason::BadIntegrity),
             // The datagram may be a replayed copy, so the answer goes both ways.
-            Class::InProgress if path != self.answer_to() && path.transport.is_reliable() => {
+            Class::InProgress if path != self.route.answer_to() && path.transport.is_reliable() => {
                 if self.session.opens(octets, message) {
-                    self.answers.add(path);
+                    self.route.answers.add(path);
                 }
             }
             Class::InProgress => {
@@ -115,10 +115,14 @@ impl Channel {
         // The answer goes to a new address only if the peer's address may change, because an attacker could replay a
         // captured request from any address. A connection leads only to the peer that opened it.
         let reliable = path.transport.is_reliable();
-        let anywhere = reliable || self.mobike.is_some() || self.may_follow(path);
-        let to = if anywhere { path } else { self.answer_to() };
-        let elsewhere = to != self.answer_to() || self.is_unproven(to);
-        if elsewhere && !reliable && !self.answers.count_elsewhere(self.mobike.is_some()) {
+        let anywhere =
+            reliable || self.route.mobike.is_some() || self.route.may_follow(&self.link, path);
+        let to = if anywhere { path } else { self.route.answer_to() };
+        let elsewhere = to != self.route.answer_to() || self.route.is_unproven(&self.link, to);
+        if elsewhere
+            && !reliable
+            && !self.route.answers.count_elsewhere(self.route.mobike.is_some())
+        {
             return Err(DropReason::SentElsewhereTooOften);
         }
         self.acks.on_answered_again(io.now.mono, message_id);
@@ -162,7 +166,7 @@ impl Channel {
             return Err(DropReason::KnownFragment);
         }
         let content = self.session.epoch.open_fragment(octets, skf).map_err(|_| BAD)?;
-        let payer = payer.unwrap_or_else(|| self.link.payer(self.path));
+        let payer = payer.unwrap_or_else(|| self.link.payer(self.route.path));
         let fragment = Fragment {
             message_id: header.message_id,
             exchange: header.exchange,
@@ -211,14 +215,14 @@ impl Channel {
     }
 
     /// Handles that a message of the peer is complete, whether the SA takes it or not.
-    pub(super) fn note_authentic(&mut self, io: &mut Io<'_>, header: &Header) {
+    pub(crate) fn note_authentic(&mut self, io: &mut Io<'_>, header: &Header) {
         self.last_heard = io.now.mono;
         self.acks.on_heard(io.now.mono, header);
         self.acks.on_whole(header.flags.response);
         if header.flags.response {
             self.responses.release(io.budget);
             self.probe.on_answered(self.largest_request());
-            self.probe.on_heard(io.mtus, io.now.mono, self.path.remote.ip());
+            self.probe.on_heard(io.mtus, io.now.mono, self.route.path.remote.ip());
         } else {
             self.requests.release(io.budget);
         }
@@ -226,7 +230,7 @@ impl Channel {
 
     /// Takes the message with this header, which came by `path`. The window advances here and nowhere else. False if
     /// the message has no place in it any more.
-    pub(super) fn accept(&mut self, io: &mut Io<'_>, path: Path, header: &Header) -> bool {
+    pub(crate) fn accept(&mut self, io: &mut Io<'_>, path: Path, header: &Header) -> bool {
         let (id, exchange) = (header.message_id, header.exchange);
         if header.flags.response {
             return self.window.on_response_authenticated(id);
@@ -236,13 +240,13 @@ impl Channel {
         }
         // The peer has our last response, so nothing under the old keys will be sent again.
         self.session.previous = None;
-        self.probe.on_heard(io.mtus, io.now.mono, self.path.remote.ip());
+        self.probe.on_heard(io.mtus, io.now.mono, self.route.path.remote.ip());
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.11
         //# An implementation MUST
         //# accept incoming requests even if the source port is not 500 or 4500,
         //# and MUST respond to the address and port from which the request was
         //# received.
-        self.answers.begin(path);
+        self.route.answers.begin(path);
         true
     }
 }

@@ -6,13 +6,45 @@ use std::time::Instant;
 
 use super::io::Io;
 use super::memory::{Payer, Pool};
-use super::state::{Extensions, NatStatus};
+use super::nat::NatStatus;
 use crate::config::{ConnectionConfig, FragmentAckTypes, Fragmentation};
 use crate::event::{IkeSaId, Path};
 use crate::keys::Spis;
 use crate::shares::Origin;
 use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
+
+/// Extensions that both ends announced.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Extensions {
+    /// RFC 7383.
+    pub(crate) fragmentation: bool,
+    /// draft-antony-ipsecme-ikev2-fragment-acknowledgment, and the agreed numbers.
+    pub(crate) fragment_ack: Option<FragmentAckTypes>,
+    /// RFC 6023, announced by a responder.
+    pub(crate) childless: bool,
+    /// RFC 9242.
+    pub(crate) intermediate: bool,
+    /// AUTH covers both IKE_SA_INIT messages (draft-ietf-ipsecme-ikev2-downgrade-prevention).
+    pub(crate) full_transcript: bool,
+    /// Where a PPK is mixed in.
+    pub(crate) ppk: Option<PpkPlace>,
+    /// IKE uses TCP, and ESP does not (draft-ietf-ipsecme-ikev2-reliable-transport).
+    pub(crate) separate: bool,
+    /// Responder: the peer follows redirects (RFC 5685).
+    pub(crate) redirect: bool,
+    /// This end began the first IKE SA, whichever end has rekeyed it since.
+    pub(crate) client: bool,
+}
+
+/// Where the two ends have agreed to mix a PPK in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PpkPlace {
+    /// In IKE_AUTH (RFC 8784).
+    Auth,
+    /// In the last IKE_INTERMEDIATE (RFC 9867 §3.1).
+    Intermediate,
+}
 
 /// What the channel of an IKE SA knows of the SA and of the peer.
 pub(crate) struct Link {
@@ -144,7 +176,7 @@ impl Link {
     }
 
     /// The account to which octets are charged that the SA keeps of the peer on `path`.
-    pub(super) fn payer(&self, path: Path) -> Payer {
+    pub(crate) fn payer(&self, path: Path) -> Payer {
         let address = || Origin::of(path.remote.ip());
         let (pool, origin) = match self.trust {
             Trust::Authenticated(account) => (Pool::Peers, account.unwrap_or_else(address)),

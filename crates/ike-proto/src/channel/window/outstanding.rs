@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::{Datagrams, LONGEST_WAIT, Retransmit, deadline, drawn, wait};
+use crate::channel::flight::{self, Flight};
+use crate::channel::rtt::{OVERHEAD, Rtt};
 use crate::config::{LONGEST_TIMER, Retransmission};
 use crate::crypto::SecureRandom;
-use crate::ike_sa::flight::{self, Flight};
-use crate::ike_sa::rtt::{OVERHEAD, Rtt};
 use crate::wire::registry::ExchangeType;
 
 /// Octets of the first datagram of a response, whose arrival postpones the timer: as many as those of the largest

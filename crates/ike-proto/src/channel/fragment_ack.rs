@@ -202,7 +202,7 @@ impl Channel {
             return;
         }
         let (number, total) = fragment;
-        let follow = self.may_follow(path);
+        let follow = self.route.may_follow(&self.link, path);
         let place =
             if header.flags.response { &mut self.acks.responses } else { &mut self.acks.requests };
         match place.as_mut().filter(|arrivals| arrivals.is_of(header.message_id, total)) {
@@ -253,8 +253,8 @@ impl Channel {
         report: Report,
     ) -> bool {
         let set = if of_response { &self.responses } else { &self.requests };
-        let room = self.probe.room(io.mtus, io.now.mono, self.path).saturating_sub(OVERHEAD);
-        let most = if !of_response && self.is_unproven(path) {
+        let room = self.probe.room(io.mtus, io.now.mono, self.route.path).saturating_sub(OVERHEAD);
+        let most = if !of_response && self.route.is_unproven(&self.link, path) {
             MOST_RANGES_UNPROVEN
         } else {
             (room / 4).clamp(1, MOST_RANGES)
@@ -304,7 +304,7 @@ impl Channel {
         let Ok(sealed) = self.session.epoch.seal(&outgoing, io.rng) else {
             return false;
         };
-        let path = if of_response { self.path } else { path };
+        let path = if of_response { self.route.path } else { path };
         for octets in sealed.into_iter().map(Into::into) {
             let (kind, dscp) = (TransmitKind::FragmentAck, self.link.connection().dscp);
             io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
@@ -403,11 +403,10 @@ impl Channel {
         // Only now: a replayed acknowledgement is no sign of life.
         self.last_heard = io.now.mono;
         let unproven = of_response
-            && self
-                .window
-                .answer_to()
-                .is_some_and(|to| !to.transport.is_reliable() && self.is_unproven(to));
-        if unproven && !self.answers.count_elsewhere(self.mobike.is_some()) {
+            && self.window.answer_to().is_some_and(|to| {
+                !to.transport.is_reliable() && self.route.is_unproven(&self.link, to)
+            });
+        if unproven && !self.route.answers.count_elsewhere(self.route.mobike.is_some()) {
             io.dropped(path, DropReason::SentElsewhereTooOften);
             return true;
         }
@@ -426,7 +425,12 @@ impl Channel {
 
     /// Handles the transmission of the IKE_SA_INIT response. `again` for a retransmission.
     pub(crate) fn init_answered(&mut self, now: Instant, again: bool) {
-        if again { self.acks.on_answered_again(now, 0) } else { self.acks.on_answered(now, 0) }
+        if again {
+            self.acks.on_answered_again(now, 0);
+        } else {
+            self.last_heard = now;
+            self.acks.on_answered(now, 0);
+        }
     }
 
     /// True if a repeated fragment is worth opening, because it may be a probe.
