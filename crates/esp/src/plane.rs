@@ -227,6 +227,10 @@ impl DataPlane for Plane {
             Command::UpdateSa { id, src, dst, encap } => {
                 sad.update(id, Path { src: src.ip(), dst: dst.ip(), encap })
             }
+            Command::RemoveSas => {
+                sad.clear();
+                Ok(())
+            }
             Command::Flush => {
                 sad.clear();
                 spd.clear();

@@ -88,6 +88,12 @@ pub enum Command {
     },
     /// Reads the configuration file again (as SIGHUP does)
     Reload,
+    /// Removes what a daemon that has ended has left on this host: traffic that it blocked leaves in clear
+    ///
+    /// A daemon with --keep-blocks leaves its blocks, and so does a daemon that crashes. The next one replaces them. This
+    /// command is for a host on which none is to start. It removes routing rules, routes, XFRM policies and states, and
+    /// only those with the marks of this program.
+    Unblock,
     /// Makes a file, readable by its owner only, with a key by which a gateway seals tickets (RFC 5723)
     TicketKey {
         /// The new file
@@ -163,6 +169,11 @@ pub struct RunArgs {
     /// Traffic uses them until the connections are up again. Needs the kernel data plane.
     #[arg(long)]
     pub keep_sas: bool,
+    /// Leaves traffic of the children blocked at the end, until another run protects it or `unblock` removes the blocks
+    ///
+    /// For a service that is restarted: without this option SIGTERM is a stop, which removes everything.
+    #[arg(long)]
+    pub keep_blocks: bool,
     /// The process that holds private keys: the signer, which `run` starts, or this process
     #[arg(long, value_enum, default_value_t = KeysIn::Signer, value_name = "WHERE")]
     pub keys_in: KeysIn,

@@ -23,14 +23,25 @@ use crate::{pki, signer};
 mod check;
 mod run;
 mod sockets;
+mod unblock;
 mod watchdog;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Status {
     let control = &cli.control;
     match cli.command {
-        Command::Run(args) => run::run(&args, control),
-        Command::Check { config, data_plane } => check::check(&config, data_plane),
+        Command::Run(args) => {
+            let status = run::run(&args, control);
+            if status != Status::Done {
+                unblock::hint(control);
+            }
+            status
+        }
+        Command::Check { config, data_plane } => {
+            let status = check::check(&config, data_plane);
+            unblock::hint(control);
+            status
+        }
         Command::Up(UpArgs { all: true, timeout, .. }) => {
             ask(control, &Request::UpAll { timeout: Some(timeout.as_secs_f64()) }, "up")
         }
@@ -50,6 +61,7 @@ pub(crate) fn run(cli: Cli) -> Status {
         Command::Leases { pool, json } => leases(control, pool, json),
         Command::Offload { json } => offload::run(json),
         Command::Reload => ask(control, &Request::Reload, "reloaded"),
+        Command::Unblock => unblock::unblock(control),
         Command::TicketKey { file } => written(
             config::make_ticket_key(&file)
                 .map_err(|error| io::Error::other(format!("{}: {error}", file.display()))),

@@ -84,6 +84,7 @@ impl DataPlane for Printing {
                 let usage = usage.ok_or_else(|| DataPlaneError("no such SA".to_owned()))?;
                 return Ok(Reply::Usage(id, usage));
             }
+            Command::RemoveSas => self.sas.clear(),
             Command::Flush => {
                 self.sas.clear();
                 self.policies.clear();

@@ -103,12 +103,12 @@ impl Builder {
     pub fn start(self) -> (Drivers, mpsc::UnboundedReceiver<Wanted>) {
         let Self { config, crypto, sockets, plane, registry, answerer, observer, .. } = self;
         let capabilities = plane.capabilities();
-        let Plane { control, mut bell, mut ike, lost, waits, adopted, host: _ } = plane;
+        let Plane { control, mut bell, mut ike, lost, waits, adopted, blocked, .. } = plane;
         // As many as there are traps and packets that meet them first.
         let (wanted, receiver) = mpsc::unbounded_channel();
         let common = SharedParts {
-            control: Control::start(control, waits),
-            shunts: Arc::new(Mutex::new(Shunts::new(&config, adopted))),
+            control: Control::start(control, waits, plane.keep_blocks),
+            shunts: Arc::new(Mutex::new(Shunts::new(&config, adopted, blocked))),
             counters: self.handle.shared_counters(),
             events: self.events,
             wanted,

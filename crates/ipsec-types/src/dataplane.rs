@@ -406,6 +406,9 @@ pub enum Command {
     QueryUsage(SaId),
     /// Removes everything that this endpoint has installed.
     Flush,
+    /// Removes all SAs. Policies stay, also after the data plane is dropped: what they protect or block does not leave
+    /// in clear until another run of the program has taken their places.
+    RemoveSas,
 }
 
 /// Counters of one SA.

@@ -26,6 +26,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::mpsc as std_mpsc;
 use std::thread;
+use std::time::Duration;
 
 #[cfg(doc)]
 use ipsec_types::dataplane::patience::Patience;
@@ -39,6 +40,7 @@ pub mod address;
 mod holders;
 mod hop;
 mod kept;
+mod left;
 mod mended;
 mod message;
 mod near;
@@ -64,6 +66,33 @@ pub enum Leftovers {
     Remove,
     /// They stay until [`Routes::forget_leftovers`], and so do ours.
     Keep,
+    /// They stay for [`SETTLE`], and longer where a policy of this run has the same route; ours stay. A restart is not
+    /// to let packets out in clear before the policies of the new run are there.
+    Settle,
+}
+
+/// How long routes of an earlier run wait for the policies of this run.
+pub const SETTLE: Duration = Duration::from_secs(10);
+
+/// Removes all routes and rules that runs of this program have left in the network namespace, whatever their options
+/// were. Returns how many. Blocks until the kernel has answered; not for a thread of an asynchronous runtime.
+///
+/// # Errors
+/// The kernel does not let this process change routes, which takes CAP_NET_ADMIN.
+pub fn remove_all() -> io::Result<usize> {
+    wait(left::remove_all())
+}
+
+/// How many routes of this program there are in the network namespace. Blocks as [`remove_all`] does.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn count_left() -> io::Result<usize> {
+    wait(left::count())
+}
+
+fn wait<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
 }
 
 /// The routes of all policies of one data plane. Dropping it removes them unless they are to be kept.
@@ -71,6 +100,7 @@ pub enum Leftovers {
 pub struct Routes {
     requests: Option<mpsc::UnboundedSender<Request>>,
     thread: Option<thread::JoinHandle<()>>,
+    blocked: Vec<TrafficSelector>,
 }
 
 /// What the thread is asked for.
@@ -98,8 +128,14 @@ impl Routes {
             .name("ike-routes".into())
             .spawn(move || serve::run(options, leftovers, inbox, &ready))?;
         let died = || io::Error::other("the route thread died");
-        started.recv().map_err(|_| died())?.map_err(io::Error::other)?;
-        Ok(Self { requests: Some(requests), thread: Some(thread) })
+        let blocked = started.recv().map_err(|_| died())?.map_err(io::Error::other)?;
+        let blocked = blocked.iter().map(Prefix::selector).collect();
+        Ok(Self { requests: Some(requests), thread: Some(thread), blocked })
+    }
+
+    /// The destinations that an earlier run blocked, and that are blocked still.
+    pub fn blocked(&self) -> &[TrafficSelector] {
+        &self.blocked
     }
 
     /// Adds routes to what `remote` selects for packets from what `local` selects, in the place of those

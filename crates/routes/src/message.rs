@@ -17,6 +17,7 @@ pub(super) const LAST: u32 = 0x7fff_ff22;
 pub(super) const OURS: RouteProtocol = RouteProtocol::Other(122);
 /// A route of IPv6 by a device on which IPv6 is disabled.
 const EACCES: i32 = 13;
+pub(super) const ENOENT: i32 = 2;
 pub(super) const EOPNOTSUPP: i32 = 95;
 pub(super) const EAFNOSUPPORT: i32 = 97;
 

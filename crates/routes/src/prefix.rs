@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipsec_types::dataplane::TrafficSelector;
+
 /// An address prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Prefix {
@@ -21,6 +23,21 @@ impl Prefix {
         let ((first, four), (other, other_four)) = (octets(self.address), octets(address));
         let differ = (first ^ other).checked_shr(128 - u32::from(self.len)).unwrap_or(0);
         four == other_four && differ == 0
+    }
+
+    /// Its addresses, for all protocols and ports.
+    pub(crate) fn selector(&self) -> TrafficSelector {
+        let end = match self.address {
+            IpAddr::V4(first) => {
+                let host = u32::MAX.checked_shr(self.len.into()).unwrap_or(0);
+                Ipv4Addr::from(u32::from(first) | host).into()
+            }
+            IpAddr::V6(first) => {
+                let host = u128::MAX.checked_shr(self.len.into()).unwrap_or(0);
+                Ipv6Addr::from(u128::from(first) | host).into()
+            }
+        };
+        TrafficSelector { protocol: 0, start_port: 0, end_port: u16::MAX, start: self.address, end }
     }
 }
 

@@ -13,8 +13,9 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::message::table_of;
+use super::prefix::Prefix;
 use super::table::Table;
-use super::{Change, Leftovers, Request, RouteOptions};
+use super::{Change, Leftovers, Request, RouteOptions, SETTLE as LEFTOVERS_STAY};
 
 /// Changes come in bursts, on a router with a dynamic protocol in very long ones.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -30,7 +31,7 @@ pub(super) fn run(
     options: RouteOptions,
     leftovers: Leftovers,
     inbox: mpsc::UnboundedReceiver<Request>,
-    ready: &std_mpsc::SyncSender<Result<(), String>>,
+    ready: &std_mpsc::SyncSender<Result<Vec<Prefix>, String>>,
 ) {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime.block_on(serve(options, leftovers, inbox, ready)),
@@ -42,7 +43,7 @@ async fn serve(
     options: RouteOptions,
     mut leftovers: Leftovers,
     mut inbox: mpsc::UnboundedReceiver<Request>,
-    ready: &std_mpsc::SyncSender<Result<(), String>>,
+    ready: &std_mpsc::SyncSender<Result<Vec<Prefix>, String>>,
 ) {
     let opened = async {
         let table = Table::open(options, leftovers).await?;
@@ -56,8 +57,9 @@ async fn serve(
             return;
         }
     };
-    _ = ready.send(Ok(()));
+    _ = ready.send(Ok(table.blocked().await));
     let mut news = pin!(news);
+    let mut settled = (leftovers == Leftovers::Settle).then(|| Instant::now() + LEFTOVERS_STAY);
     // What nothing tells of is found here.
     let mut look = Instant::now() + REGULAR;
     // A look at very many routes does not follow the last one at once.
@@ -82,12 +84,21 @@ async fn serve(
                 soonest = now + (now - begun).saturating_mul(PAUSE).min(LONGEST);
                 look = due.map_or(now + REGULAR, |due| Instant::from_std(due).min(now + REGULAR));
             }
+            () = sleep_until(settled.unwrap_or(look)), if settled.is_some() => {
+                settled = None;
+                table.forget_leftovers().await;
+            }
         }
     }
-    if leftovers == Leftovers::Remove {
-        table.flush().await;
-        table.forget_leftovers().await;
-        table.remove_rules().await;
+    match leftovers {
+        Leftovers::Remove => {
+            table.flush().await;
+            table.forget_leftovers().await;
+            table.remove_rules().await;
+        }
+        // A start that failed has nothing to leave.
+        Leftovers::Settle if table.is_empty().await => table.remove_rules().await,
+        Leftovers::Settle | Leftovers::Keep => {}
     }
 }
 

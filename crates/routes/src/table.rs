@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
@@ -18,10 +18,9 @@ use tracing::{debug, warn};
 
 use super::holders::{Fate, Holders};
 use super::hop::{self, Hop, source_for};
+use super::left;
 use super::mended::{Mended, Thing};
-use super::message::{
-    EAFNOSUPPORT, EOPNOTSUPP, LAST, OURS, code, is_gone, is_off, place_of, same, table_of,
-};
+use super::message::{LAST, OURS, code, is_gone, is_off, place_of, same, table_of};
 use super::picture::{Picture, Place, Rule, Step, Way};
 use super::prefix::Prefix;
 use super::route::{Route, Via};
@@ -29,7 +28,6 @@ use super::{Leftovers, RouteOptions};
 
 /// How long until a next try at what has failed.
 const AGAIN: Duration = Duration::from_secs(1);
-const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
 
 /// What the thread knows.
@@ -93,7 +91,7 @@ impl Table {
             failing: BTreeSet::new(),
             off: BTreeSet::new(),
             ipv6: true,
-            keeps: leftovers == Leftovers::Keep,
+            keeps: leftovers != Leftovers::Remove,
         };
         let v4 = table.add_rule(true).await;
         v4.map_err(|e| format!("routing rule: {e}"))?;
@@ -178,7 +176,7 @@ impl Table {
     /// Removes the routes of an earlier run that had another table, as those of earlier versions had. Without their rule,
     /// which went before, they have no effect.
     async fn forget_other_tables(&self) {
-        let found = self.dump(0, OURS).await;
+        let found = left::dump(&self.strict, 0, OURS).await;
         let found = found.inspect_err(|error| debug!(%error, "routes of other tables"));
         for route in found.unwrap_or_default() {
             if route.header.protocol != OURS || table_of(&route) == self.options.table {
@@ -192,44 +190,29 @@ impl Table {
         }
     }
 
+    /// The destinations of blocks that an earlier run left, without those of walls.
+    pub(super) async fn blocked(&self) -> Vec<Prefix> {
+        let found = self.in_kernel().await.unwrap_or_default();
+        let refuses = |kind| matches!(kind, RouteType::Unreachable | RouteType::BlackHole);
+        let blocks = found.iter().filter(|route| refuses(route.header.kind));
+        blocks.filter_map(|route| place_of(route).map(|(prefix, _)| prefix)).collect()
+    }
+
+    /// True if the kernel has no routes of ours.
+    pub(super) async fn is_empty(&self) -> bool {
+        self.in_kernel().await.is_ok_and(|routes| routes.is_empty())
+    }
+
     /// Our routes as the kernel has them.
     async fn in_kernel(&self) -> Result<Vec<RouteMessage>, rtnetlink::Error> {
         let table = self.options.table;
-        let mut ours = self.dump(table, RouteProtocol::Unspec).await?;
+        let mut ours = left::dump(&self.strict, table, RouteProtocol::Unspec).await?;
         ours.retain(|route| {
             table_of(route) == table
                 && (route.header.protocol == OURS
                     || route.attributes.contains(&RouteAttribute::Priority(LAST)))
         });
         Ok(ours)
-    }
-
-    /// Routes of `table` by `protocol`; of all tables if the table is 0, and of all protocols if that is unspecific.
-    async fn dump(
-        &self,
-        table: u32,
-        protocol: RouteProtocol,
-    ) -> Result<Vec<RouteMessage>, rtnetlink::Error> {
-        // Of every kind: a strict dump leaves out the others.
-        let every = |mut request: RouteMessage| {
-            request.header.kind = RouteType::Unspec;
-            request.header.protocol = protocol;
-            request
-        };
-        let any = [
-            every(RouteMessageBuilder::<Ipv4Addr>::new().table_id(table).build()),
-            every(RouteMessageBuilder::<Ipv6Addr>::new().table_id(table).build()),
-        ];
-        let mut all = Vec::new();
-        for request in any {
-            match self.strict.route().get(request).execute().try_collect::<Vec<_>>().await {
-                Ok(found) => all.extend(found),
-                // There is no such table yet, or no IPv6.
-                Err(error) if matches!(code(&error), Some(ENOENT | EOPNOTSUPP | EAFNOSUPPORT)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(all)
     }
 
     /// `not fwmark MARK lookup TABLE`.

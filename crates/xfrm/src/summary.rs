@@ -25,6 +25,8 @@ pub enum CommandKind {
     QueryUsage,
     /// [`Command::Flush`].
     Flush,
+    /// [`Command::RemoveSas`].
+    RemoveSas,
 }
 
 impl CommandKind {
@@ -38,6 +40,7 @@ impl CommandKind {
             Command::UpdateSa { .. } => Self::UpdateSa,
             Command::QueryUsage(_) => Self::QueryUsage,
             Command::Flush => Self::Flush,
+            Command::RemoveSas => Self::RemoveSas,
         }
     }
 }
@@ -88,6 +91,8 @@ pub enum Summary {
     QueryUsage(SaId),
     /// Everything was removed.
     Flush,
+    /// All SAs were removed.
+    RemoveSas,
 }
 
 impl Summary {
@@ -107,6 +112,7 @@ impl Summary {
             &Command::UpdateSa { id, src, dst, encap } => Self::UpdateSa { id, src, dst, encap },
             Command::QueryUsage(id) => Self::QueryUsage(*id),
             Command::Flush => Self::Flush,
+            Command::RemoveSas => Self::RemoveSas,
         }
     }
 }
@@ -150,6 +156,7 @@ impl fmt::Display for Summary {
             }
             Self::QueryUsage(id) => write!(f, "query SA {}", Sa(id)),
             Self::Flush => f.write_str("flush"),
+            Self::RemoveSas => f.write_str("remove SAs"),
         }
     }
 }

@@ -86,9 +86,21 @@ rm -r /etc/systemd/system/ike-daemon.service.d
 cp -p /root/packaged /etc/ike/ike-daemon.toml
 systemctl daemon-reload
 
+# What an earlier run has blocked: only a stop removes it.
+blocks() { ip route show table 7296 2>/dev/null | grep -q 198.51.100.0/24; }
+ip route add unreachable 198.51.100.0/24 proto 122 table 7296
 systemctl start ike-daemon || fail "the unit as packaged, with the data plane it finds"
 journalctl -u ike-daemon -o cat | grep 'data plane:' | tail -n 1
+systemctl restart ike-daemon || fail "restart"
+blocks || fail "a restart removes what blocks traffic"
+pid=$(main_pid)
+kill -KILL "$pid"
+until_ again || fail "not started again"
+blocks || fail "a crash removes what blocks traffic"
 systemctl stop ike-daemon || fail "stop"
+blocks && fail "a stop leaves what blocks traffic"
+ip rule | grep -q 7296 && fail "a stop leaves a rule"
+ok "a restart and a crash leave what blocks traffic, a stop removes it"
 
 systemctl start ike-daemon.socket || fail "the socket's unit"
 [ "$(stat -c %a /run/charon.vici)" = 600 ] || fail "others use the VICI socket"

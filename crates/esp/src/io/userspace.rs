@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ipsec_types::crypto::{CipherProvider, SecureRandom};
 use ipsec_types::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Encapsulation, Event, PolicyAction, PolicyId,
-    PolicySpec, Reply,
+    PolicySpec, Reply, TrafficSelector,
 };
 use routes::{Leftovers, Routes, Via};
 use tokio::sync::{Notify, mpsc, watch};
@@ -56,7 +56,7 @@ pub struct Config {
     pub guard: Option<GuardOptions>,
 }
 
-/// A userspace data plane in operation. Dropping it ends its tasks and removes its routes.
+/// A userspace data plane in operation. Dropping it ends its tasks, and leaves what [`Self::shutdown`] leaves.
 pub struct UserspacePlane {
     plane: Plane,
     notify: Arc<Notify>,
@@ -80,7 +80,7 @@ impl UserspacePlane {
         let (routes, guard) = match interface {
             Some((name, index)) => (
                 match routes {
-                    Some(options) => Some((Routes::start(options, Leftovers::Remove)?, index)),
+                    Some(options) => Some((Routes::start(options, Leftovers::Settle)?, index)),
                     None => None,
                 },
                 guard.and_then(|options| start_guard(&name, index, options)),
@@ -160,6 +160,11 @@ impl UserspacePlane {
         &self.plane
     }
 
+    /// The destinations that an earlier run blocked, and that are blocked still.
+    pub fn blocked(&self) -> Vec<TrafficSelector> {
+        self.routes.as_ref().map(|(routes, _)| routes.blocked().to_vec()).unwrap_or_default()
+    }
+
     /// Takes the ESP that arrives on TCP connections.
     pub fn feed(&self) -> Feed {
         Feed::new(self.fed.clone(), self.plane.clone())
@@ -230,7 +235,8 @@ impl UserspacePlane {
         })
     }
 
-    /// Ends the tasks and waits for them, then removes the routes.
+    /// Ends the tasks and waits for them. Routes into the device go with it. Routes that block stay, unless
+    /// [`Command::Flush`] came before: what they block does not leave in clear until another run protects it.
     pub async fn shutdown(mut self) {
         self.tasks.shutdown().await;
     }
@@ -283,12 +289,13 @@ impl DataPlane for UserspacePlane {
                 self.exemptions = Exemptions::default();
                 if let Some((routes, _)) = &self.routes {
                     routes.flush()?;
+                    routes.at_the_end(Leftovers::Remove)?;
                 }
                 self.plane.apply(command)?;
                 self.removals.send_replace(());
                 self.guard().map(|()| Reply::Done)
             }
-            Command::RemoveSa(_) => {
+            Command::RemoveSa(_) | Command::RemoveSas => {
                 let reply = self.plane.apply(command);
                 self.removals.send_replace(());
                 reply

@@ -41,6 +41,11 @@ impl Host {
         ip("-6 addr add 2001:db8::1/64 dev out0 nodad");
         ip("route add default dev out0");
         ip("-6 route add default dev out0");
+        Self { plane: Self::plane(), outside }
+    }
+
+    /// A data plane on this host.
+    fn plane() -> UserspacePlane {
         let config = Config {
             ciphers: &CIPHERS,
             rng: || Box::new(Counting(3)),
@@ -57,8 +62,7 @@ impl Host {
             }),
         };
         let options = TunOptions { name: "ike0".into(), ..TunOptions::default() };
-        let plane = UserspacePlane::start(config, Device::tun(&options).unwrap()).unwrap();
-        Self { plane, outside }
+        UserspacePlane::start(config, Device::tun(&options).unwrap()).unwrap()
     }
 
     pub(crate) fn install(&mut self, id: u64, local: &str, remote: &str, action: PolicyAction) {
@@ -342,13 +346,14 @@ pub(crate) fn traffic_of_a_child_that_is_not_up() {
 }
 
 async fn traffic_of_a_child_that_is_not_up_inside() {
-    // What a daemon that crashed has left goes, what others have put there stays.
+    // What a daemon that crashed has left waits for the policies of this one, what others have put there stays.
     ip("link set lo up");
     ip("route add unreachable 10.8.0.0/16 metric 2147483426 table 7296");
     ip("route add unreachable 10.9.0.0/16 metric 9 table 7296");
     let mut host = Host::new();
     let left = ip("route show table 7296");
-    assert!(!left.contains("10.8.0.0/16") && left.contains("10.9.0.0/16"), "{left}");
+    assert!(left.contains("10.8.0.0/16") && left.contains("10.9.0.0/16"), "{left}");
+    assert_eq!(host.plane.blocked(), ["10.8.0.0/16".parse().unwrap()]);
 
     let (four, six) = (socket("10.1.0.1:4000").await, socket("[fd01::1]:4000").await);
     assert_eq!(send(&four, "10.2.0.1").await, Ok(()), "in clear, by the default route");
@@ -378,7 +383,11 @@ async fn traffic_of_a_child_that_is_not_up_inside() {
     assert_eq!(send(&four, "10.2.0.1").await, Ok(()));
 
     host.plane.shutdown().await;
-    assert_eq!(send(&six, "fd02::1").await, Ok(()), "an orderly end leaves nothing");
+    assert_eq!(send(&six, "fd02::1").await, Err(io::ErrorKind::HostUnreachable), "blocks stay");
+    let mut plane = Host::plane();
+    plane.apply(Command::Flush).unwrap();
+    plane.shutdown().await;
+    assert_eq!(send(&six, "fd02::1").await, Ok(()), "after a flush nothing is left");
     assert!(!ip("rule").contains("7296") && !ip("-6 rule").contains("7296"));
 }
 

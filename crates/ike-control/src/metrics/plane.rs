@@ -44,6 +44,7 @@ impl DataPlane for Metered {
             Command::UpdateSa { .. } => "update_sa",
             Command::QueryUsage(_) => return self.plane.apply(command),
             Command::Flush => "flush",
+            Command::RemoveSas => "remove_sas",
         };
         let moved = match &command {
             Command::UpdateSa { id, dst, .. } => Some((*id, SaId { dst: dst.ip(), ..*id })),

@@ -180,7 +180,8 @@ async fn serve(
     let crypto = os_crypto(crypto);
     let earlier = if args.keep_sas { Earlier::Keep(&config) } else { Earlier::Remove };
     let start = |sockets: &Sockets| plane::start(choice, sockets, &crypto, options, earlier);
-    let (sockets, plane) = open(&listen, config.ports, start)?;
+    let (sockets, mut plane) = open(&listen, config.ports, start)?;
+    plane.keep_blocks = args.keep_blocks;
     let unmet = config.unmet(&plane.capabilities());
     if !unmet.is_empty() {
         return Err(std::io::Error::new(std::io::ErrorKind::Unsupported, unmet.join("\n")));

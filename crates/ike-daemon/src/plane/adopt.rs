@@ -11,7 +11,7 @@ use ike_tokio::Adopted;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use xfrm::plane::Orphan;
 use xfrm::policy::PolicyDirection;
-use xfrm::selector::{Port, Prefix};
+use xfrm::selector::{Port, Prefix, Selector};
 
 use crate::config::{Config, HostSpec};
 
@@ -60,12 +60,16 @@ fn covers(child: &ChildConfig, orphan: &Orphan) -> bool {
         .peekable();
     outward.peek().is_some()
         && outward.all(|id| {
-            let selector = id.selector;
-            let local = range(selector.src, selector.protocol, selector.src_port);
-            let remote = range(selector.dst, selector.protocol, selector.dst_port);
+            let (local, remote) = selectors(&id.selector);
             within(&child.local_ts, orphan.outer.local, local)
                 && within(&child.remote_ts, orphan.outer.remote, remote)
         })
+}
+
+/// The two ends of an outward selector.
+pub(super) fn selectors(selector: &Selector) -> (TrafficSelector, TrafficSelector) {
+    let local = range(selector.src, selector.protocol, selector.src_port);
+    (local, range(selector.dst, selector.protocol, selector.dst_port))
 }
 
 /// A selector of the kernel's as one of IKE's.
@@ -95,7 +99,6 @@ mod tests {
 
     use ike_proto::dataplane::Outer;
     use xfrm::policy::{Action, Policy, PolicyId, PolicyInfo};
-    use xfrm::selector::Selector;
 
     use super::*;
 

@@ -21,7 +21,8 @@ use xfrm::event::Events;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
 use xfrm::offload::{Devices, Offloader};
-use xfrm::plane::{WithLinks, XfrmNetlink};
+use xfrm::plane::{Remains, WithLinks, XfrmNetlink};
+use xfrm::policy::PolicyDirection;
 use xfrm::probe::Features;
 
 use super::{Earlier, adopt};
@@ -72,11 +73,12 @@ pub(super) fn start(
     let offloader = offloader(&mut kernel, ports, keep)?;
     let mut xfrm = XfrmNetlink::new(kernel, events, capabilities(features)?);
     xfrm = xfrm.with_installer(offloader);
-    let leftovers = if keep { Leftovers::Keep } else { Leftovers::Remove };
+    let leftovers = if keep { Leftovers::Keep } else { Leftovers::Settle };
     let routes = match options.install_routes {
         true => Some(Routes::start(options.routes, leftovers).map_err(|e| explain("routes", &e))?),
         false => None,
     };
+    let blocked = blocked(&mut xfrm)?;
     let adopted = take_over(&mut xfrm, earlier)?;
     let bell = Arc::new(Notify::new());
     let (deadline, deadlines) = watch::channel(xfrm.deadline());
@@ -84,7 +86,47 @@ pub(super) fn start(
     xfrm.refuse_overlaps(!options.overlap);
     let plane = KernelPlane { xfrm, routes, stale_routes: keep, deadline, _sole: sole };
     let control = Box::new(Tracer::new(plane));
-    Ok(Plane { control, bell, ike: None, lost: Arc::default(), waits: true, host: true, adopted })
+    Ok(Plane { bell, host: true, adopted, blocked, ..Plane::of(control) })
+}
+
+/// What policies of an earlier run take, and drop once its states are gone.
+fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)>> {
+    let left = Remains::find(xfrm.kernel_mut()).map_err(unread)?;
+    let ids = left.policies.iter().map(|info| info.policy.id);
+    let outward = ids.filter(|id| id.direction == PolicyDirection::Out);
+    Ok(outward.map(|id| adopt::selectors(&id.selector)).collect())
+}
+
+/// Removes the states and policies that earlier runs have left. Returns how many.
+pub(super) fn remove_all() -> io::Result<usize> {
+    let Some((mut kernel, Remains { states, policies })) = left()? else { return Ok(0) };
+    let _sole = sole()?;
+    for state in &states {
+        kernel.delete_state(&state.id).map_err(unread)?;
+    }
+    for info in &policies {
+        kernel.delete_policy(&info.policy.id).map_err(unread)?;
+    }
+    Ok(states.len() + policies.len())
+}
+
+/// How many policies earlier runs have left.
+pub(super) fn count_left() -> io::Result<usize> {
+    Ok(left()?.map_or(0, |(_, left)| left.policies.len()))
+}
+
+/// What earlier runs have left. None without XFRM in the kernel.
+fn left() -> io::Result<Option<(Kernel<Socket>, Remains)>> {
+    let mut kernel = match Kernel::open() {
+        Err(error) if error.raw_os_error() == Some(EPROTONOSUPPORT) => return Ok(None),
+        kernel => kernel.map_err(|error| explain("netlink", &error))?,
+    };
+    let left = Remains::find(&mut kernel).map_err(unread)?;
+    Ok(Some((kernel, left)))
+}
+
+fn unread(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(format!("XFRM policies and states: {error}"))
 }
 
 /// Takes over what an earlier run left, or removes it.
@@ -198,6 +240,10 @@ impl DataPlane for KernelPlane {
             Command::Flush => {
                 self.unroute(|routes| routes.flush().and(routes.at_the_end(Leftovers::Remove)));
                 self.xfrm.apply(Command::Flush)
+            }
+            Command::RemoveSas => {
+                self.unroute(|routes| routes.at_the_end(Leftovers::Keep));
+                self.xfrm.apply(Command::RemoveSas)
             }
             other => self.xfrm.apply(other),
         };

@@ -86,6 +86,22 @@ pub fn listen(choice: Choice, options: &PlaneOptions) -> Listen {
     }
 }
 
+/// Removes what earlier runs have left on the host, whatever their data planes were. Returns how many things.
+///
+/// # Errors
+/// Another daemon has the kernel's data plane, or the kernel lets this process change nothing.
+pub fn remove_all() -> io::Result<usize> {
+    Ok(kernel::remove_all()? + routes::remove_all()?)
+}
+
+/// How many things earlier runs have left on the host.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn count_left() -> io::Result<usize> {
+    Ok(kernel::count_left()? + routes::count_left()?)
+}
+
 /// The data plane, over sockets that [`listen`] describes.
 pub fn start(
     choice: Choice,

@@ -5,6 +5,7 @@ mod running;
 
 mod mobike_shards;
 mod own_tunnel;
+mod restart;
 
 ike_test_namespace::harness! {
     ike_test_namespace::VETH => [mobike_shards::moves_of_either_end_keep_every_sa_on_its_shard],
@@ -19,5 +20,7 @@ ike_test_namespace::harness! {
         own_tunnel::flows_to_a_peer_whose_name_server_is_silent_hold_no_other_tunnel,
         own_tunnel::list_says_what_a_child_waits_for,
         own_tunnel::the_source_towards_a_peer_is_asked_for_round_the_own_tunnel,
+        restart::a_restart_lets_nothing_out_in_clear_and_unblock_does,
+        restart::a_stop_of_a_bare_daemon_blocks_nothing,
     ],
 }

@@ -70,7 +70,7 @@ const CLIENT: &str = "
 ";
 
 /// This namespace is the peer's: 198.51.100.8 and .9, behind 192.0.2.2. The host has 192.0.2.1.
-fn road_warrior() -> Host {
+pub(crate) fn road_warrior() -> Host {
     let host = Host::new();
     run("ip link set lo up");
     run("ip addr add 198.51.100.8/32 dev lo");
@@ -86,25 +86,31 @@ fn road_warrior() -> Host {
     host
 }
 
-fn folder(name: &str) -> PathBuf {
+pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("ike-daemon-{}-{name}", std::process::id()));
     _ = std::fs::remove_dir_all(&folder);
     std::fs::create_dir_all(&folder).unwrap();
     folder
 }
 
-fn start(folder: &Path, name: &str, configuration: &str, command: &str, plane: &str) -> Running {
+pub(crate) fn start(
+    folder: &Path,
+    name: &str,
+    configuration: &str,
+    command: &str,
+    plane: &str,
+) -> Running {
     let file = folder.join(format!("{name}.toml"));
     std::fs::write(&file, configuration).unwrap();
     let mut words = command.split(' ');
     let mut command = Command::new(words.next().unwrap());
-    command.args(words).args(["run", "--data-plane", plane]);
+    command.args(words).args(["run", "--data-plane"]).args(plane.split(' '));
     Running::start_by(command, folder, name, &file)
 }
 
 /// Waits until `list` says what `wanted` accepts.
 #[track_caller]
-fn until(daemon: &Running, wanted: impl Fn(&str) -> bool) -> String {
+pub(crate) fn until(daemon: &Running, wanted: impl Fn(&str) -> bool) -> String {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         let list = String::from_utf8(daemon.list().stdout).unwrap();

@@ -36,6 +36,8 @@ pub(crate) struct Control {
     handle: PlaneHandle,
     /// None if there is no need of one.
     thread: Arc<Option<JoinHandle<()>>>,
+    /// The end leaves policies in place.
+    keep_blocks: bool,
 }
 
 /// Reads the counters of SAs from the data plane. The data plane exists as long as one of its handles exists.
@@ -57,10 +59,11 @@ enum Way {
 
 impl Control {
     /// Moves `plane` to a thread, unless it never waits. Must be called in a tokio runtime.
-    pub(crate) fn start(plane: Box<dyn DataPlane + Send>, waits: bool) -> Self {
+    /// At the end policies stay if `keep_blocks` is set.
+    pub(crate) fn start(plane: Box<dyn DataPlane + Send>, waits: bool, keep_blocks: bool) -> Self {
         if !waits {
             let handle = PlaneHandle(Way::Here(Arc::new(Mutex::new(plane))));
-            return Self { handle, thread: Arc::new(None) };
+            return Self { handle, thread: Arc::new(None), keep_blocks };
         }
         let (jobs, mut inbox) = mpsc::unbounded_channel();
         let thread = tokio::task::spawn_blocking(move || {
@@ -77,7 +80,8 @@ impl Control {
                 drop(ManuallyDrop::into_inner(plane));
             }
         });
-        Self { handle: PlaneHandle(Way::Thread(jobs)), thread: Arc::new(Some(thread)) }
+        let thread = Arc::new(Some(thread));
+        Self { handle: PlaneHandle(Way::Thread(jobs)), thread, keep_blocks }
     }
 
     /// Applies a batch in order and stops at the first failure.
@@ -108,9 +112,10 @@ impl Control {
     /// Flushes the data plane, unless `leave` is set, and waits until its thread has ended and released all
     /// resources. Of several drivers the last one does this.
     pub(crate) async fn close(self, leave: bool) {
-        let Self { handle, thread } = self;
+        let Self { handle, thread, keep_blocks } = self;
         let Some(thread) = Arc::into_inner(thread) else { return };
-        if !leave && let Err(error) = handle.apply(vec![Command::Flush]).await {
+        let end = if keep_blocks { Command::RemoveSas } else { Command::Flush };
+        if !leave && let Err(error) = handle.apply(vec![end]).await {
             tracing::warn!(%error, "data plane not flushed; its SAs and policies may remain");
         }
         drop(handle);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use esp::io::IkeDatagram;
-use ike_proto::dataplane::{Capabilities, DataPlane};
+use ike_proto::dataplane::{Capabilities, DataPlane, TrafficSelector};
 use tokio::sync::{Notify, mpsc};
 
 mod control;
@@ -36,6 +36,12 @@ pub struct Plane {
     pub host: bool,
     /// Children that an earlier run left in the data plane, and that go on.
     pub adopted: Vec<Adopted>,
+    /// Traffic of this host, and of hosts behind it, that an earlier run blocked and that is blocked still: from the
+    /// first selector to the second one. A child that covers it keeps it blocked until the child is up.
+    pub blocked: Vec<(TrafficSelector, TrafficSelector)>,
+    /// True if the end leaves what blocks traffic in place, until another run protects it. False if the end removes
+    /// everything.
+    pub keep_blocks: bool,
 }
 
 impl Plane {
@@ -44,9 +50,15 @@ impl Plane {
     pub fn new(control: impl DataPlane + Send + 'static) -> Self {
         #[cfg(feature = "kernel")]
         let control = xfrm::Tracer::new(control);
-        let control = Box::new(control);
+        Self::of(Box::new(control))
+    }
+
+    /// As [`Self::new`], and its commands are not logged.
+    pub fn of(control: Box<dyn DataPlane + Send>) -> Self {
         let (bell, lost) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-        Self { control, bell, ike: None, lost, waits: true, host: false, adopted: Vec::new() }
+        let (adopted, blocked) = (Vec::new(), Vec::new());
+        let (waits, host, keep_blocks) = (true, false, false);
+        Self { control, bell, ike: None, lost, waits, host, adopted, blocked, keep_blocks }
     }
 
     /// The capabilities of the data plane.

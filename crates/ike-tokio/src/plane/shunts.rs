@@ -4,7 +4,8 @@
 //! A failure shunt is a policy of the daemon's own that applies where no other policy does. A configured failure
 //! shunt is installed from the start. One that follows from the child's actions is installed once the child was
 //! up, because before that the peer's name may have to be looked up through it. `down` removes it until the child
-//! is up again. It is also removed when a reload removes it or its child, and when the daemon ends.
+//! is up again. It is also removed when a reload removes it or its child, and when the daemon stops. A restart is not a
+//! stop: what the run before has blocked stays blocked until the child is up ([`Plane::blocked`](super::Plane::blocked)).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -33,6 +34,8 @@ pub(crate) struct Shunts {
     armed: BTreeMap<Name, PolicySpec>,
     /// Children that an earlier run had up.
     adopted: Vec<Adopted>,
+    /// What an earlier run has blocked.
+    blocked: Vec<(TrafficSelector, TrafficSelector)>,
     count: u64,
 }
 
@@ -49,13 +52,18 @@ struct Shunt {
 }
 
 impl Shunts {
-    /// Those of `config`, none of them in force. An earlier run had the children up that are `adopted`.
-    pub(crate) fn new(config: &EndpointConfig, adopted: Vec<Adopted>) -> Self {
-        Self { configured: configured(config), adopted, ..Self::default() }
+    /// Those of `config`, none of them in force. An earlier run had the children up that are `adopted`, and has left
+    /// `blocked`.
+    pub(crate) fn new(
+        config: &EndpointConfig,
+        adopted: Vec<Adopted>,
+        blocked: Vec<(TrafficSelector, TrafficSelector)>,
+    ) -> Self {
+        Self { configured: configured(config), adopted, blocked, ..Self::default() }
     }
 
     /// Puts in force what is to be there from the start, and of the children that go on from an earlier
-    /// run: they count as having been up.
+    /// run, or whose traffic it has blocked: they count as having been up.
     pub(crate) async fn arm_first(&mut self, plane: &Control) {
         for Adopted { connection, child, local, remote } in std::mem::take(&mut self.adopted) {
             let name = (connection, child);
@@ -65,6 +73,18 @@ impl Shunts {
         }
         for name in self.configured.keys().cloned().collect::<Vec<_>>() {
             self.arm_at_once(name, plane).await;
+        }
+        for block in std::mem::take(&mut self.blocked) {
+            let waiting = self
+                .configured
+                .iter()
+                .filter_map(|(name, shunt)| shunt.width(&block).map(|width| (width, name, shunt)));
+            // Of several the narrowest: traffic of another child was not blocked.
+            let Some((_, name, shunt)) = waiting.min_by_key(|(width, ..)| *width) else { continue };
+            if !self.armed.contains_key(name) {
+                let (local, remote) = shunt.selectors(block.0.start, block.1.start);
+                self.arm(name.clone(), local, remote, plane).await;
+            }
         }
     }
 
@@ -214,6 +234,19 @@ impl Shunt {
         }
     }
 
+    /// How wide the selector is by which an earlier run may have blocked traffic to `to`, in addresses less one.
+    fn width(&self, (from, to): &(TrafficSelector, TrafficSelector)) -> Option<u128> {
+        let waits = matches!(self.action, PolicyAction::Shunt { .. });
+        let local =
+            self.local.iter().any(|spec| spec.resolve(from.start).intersect(from).is_some());
+        let remote = self.remote.iter().filter_map(|spec| match spec {
+            TsSpec::Fixed(ts) => ts.contains(to).then_some((ts.start, ts.end)),
+            TsSpec::Dynamic { .. } => (to.start == to.end).then_some((to.start, to.end)),
+        });
+        let remote = remote.filter(|_| waits && local);
+        remote.map(|(start, end)| number(end) - number(start)).min()
+    }
+
     /// The selectors between these ends.
     fn selectors(
         &self,
@@ -224,6 +257,13 @@ impl Shunt {
             self.local.iter().map(|ts| ts.resolve(here)).collect(),
             self.remote.iter().map(|ts| ts.resolve(there)).collect(),
         )
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
     }
 }
 

@@ -1,11 +1,12 @@
 //! ESP in this process.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use esp::io::{ClearSockets, Config, Device, GuardOptions, MemoryHost, PlainEsp, RouteOptions};
 use esp::io::{TcpPorts, TunOptions, UserspacePlane};
-use ike_proto::dataplane::Capabilities;
+use ike_proto::dataplane::{Capabilities, TrafficSelector};
 use tokio::sync::mpsc;
 
 use super::Plane;
@@ -112,7 +113,9 @@ impl Plane {
         sockets.streams().feed(plane.feed());
         let (bell, lost) = (plane.event_ready(), plane.lost());
         let esp = plane.plane().clone();
-        Ok((Self { bell, ike: Some(receiver), lost, ..Self::new(plane) }, esp))
+        // Routes do not know sources.
+        let blocked = plane.blocked().into_iter().map(|to| (any_like(to), to)).collect();
+        Ok((Self { bell, ike: Some(receiver), lost, blocked, ..Self::new(plane) }, esp))
     }
 }
 
@@ -123,6 +126,15 @@ struct Parts {
     clear: Option<ClearSockets>,
     routes: Option<RouteOptions>,
     guard: Option<GuardOptions>,
+}
+
+/// All addresses of the family of `ts`.
+fn any_like(ts: TrafficSelector) -> TrafficSelector {
+    let (start, end): (IpAddr, IpAddr) = match ts.start {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), Ipv4Addr::BROADCAST.into()),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), Ipv6Addr::from(u128::MAX).into()),
+    };
+    TrafficSelector { protocol: 0, start_port: 0, end_port: u16::MAX, start, end }
 }
 
 fn explain(what: &str, error: io::Error) -> io::Error {

@@ -250,6 +250,14 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
         result
     }
 
+    /// Without states the policies drop what they protect.
+    fn remove_sas(&mut self) -> Result<(), DataPlaneError> {
+        let gone = self.sas.clear(&mut self.kernel, self.installer.as_mut())?;
+        gone.into_iter().for_each(|policy| self.reqids.release(policy));
+        self.watch.clear();
+        Ok(())
+    }
+
     fn flush(&mut self) -> Result<(), DataPlaneError> {
         self.adopted.clear(&mut self.kernel, &mut self.policies, self.clock.now());
         let policies = self.policies.clear(&mut self.kernel);
@@ -289,6 +297,7 @@ impl<T: Transport, S: Source> DataPlane for XfrmNetlink<T, S> {
                 return Ok(Reply::Usage(id, usage));
             }
             Command::Flush => self.flush()?,
+            Command::RemoveSas => self.remove_sas()?,
         }
         Ok(Reply::Done)
     }

@@ -1,0 +1,45 @@
+//! `unblock`: removes what a daemon that has ended has left on the host.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use crate::exit::Status;
+use crate::plane;
+
+/// Removes it, unless a daemon answers at `control`: that one would put it back.
+pub(super) fn unblock(control: &Path) -> Status {
+    if answers(control) {
+        eprintln!(
+            "{}: a daemon runs, and its blocks are its own: `ike-daemon down` lifts those of a child",
+            control.display()
+        );
+        return Status::Failed;
+    }
+    match plane::remove_all() {
+        Ok(0) => println!("nothing to remove"),
+        Ok(removed) => println!("{removed} removed: rules, routes, XFRM policies and states"),
+        Err(error) => {
+            eprintln!("{error}");
+            return Status::Failed;
+        }
+    }
+    Status::Done
+}
+
+/// Says on standard error what an operator has to know where no daemon runs at `control`, if earlier runs have left
+/// something that may block traffic. Who may not see what they have left is told nothing.
+pub(super) fn hint(control: &Path) {
+    if answers(control) {
+        return;
+    }
+    if let Ok(left @ 1..) = plane::count_left() {
+        eprintln!(
+            "{left} routes and XFRM policies of an earlier run block traffic: a daemon that starts takes their places, and \
+             `ike-daemon unblock` removes them"
+        );
+    }
+}
+
+fn answers(control: &Path) -> bool {
+    UnixStream::connect(control).is_ok()
+}
