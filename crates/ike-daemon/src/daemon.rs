@@ -38,8 +38,13 @@ mod services;
 /// traffic until what this run brings up by itself replaces them.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// How long the data plane has to be emptied.
-const CLEAN_UP: Duration = Duration::from_secs(5);
+/// How long the data plane has to be emptied, and RADIUS servers to hear of the end.
+const CLEAN_UP: Duration = Duration::from_secs(3);
+
+/// How long peers have at most to confirm the deletes at the end,
+const FAREWELL: Duration = Duration::from_secs(1);
+/// and at least, for a busy peer on a fast path.
+const SOON: Duration = Duration::from_millis(100);
 
 /// What a daemon is made of.
 pub struct Parts {
@@ -232,27 +237,46 @@ impl Daemon {
         self.tasks.push(tokio::spawn(task));
     }
 
+    /// How long peers have to confirm the deletes: two round trips of the slowest one, at most 1 s. A peer that died a
+    /// moment ago never confirms, and meanwhile no other tunnel comes back.
+    pub async fn farewell(&self) {
+        let begun = tokio::time::Instant::now();
+        let slowest = self.operator.handle().slowest_handshake();
+        // A handshake took two round trips and some work.
+        let limit = match tokio::time::timeout(FAREWELL, slowest).await {
+            Ok(Ok(Some(slowest))) => slowest.clamp(SOON, FAREWELL),
+            _ => FAREWELL,
+        };
+        tokio::time::sleep_until(begun + limit).await;
+    }
+
     /// Deletes the SAs at the peers, waits until they have confirmed it but no longer than `limit`, and
     /// stops. True if all were confirmed.
     pub async fn shutdown(self, limit: Duration) -> bool {
         self.shutdown_unless(tokio::time::sleep(limit)).await
     }
 
-    /// As [`Self::shutdown`], but waits for the peers only until `hurry` is ready. The data plane is emptied
-    /// whether they have confirmed it or not.
+    /// As [`Self::shutdown`], but waits for the peers only until `hurry` is ready, and for as long as
+    /// [`Self::farewell`]. The data plane is emptied whether they have confirmed it or not, within a time of its own.
     pub async fn shutdown_unless(mut self, hurry: impl Future<Output = ()>) -> bool {
         let handle = self.operator.handle().clone();
         let confirmed = tokio::select! {
+            biased;
             done = handle.shutdown() => done.is_ok(),
+            () = self.farewell() => false,
             () = hurry => false,
         };
         if !confirmed {
-            let _ = tokio::time::timeout(CLEAN_UP, handle.stop()).await;
+            let _ = tokio::time::timeout(FAREWELL, handle.stop()).await;
         }
+        let end = tokio::time::Instant::now() + CLEAN_UP;
         if !self.drivers.ended(CLEAN_UP).await {
-            tracing::warn!("the data plane does not answer: it may not be empty");
+            tracing::warn!(
+                "the data plane does not answer: it may not be empty; `ike-daemon unblock` removes the rest"
+            );
         }
-        self.accounting.finish(CLEAN_UP).await;
+        let rest = end.saturating_duration_since(tokio::time::Instant::now());
+        self.accounting.finish(rest.max(SOON)).await;
         self.system.end().await;
         self.end_tasks().await;
         confirmed

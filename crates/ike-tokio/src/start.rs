@@ -107,7 +107,7 @@ impl Builder {
         // As many as there are traps and packets that meet them first.
         let (wanted, receiver) = mpsc::unbounded_channel();
         let common = SharedParts {
-            control: Control::start(control, waits, plane.keep_blocks),
+            control: Control::start(control, waits, plane.keep_blocks, self.handle.shared_busy()),
             shunts: Arc::new(Mutex::new(Shunts::new(&config, adopted, blocked))),
             counters: self.handle.shared_counters(),
             events: self.events,

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use futures_util::TryStreamExt;
+use futures_util::future::join_all;
 use ipsec_types::dataplane::patience::Patience;
 use ipsec_types::dataplane::{PolicyId, TrafficSelector};
 use rtnetlink::packet_route::route::{
@@ -26,6 +27,8 @@ use super::prefix::Prefix;
 use super::route::{Route, Via};
 use super::{Leftovers, RouteOptions};
 
+/// Requests of a flush that are sent before the first one is answered: their answers fit into the socket's buffer.
+const AT_ONCE: usize = 64;
 /// How long until a next try at what has failed.
 const AGAIN: Duration = Duration::from_secs(1);
 const EEXIST: i32 = 17;
@@ -258,7 +261,14 @@ impl Table {
 
     pub(super) async fn flush(&mut self) {
         let old = std::mem::take(&mut self.installed);
-        self.drop_unused(old.all().flat_map(|(routes, _)| routes).copied().collect()).await;
+        let routes: BTreeSet<Route> = old.all().flat_map(|(routes, _)| routes).copied().collect();
+        self.set.clear();
+        let refused = std::mem::take(&mut self.off).into_iter();
+        let refused = refused.map(|prefix| Route { prefix, via: Via::Unreachable });
+        let routes: Vec<Route> = routes.into_iter().chain(refused).collect();
+        for some in routes.chunks(AT_ONCE) {
+            join_all(some.iter().map(|route| self.delete_in_kernel(*route))).await;
+        }
         self.set_walls().await;
     }
 
@@ -540,6 +550,10 @@ impl Table {
 
     async fn remove_one(&mut self, route: Route) {
         self.set.remove(&route.place());
+        self.delete_in_kernel(route).await;
+    }
+
+    async fn delete_in_kernel(&self, route: Route) {
         let Ok(message) = self.message(route, None, None) else { return };
         match self.handle.route().del(message).execute().await {
             Err(error) if !is_gone(&error) => warn!(%error, ?route, "route not removed"),

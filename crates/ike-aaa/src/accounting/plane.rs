@@ -44,6 +44,11 @@ impl DataPlane for Accounted {
                 self.last_words(*id);
                 None
             }
+            Command::Flush | Command::RemoveSas => {
+                let all: Vec<SaId> = lock(&self.accounting.0.sas).keys().copied().collect();
+                all.into_iter().for_each(|id| self.last_words(id));
+                None
+            }
             _ => None,
         };
         let done = self.plane.apply(command)?;

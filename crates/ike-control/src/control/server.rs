@@ -22,6 +22,10 @@ const CLIENTS: usize = 64;
 const SILENCE: Duration = Duration::from_secs(300);
 /// A client has this long to take an answer.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// After how long at one command the data plane is said to hang.
+const STUCK: Duration = Duration::from_millis(700);
+const HANGS: &str = "the data plane is at one command for long, and the daemon waits for it: try again, and restart the \
+                     daemon if this stays so";
 /// How often to look whether a client still waits for its answer.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -92,9 +96,11 @@ async fn client(
             Ok(request) if complete => {
                 // A task: the command continues if the client does not listen any more.
                 let file = file.map(Path::to_path_buf);
+                let waits = waits(&request);
                 let task = tokio::spawn(answer(request, operator.clone(), file));
                 tokio::select! {
                     response = task => response.map_err(io::Error::other)?,
+                    () = hangs(operator), if !waits => Response::error(HANGS),
                     () = hung_up(&write) => return Ok(()),
                 }
             }
@@ -109,6 +115,21 @@ async fn client(
             return Ok(());
         }
         place.idle();
+    }
+}
+
+/// True if the client waits for an outcome, as long as it says.
+fn waits(request: &Request) -> bool {
+    !matches!(request, Request::List | Request::Leases { .. } | Request::Reload)
+}
+
+/// Returns when the data plane has been at one command for [`STUCK`], and so within a second if it hangs.
+async fn hangs(operator: &Operator) {
+    loop {
+        tokio::time::sleep(STUCK / 4).await;
+        if operator.handle().plane_busy().is_some_and(|time| time >= STUCK) {
+            return;
+        }
     }
 }
 

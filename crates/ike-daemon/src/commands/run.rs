@@ -25,11 +25,11 @@ use crate::signer::{KeySource, Local, Signer};
 use crate::{log, plane, qcd};
 use ike_aaa::DaeSocket;
 
-/// How long peers have to confirm the deletes at the end.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long the data plane has to answer at an end that leaves its SAs.
+const LEAVING: Duration = Duration::from_secs(3);
 
-/// How long the data plane has to take its routes back.
-const CLEAN_UP: Duration = Duration::from_secs(2);
+/// How long threads have that still work after the end.
+const REST: Duration = Duration::from_millis(300);
 
 pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     log::init_at("info", args.log_format);
@@ -81,7 +81,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     };
     // The data plane may still be on its way out. A name look-up may be under way on a thread of its own;
     // the end does not wait for that.
-    runtime.shutdown_timeout(CLEAN_UP);
+    runtime.shutdown_timeout(REST);
     status
 }
 
@@ -236,7 +236,7 @@ async fn serve(
     }
     let hurry = async {
         tokio::select! {
-            () = tokio::time::sleep(FAREWELL) => {}
+            () = tokio::time::sleep(LEAVING) => {}
             () = either(&mut terminate, &mut interrupt) => tracing::warn!("stopped in a hurry"),
         }
     };

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{Carrier, Pair, list, packet, until};
+use ike_control::control::protocol::Request;
+use ike_control::control::{ControlSocket, client};
 use ike_control::views::IkeSa;
 use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, PolicyAction, PolicyId, PolicySpec,
@@ -432,4 +434,43 @@ async fn a_data_plane_that_takes_its_time_holds_nobody_up() {
     assert_eq!(plane.policies.lock().unwrap().len(), 1);
     let sas = list(&pair.left).await;
     assert_eq!(sas[0].child_sas[0].state, "INSTALLED");
+}
+
+/// A peer that died a moment ago does not confirm that its IKE SA is deleted. All other tunnels wait for the next run, and
+/// that waits for this end.
+///
+/// Fault: in `Daemon::farewell`, wait five seconds.
+#[tokio::test]
+async fn a_dead_peer_holds_the_end_for_a_second_at_most() {
+    let (pair, plane) = watched("").await;
+    pair.left.operator().up(&net()).await.unwrap();
+    drop(pair.right);
+    let begun = Instant::now();
+    assert!(!pair.left.shutdown(Duration::from_secs(20)).await, "nobody has confirmed");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(plane.policies.lock().unwrap().is_empty());
+}
+
+/// Faults: in `daemon.rs`, let `CLEAN_UP` be ten seconds; in `server.rs` of the control socket, never say that the data
+/// plane hangs.
+#[tokio::test]
+async fn a_data_plane_that_hangs_holds_neither_the_control_socket_nor_the_end() {
+    let (mut pair, plane) = watched("").await;
+    let path = std::env::temp_dir().join(format!("ike-daemon-hangs-{}", std::process::id()));
+    pair.left.serve(ControlSocket::bind(&path).unwrap(), None);
+    plane.gate.set(GateState::Closed);
+    let operator = pair.left.operator().clone();
+    let _up = tokio::spawn(async move { operator.up(&net()).await });
+    while !plane.gate.is_waited_at() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let begun = Instant::now();
+    let asked = tokio::task::spawn_blocking(move || client::ask(&path, &Request::List));
+    let answer = asked.await.unwrap().unwrap();
+    assert!(answer.error.is_some_and(|error| error.contains("data plane")));
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    let begun = Instant::now();
+    assert!(!pair.left.shutdown(Duration::from_secs(20)).await);
+    assert!(begun.elapsed() < Duration::from_millis(4700), "{:?}", begun.elapsed());
+    plane.gate.set(GateState::Open);
 }

@@ -217,9 +217,13 @@ impl Driver {
             }
             self.drain().await;
         }
+        // The time for the peers is not that of the data plane.
+        if let Some((_, confirmed)) = self.stopping.filter(|_| self.ending) {
+            let _ = confirmed.send(());
+        }
         self.plane.close(self.leaving.is_some()).await;
-        for answer in self.stopping.map(|(_, answer)| answer).into_iter().chain(self.leaving) {
-            let _ = answer.send(());
+        if let Some(left) = self.leaving {
+            let _ = left.send(());
         }
     }
 

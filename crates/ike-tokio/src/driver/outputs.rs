@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ike_proto::dataplane::{Command, Reply};
 use ike_proto::{Answer, Input, Output, Path, Question, StreamCommand, StreamEvent, Ticket};
 
 use super::{Driver, Wanted, questions};
@@ -10,6 +11,10 @@ use crate::report::Direction;
 
 /// Questions that are answered in place for one input; the others of a peer who raises more wait for a task.
 const AT_ONCE: u32 = 4;
+
+fn removes(command: &Command) -> bool {
+    matches!(command, Command::RemoveSa(_) | Command::RemovePolicy(_))
+}
 
 impl Driver {
     /// Does all that the engine wants done, in its order.
@@ -33,7 +38,11 @@ impl Driver {
                 }
                 Output::Stream(path, command) => self.stream_command(path, command),
                 Output::DataPlane(ticket, batch) => {
-                    let result = self.plane.apply(batch).await;
+                    let result = match self.stopping.is_some() && batch.iter().all(removes) {
+                        // The data plane is emptied at once when the peers have confirmed.
+                        true => Ok(vec![Reply::Done; batch.len()]),
+                        false => self.plane.apply(batch).await,
+                    };
                     self.endpoint.handle(now(), Input::Completed(ticket, result));
                 }
                 Output::Ask(ticket, question) => self.ask(ticket, question, &mut at_once),

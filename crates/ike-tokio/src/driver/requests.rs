@@ -89,6 +89,11 @@ impl Driver {
                 self.network(&addresses);
                 let _ = answer.send(());
             }
+            Request::SlowestHandshake(answer) => {
+                let sas = self.endpoint.ids().into_iter();
+                let times = sas.filter_map(|id| self.endpoint.ike_sa(id)?.setup_time);
+                let _ = answer.send(times.max());
+            }
             Request::Stop => self.stopped = true,
             Request::Leave(answer) => {
                 self.leaving = Some(answer);

@@ -13,6 +13,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 
 use crate::net::socket::SocketOptions;
 use crate::net::source::source;
+use crate::plane::Busy;
 use crate::report::{AT_A_TIME, Counters, IkeView, PolicyView, ShardState, Tally};
 use crate::shards::{home, part};
 use crate::target::Target;
@@ -46,6 +47,7 @@ pub struct Handle {
     events: broadcast::Sender<Event>,
     counters: Arc<Counters>,
     options: SocketOptions,
+    busy: Arc<Busy>,
 }
 
 impl Handle {
@@ -56,7 +58,7 @@ impl Handle {
         counters: Arc<Counters>,
         options: SocketOptions,
     ) -> Self {
-        Self { shards, events, counters, options }
+        Self { shards, events, counters, options, busy: Arc::default() }
     }
 
     /// The address of this host from which the kernel would send IKE messages to `remote`, round all tunnels. Sends
@@ -71,6 +73,16 @@ impl Handle {
     /// The counters, for the drivers to count by.
     pub(crate) fn shared_counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
+    }
+
+    /// What tells how long the data plane is at its present command.
+    pub(crate) fn shared_busy(&self) -> Arc<Busy> {
+        Arc::clone(&self.busy)
+    }
+
+    /// How long the data plane has been at its present command. Drivers wait for that, and answer nothing meanwhile.
+    pub fn plane_busy(&self) -> Option<Duration> {
+        self.busy.time()
     }
 
     /// The counters of messages and rekeys.
@@ -187,7 +199,14 @@ impl Handle {
         self.all(|answer| Request::Network(Arc::clone(&addresses), answer)).await.map(drop)
     }
 
-    /// Deletes every SA at the peers, waits until they have confirmed it or given up, and stops.
+    /// How long the slowest handshake of all IKE SAs that are up took. `None` if there is none. The data plane is not
+    /// asked.
+    pub async fn slowest_handshake(&self) -> Result<Option<Duration>, Stopped> {
+        Ok(self.all(Request::SlowestHandshake).await?.into_iter().flatten().max())
+    }
+
+    /// Deletes every SA at the peers, waits until they have confirmed it or given up, and stops. The drivers then empty
+    /// the data plane: [`Drivers::ended`](crate::Drivers::ended) waits for that.
     pub async fn shutdown(&self) -> Result<(), Stopped> {
         self.all(Request::Shutdown).await.map(drop)
     }

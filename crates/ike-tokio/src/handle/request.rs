@@ -48,6 +48,8 @@ pub(crate) enum Request {
     Network(Arc<[IpAddr]>, oneshot::Sender<()>),
     /// Let the traffic of children that are not up go again; the number of them.
     Lift(Target, oneshot::Sender<usize>),
+    /// How long the slowest handshake of an IKE SA that is up took.
+    SlowestHandshake(oneshot::Sender<Option<Duration>>),
     /// Delete every SA at the peers, then stop.
     Shutdown(oneshot::Sender<()>),
     /// Stop now, and empty the data plane.

@@ -8,9 +8,10 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ike_proto::dataplane::{
-    Command, DataPlane, DataPlaneError, Event, Reply, SaId, Usage, apply_all,
+    Capabilities, Command, DataPlane, DataPlaneError, Event, Reply, SaId, Usage, apply_all,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -50,6 +51,21 @@ impl fmt::Debug for PlaneHandle {
     }
 }
 
+/// Since when the thread is at its present command.
+#[derive(Debug, Default)]
+pub(crate) struct Busy(Mutex<Option<Instant>>);
+
+impl Busy {
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    /// How long it has been at it. `None` if it waits for one.
+    pub(crate) fn time(&self) -> Option<Duration> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
+    }
+}
+
 /// How the data plane is reached.
 #[derive(Clone)]
 enum Way {
@@ -59,8 +75,13 @@ enum Way {
 
 impl Control {
     /// Moves `plane` to a thread, unless it never waits. Must be called in a tokio runtime.
-    /// At the end policies stay if `keep_blocks` is set.
-    pub(crate) fn start(plane: Box<dyn DataPlane + Send>, waits: bool, keep_blocks: bool) -> Self {
+    /// At the end policies stay if `keep_blocks` is set. `busy` tells others what the thread is at.
+    pub(crate) fn start(
+        plane: Box<dyn DataPlane + Send>,
+        waits: bool,
+        keep_blocks: bool,
+        busy: Arc<Busy>,
+    ) -> Self {
         if !waits {
             let handle = PlaneHandle(Way::Here(Arc::new(Mutex::new(plane))));
             return Self { handle, thread: Arc::new(None), keep_blocks };
@@ -73,7 +94,7 @@ impl Control {
             while let Some(job) = inbox.blocking_recv() {
                 match job {
                     Job::Abandon => abandoned = true,
-                    job => run(plane.as_mut(), job),
+                    job => run(&mut Timed { plane: plane.as_mut(), busy: &busy }, job),
                 }
             }
             if !abandoned {
@@ -159,6 +180,35 @@ impl PlaneHandle {
             }
         }
         receiver.await.ok()
+    }
+}
+
+/// A data plane whose commands are timed.
+struct Timed<'a> {
+    plane: &'a mut (dyn DataPlane + Send),
+    busy: &'a Busy,
+}
+
+impl Timed<'_> {
+    fn timed<T>(&mut self, work: impl FnOnce(&mut dyn DataPlane) -> T) -> T {
+        self.busy.set(Some(Instant::now()));
+        let done = work(self.plane);
+        self.busy.set(None);
+        done
+    }
+}
+
+impl DataPlane for Timed<'_> {
+    fn capabilities(&self) -> Capabilities {
+        self.plane.capabilities()
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        self.timed(|plane| plane.apply(command))
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.timed(|plane| plane.poll_event())
     }
 }
 

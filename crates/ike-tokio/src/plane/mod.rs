@@ -14,7 +14,7 @@ mod shunts;
 mod userspace;
 
 pub use control::PlaneHandle;
-pub(crate) use control::{AT_A_TIME, Control};
+pub(crate) use control::{AT_A_TIME, Busy, Control};
 pub use none::NoPlane;
 pub(crate) use shunts::Shunts;
 pub use userspace::UserspaceOptions;

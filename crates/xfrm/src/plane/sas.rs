@@ -13,7 +13,7 @@ use super::clock::Clock;
 use super::install::{Install, InstallError};
 use super::spec;
 use super::{fail, reqid};
-use crate::kernel::Kernel;
+use crate::kernel::{Change, Kernel};
 use crate::netlink::{Error, Transport};
 use crate::state::{
     Algorithm, Lifetime, Offload, OffloadMode, Protection, State, StateId, StateInfo,
@@ -167,11 +167,21 @@ impl Sas {
     ) -> Result<Vec<PolicyId>, DataPlaneError> {
         let mut policies = Vec::with_capacity(self.sas.len());
         let mut result = Ok(());
-        let ids: Vec<SaId> = self.sas.keys().chain(self.debris.keys()).copied().collect();
-        for id in ids {
-            match self.remove(kernel, installer, id) {
-                Ok(policy) => policies.extend(policy),
-                Err(error) => result = result.and(Err(error)),
+        let debris: Vec<SaId> = self.debris.keys().copied().collect();
+        for id in debris {
+            result = result.and(self.clean(kernel, id));
+        }
+        // Several in one call: with thousands the end of the daemon waits for this.
+        let states: Vec<(SaId, StateId)> =
+            self.sas.iter().map(|(&id, sa)| (id, sa.state.id)).collect();
+        let deleted = kernel.apply(states.iter().map(|(_, state)| Change::DeleteState(state)));
+        for ((id, state), deleted) in states.iter().zip(deleted) {
+            match deleted {
+                Ok(_) => {
+                    installer.removed(kernel, state);
+                    policies.extend(self.sas.remove(id).map(|sa| sa.policy));
+                }
+                Err(error) => result = result.and(Err(about(*id, &error))),
             }
         }
         result.map(|()| policies)
