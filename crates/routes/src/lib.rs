@@ -111,6 +111,7 @@ enum Change {
     Flush,
     ForgetLeftovers,
     Leftovers(Leftovers),
+    Block,
 }
 
 #[derive(Debug)]
@@ -170,6 +171,11 @@ impl Routes {
     /// Removes what an earlier run left behind and no policy has by now.
     pub fn forget_leftovers(&self) -> Result<(), DataPlaneError> {
         self.ask(Change::ForgetLeftovers)
+    }
+
+    /// Blocks what routes lead into a device, beneath these routes: they go with the device.
+    pub fn block(&self) -> Result<(), DataPlaneError> {
+        self.ask(Change::Block)
     }
 
     /// Whether the routes stay at the end.

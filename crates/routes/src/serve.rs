@@ -115,6 +115,7 @@ async fn handle(
         Change::Flush => table.flush().await,
         Change::ForgetLeftovers => table.forget_leftovers().await,
         Change::Leftovers(what) => *leftovers = what,
+        Change::Block => table.block().await,
     }
     Ok(())
 }

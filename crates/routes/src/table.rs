@@ -272,6 +272,23 @@ impl Table {
         self.set_walls().await;
     }
 
+    pub(super) async fn block(&mut self) {
+        let all = self.installed.all().flat_map(|(routes, _)| routes);
+        let led: BTreeSet<Prefix> = all
+            .filter(|route| matches!(route.via, Via::Device(_)))
+            .map(|route| route.prefix)
+            .collect();
+        for prefix in led {
+            let Ok(message) = self.message(Route { prefix, via: Via::Unreachable }, None, None)
+            else {
+                continue;
+            };
+            if let Err(error) = self.handle.route().add(message).replace().execute().await {
+                warn!(%error, "{}/{}: not blocked", prefix.address, prefix.len);
+            }
+        }
+    }
+
     /// Gives the walls that there are their rules, and takes those of others away. Without them packets to a
     /// network whose route has just gone would leave by the default route until the policy that lets them
     /// pass is gone as well.

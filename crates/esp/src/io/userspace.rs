@@ -295,7 +295,13 @@ impl DataPlane for UserspacePlane {
                 self.removals.send_replace(());
                 self.guard().map(|()| Reply::Done)
             }
-            Command::RemoveSa(_) | Command::RemoveSas => {
+            Command::RemoveSas => {
+                if let Some((routes, _)) = &self.routes {
+                    routes.block()?;
+                }
+                self.plane.apply(command)
+            }
+            Command::RemoveSa(_) => {
                 let reply = self.plane.apply(command);
                 self.removals.send_replace(());
                 reply

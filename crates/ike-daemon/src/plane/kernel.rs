@@ -22,7 +22,7 @@ use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
 use xfrm::offload::{Devices, Offloader};
 use xfrm::plane::{Remains, WithLinks, XfrmNetlink};
-use xfrm::policy::PolicyDirection;
+use xfrm::policy::{Action, Policy, PolicyDirection};
 use xfrm::probe::Features;
 
 use super::{Earlier, adopt};
@@ -92,7 +92,9 @@ pub(super) fn start(
 /// What policies of an earlier run take, and drop once its states are gone.
 fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)>> {
     let left = Remains::find(xfrm.kernel_mut()).map_err(unread)?;
-    let ids = left.policies.iter().map(|info| info.policy.id);
+    let passes = |policy: &Policy| matches!(&policy.action, Action::Allow(to) if to.is_empty());
+    let policies = left.policies.iter().map(|info| &info.policy);
+    let ids = policies.filter(|policy| !passes(policy)).map(|policy| policy.id);
     let outward = ids.filter(|id| id.direction == PolicyDirection::Out);
     Ok(outward.map(|id| adopt::selectors(&id.selector)).collect())
 }

@@ -22,5 +22,6 @@ ike_test_namespace::harness! {
         own_tunnel::the_source_towards_a_peer_is_asked_for_round_the_own_tunnel,
         restart::a_restart_lets_nothing_out_in_clear_and_unblock_does,
         restart::a_stop_of_a_bare_daemon_blocks_nothing,
+        restart::a_trap_that_was_never_up_is_blocked_over_a_restart,
     ],
 }

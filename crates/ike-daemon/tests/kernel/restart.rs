@@ -144,3 +144,33 @@ pub(crate) fn a_stop_of_a_bare_daemon_blocks_nothing() {
     assert_eq!(heard(), before + 1);
     drop(gateway);
 }
+
+/// A trap waits for its first packet, and has left no block of a tunnel that was up.
+///
+/// Fault: in `UserspacePlane::apply`, do not block the routes at `RemoveSas`.
+pub(crate) fn a_trap_that_was_never_up_is_blocked_over_a_restart() {
+    let host = road_warrior();
+    run("ip addr add 10.94.0.1/32 dev lo");
+    let folder = folder("trap");
+    let command = host.inside(env!("CARGO_BIN_EXE_ike-daemon"));
+    let trap = CLIENT.replace("'start'", "'trap'");
+    let before = heard();
+    for _ in 0..2 {
+        let client = start(&folder, "client", &trap, &command, "userspace --keep-blocks");
+        let begun = Instant::now();
+        let table = host.inside("ip route show table 7296");
+        loop {
+            let routes = Command::new("sh").args(["-c", &table]).output().unwrap();
+            let routes = String::from_utf8(routes.stdout).unwrap();
+            if routes.lines().any(|line| line.starts_with("10.94.0.0/16 dev ike0")) {
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "{routes}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(client.end(), Some(0));
+        let ping = host.inside("ping -q -n -c 3 -i 0.1 -W 1 10.94.0.1");
+        assert!(!Command::new("sh").args(["-c", &ping]).output().unwrap().status.success());
+    }
+    assert_eq!(heard(), before, "in clear");
+}

@@ -11,7 +11,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ike_proto::config::{Action, ChildConfig, EndpointConfig, FailureShunt, ShuntConfig, TsSpec};
+use ike_proto::config::{
+    Action, AddressSpec, ChildConfig, EndpointConfig, FailureShunt, ShuntConfig, TsSpec,
+};
 use ike_proto::dataplane::{
     Command, PolicyAction, PolicyId, PolicySpec, Processing, TrafficSelector,
 };
@@ -36,6 +38,8 @@ pub(crate) struct Shunts {
     adopted: Vec<Adopted>,
     /// What an earlier run has blocked.
     blocked: Vec<(TrafficSelector, TrafficSelector)>,
+    /// The peers' addresses of each connection at the start; none where its names are not looked up.
+    peers: BTreeMap<String, Vec<AddressSpec>>,
     count: u64,
 }
 
@@ -59,7 +63,9 @@ impl Shunts {
         adopted: Vec<Adopted>,
         blocked: Vec<(TrafficSelector, TrafficSelector)>,
     ) -> Self {
-        Self { configured: configured(config), adopted, blocked, ..Self::default() }
+        let connections = config.connections.iter();
+        let peers = connections.map(|one| (one.name.clone(), one.remote_addrs.clone())).collect();
+        Self { configured: configured(config), adopted, blocked, peers, ..Self::default() }
     }
 
     /// Puts in force what is to be there from the start, and of the children that go on from an earlier
@@ -74,16 +80,26 @@ impl Shunts {
         for name in self.configured.keys().cloned().collect::<Vec<_>>() {
             self.arm_at_once(name, plane).await;
         }
-        for block in std::mem::take(&mut self.blocked) {
-            let waiting = self
-                .configured
-                .iter()
-                .filter_map(|(name, shunt)| shunt.width(&block).map(|width| (width, name, shunt)));
+        let peers = std::mem::take(&mut self.peers);
+        for (from, to) in std::mem::take(&mut self.blocked) {
+            let claims = self.configured.iter().filter_map(|(name, shunt)| {
+                let width = shunt.width(&from, &to, peers.get(&name.0)?)?;
+                let (local, remote) = shunt.selectors(from.start, to.start);
+                Some(((width, name.clone()), (local, remote)))
+            });
+            let mut by_width = BTreeMap::new();
+            claims.for_each(|(key, selectors)| _ = by_width.insert(key, selectors));
             // Of several the narrowest: traffic of another child was not blocked.
-            let Some((_, name, shunt)) = waiting.min_by_key(|(width, ..)| *width) else { continue };
-            if !self.armed.contains_key(name) {
-                let (local, remote) = shunt.selectors(block.0.start, block.1.start);
-                self.arm(name.clone(), local, remote, plane).await;
+            while let Some(((_, name), (local, remote))) = by_width.pop_first() {
+                match self.armed.get(&name) {
+                    None => {
+                        self.arm(name, local, remote, plane).await;
+                        break;
+                    }
+                    Some(armed) if armed.remote_ts.iter().any(|ts| ts.contains(&to)) => break,
+                    // It has another peer's address.
+                    Some(_) => {}
+                }
             }
         }
     }
@@ -234,14 +250,27 @@ impl Shunt {
         }
     }
 
-    /// How wide the selector is by which an earlier run may have blocked traffic to `to`, in addresses less one.
-    fn width(&self, (from, to): &(TrafficSelector, TrafficSelector)) -> Option<u128> {
+    /// How wide the selector is by which an earlier run may have blocked traffic from `from` to `to`, in addresses less
+    /// one.
+    ///
+    /// None for all addresses while the peer has no address: its name would be looked up through the block.
+    fn width(
+        &self,
+        from: &TrafficSelector,
+        to: &TrafficSelector,
+        peers: &[AddressSpec],
+    ) -> Option<u128> {
         let waits = matches!(self.action, PolicyAction::Shunt { .. });
         let local =
             self.local.iter().any(|spec| spec.resolve(from.start).intersect(from).is_some());
+        let has_peer = |address| peers.iter().any(|spec| spec.contains(address));
         let remote = self.remote.iter().filter_map(|spec| match spec {
+            TsSpec::Fixed(ts) if peers.is_empty() && is_all(ts) => None,
             TsSpec::Fixed(ts) => ts.contains(to).then_some((ts.start, ts.end)),
-            TsSpec::Dynamic { .. } => (to.start == to.end).then_some((to.start, to.end)),
+            TsSpec::Dynamic { .. } => {
+                let is_host = to.start == to.end;
+                (is_host && (peers.is_empty() || has_peer(to.start))).then_some((to.start, to.end))
+            }
         });
         let remote = remote.filter(|_| waits && local);
         remote.map(|(start, end)| number(end) - number(start)).min()
@@ -258,6 +287,15 @@ impl Shunt {
             self.remote.iter().map(|ts| ts.resolve(there)).collect(),
         )
     }
+}
+
+/// True for all addresses of a family.
+fn is_all(ts: &TrafficSelector) -> bool {
+    ts.start.is_unspecified()
+        && match ts.end {
+            IpAddr::V4(end) => end.is_broadcast(),
+            IpAddr::V6(end) => u128::from(end) == u128::MAX,
+        }
 }
 
 fn number(address: IpAddr) -> u128 {
@@ -288,4 +326,116 @@ fn fixed(specs: &[TsSpec]) -> Option<Vec<TrafficSelector>> {
         TsSpec::Dynamic { .. } => None,
     };
     specs.iter().map(fixed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use ike_proto::config::ConnectionConfig;
+    use ike_proto::dataplane::{Capabilities, DataPlane, DataPlaneError, Event, Reply};
+
+    use super::super::NoPlane;
+    use super::super::control::Busy;
+    use super::*;
+
+    /// Remembers whose blocks were installed, and to where.
+    #[derive(Debug, Clone, Default)]
+    struct Installed(Arc<Mutex<Vec<(String, String, TrafficSelector)>>>);
+
+    impl DataPlane for Installed {
+        fn capabilities(&self) -> Capabilities {
+            NoPlane.capabilities()
+        }
+
+        fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+            if let Command::InstallPolicy(spec) = command {
+                let (owner, child, to) = (spec.owner, spec.child, spec.remote_ts[0]);
+                self.0.lock().unwrap().push((owner, child, to));
+            }
+            Ok(Reply::Done)
+        }
+
+        fn poll_event(&mut self) -> Option<Event> {
+            None
+        }
+    }
+
+    fn ts(text: &str) -> TrafficSelector {
+        text.parse().unwrap()
+    }
+
+    /// A connection to these addresses with one child that is always to be up.
+    fn connection(name: &str, peers: &[&str], remote: TsSpec) -> ConnectionConfig {
+        let mut connection = ConnectionConfig::new(name);
+        connection.remote_addrs =
+            peers.iter().map(|text| AddressSpec::single(text.parse().unwrap())).collect();
+        let mut child = ChildConfig::new("net");
+        child.start_action = Action::Start;
+        child.local_ts = vec![TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: u16::MAX }];
+        child.remote_ts = vec![remote];
+        connection.children = vec![Arc::new(child)];
+        connection
+    }
+
+    fn dynamic() -> TsSpec {
+        TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: u16::MAX }
+    }
+
+    /// The owners and destinations of what is blocked at a start, when an earlier run has left blocks to `left`.
+    async fn blocked(
+        connections: Vec<ConnectionConfig>,
+        left: &[&str],
+    ) -> Vec<(String, TrafficSelector)> {
+        let mut config = EndpointConfig::default();
+        config.connections = connections.into_iter().map(Arc::new).collect();
+        let installed = Installed::default();
+        let plane =
+            Control::start(Box::new(installed.clone()), false, true, Arc::new(Busy::default()));
+        let from = ts("0.0.0.0/0");
+        let left = left.iter().map(|to| (from, ts(to))).collect();
+        Shunts::new(&config, Vec::new(), left).arm_first(&plane).await;
+        let installed = installed.0.lock().unwrap();
+        installed.iter().map(|(owner, _, to)| (owner.clone(), *to)).collect()
+    }
+
+    /// Fault: in `Shunt::width`, let a dynamic selector take each address.
+    #[tokio::test]
+    async fn a_block_between_two_hosts_is_that_of_the_connection_with_this_peer() {
+        let peers = || {
+            let near = connection("a", &["192.0.2.7"], dynamic());
+            vec![near, connection("b", &["192.0.2.9"], dynamic())]
+        };
+        assert_eq!(blocked(peers(), &["192.0.2.9/32"]).await, [("b".into(), ts("192.0.2.9/32"))]);
+        let both = blocked(peers(), &["192.0.2.9/32", "192.0.2.7/32"]).await;
+        assert_eq!(both, [("b".into(), ts("192.0.2.9/32")), ("a".into(), ts("192.0.2.7/32"))]);
+        assert_eq!(blocked(peers(), &["192.0.2.8/32"]).await, []);
+    }
+
+    /// A block of all addresses would hold the question for the peer's name.
+    ///
+    /// Fault: in `Shunt::width`, leave `is_all` out.
+    #[tokio::test]
+    async fn all_addresses_are_not_blocked_while_the_peer_has_none() {
+        let all = TsSpec::Fixed(ts("0.0.0.0/0"));
+        assert_eq!(blocked(vec![connection("a", &[], all)], &["0.0.0.0/0"]).await, []);
+        let named = vec![connection("a", &["192.0.2.7"], all)];
+        assert_eq!(blocked(named, &["0.0.0.0/0"]).await, [("a".into(), ts("0.0.0.0/0"))]);
+        let part = vec![connection("a", &[], TsSpec::Fixed(ts("10.0.0.0/8")))];
+        assert_eq!(blocked(part, &["10.0.0.0/8"]).await, [("a".into(), ts("10.0.0.0/8"))]);
+    }
+
+    /// Fault: in `Shunts::arm_first`, take the last one first.
+    #[tokio::test]
+    async fn a_block_is_that_of_the_narrowest_child_that_covers_it() {
+        let children = || {
+            let wide = TsSpec::Fixed(ts("10.0.0.0/8"));
+            let narrow = TsSpec::Fixed(ts("10.2.0.0/16"));
+            vec![connection("a", &["192.0.2.7"], wide), connection("b", &["192.0.2.7"], narrow)]
+        };
+        let one = blocked(children(), &["10.2.0.0/16"]).await;
+        assert_eq!(one, [("b".into(), ts("10.2.0.0/16"))]);
+        let other = blocked(children(), &["10.0.0.0/8"]).await;
+        assert_eq!(other, [("a".into(), ts("10.0.0.0/8"))]);
+    }
 }
