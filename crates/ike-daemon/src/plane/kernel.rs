@@ -281,8 +281,11 @@ fn via(policy: &PolicySpec) -> Option<Via> {
         PolicyAction::Shunt { silent: true } => return Some(Via::BlackHole),
     };
     let Outer { mode, local, remote } = outer;
-    // The ends of transport mode are reached as ever.
-    (mode != Mode::Transport && !remote.is_unspecified()).then_some(Via::Peer { local, remote })
+    match mode {
+        // The ends are reached as ever, also where a shunt of this child blocks what the system routes.
+        Mode::Transport => Some(Via::Elsewhere),
+        _ => (!remote.is_unspecified()).then_some(Via::Peer { local, remote }),
+    }
 }
 
 /// Rings `bell` when `events` is readable or a deadline has come, until the plane is gone.
