@@ -12,7 +12,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ike_proto::config::{
-    Action, AddressSpec, ChildConfig, EndpointConfig, FailureShunt, ShuntConfig, TsSpec,
+    Action, AddressSpec, ChildConfig, ConnectionConfig, EndpointConfig, FailureShunt, InterfaceId,
+    ShuntConfig, TsSpec, UniqueNumbers,
 };
 use ike_proto::dataplane::{
     Command, PolicyAction, PolicyId, PolicySpec, Processing, TrafficSelector,
@@ -36,9 +37,9 @@ pub(crate) struct Shunts {
     armed: BTreeMap<Name, PolicySpec>,
     /// Children that an earlier run had up.
     adopted: Vec<Adopted>,
-    /// What an earlier run has blocked.
+    /// What an earlier run has blocked, and no child has yet.
     blocked: Vec<(TrafficSelector, TrafficSelector)>,
-    /// The peers' addresses of each connection at the start; none where its names are not looked up.
+    /// The peers' addresses of each connection; none where its names are not looked up.
     peers: BTreeMap<String, Vec<AddressSpec>>,
     count: u64,
 }
@@ -63,8 +64,7 @@ impl Shunts {
         adopted: Vec<Adopted>,
         blocked: Vec<(TrafficSelector, TrafficSelector)>,
     ) -> Self {
-        let connections = config.connections.iter();
-        let peers = connections.map(|one| (one.name.clone(), one.remote_addrs.clone())).collect();
+        let peers = peers(config);
         Self { configured: configured(config), adopted, blocked, peers, ..Self::default() }
     }
 
@@ -80,26 +80,37 @@ impl Shunts {
         for name in self.configured.keys().cloned().collect::<Vec<_>>() {
             self.arm_at_once(name, plane).await;
         }
-        let peers = std::mem::take(&mut self.peers);
+        self.claim(plane).await;
+    }
+
+    /// Gives what an earlier run has blocked to the children that it belongs to. What belongs to none may do so once the
+    /// name of a peer has an address.
+    async fn claim(&mut self, plane: &Control) {
         for (from, to) in std::mem::take(&mut self.blocked) {
             let claims = self.configured.iter().filter_map(|(name, shunt)| {
-                let width = shunt.width(&from, &to, peers.get(&name.0)?)?;
+                let width = shunt.width(&from, &to, self.peers.get(&name.0)?)?;
                 let (local, remote) = shunt.selectors(from.start, to.start);
                 Some(((width, name.clone()), (local, remote)))
             });
             let mut by_width = BTreeMap::new();
             claims.for_each(|(key, selectors)| _ = by_width.insert(key, selectors));
+            let mut claimed = false;
             // Of several the narrowest: traffic of another child was not blocked.
             while let Some(((_, name), (local, remote))) = by_width.pop_first() {
-                match self.armed.get(&name) {
+                claimed = match self.armed.get(&name) {
                     None => {
                         self.arm(name, local, remote, plane).await;
-                        break;
+                        true
                     }
-                    Some(armed) if armed.remote_ts.iter().any(|ts| ts.contains(&to)) => break,
-                    // It has another peer's address.
-                    Some(_) => {}
+                    // Otherwise it has another peer's address.
+                    Some(armed) => armed.remote_ts.iter().any(|ts| ts.contains(&to)),
+                };
+                if claimed {
+                    break;
                 }
+            }
+            if !claimed {
+                self.blocked.push((from, to));
             }
         }
     }
@@ -117,6 +128,8 @@ impl Shunts {
         for name in new {
             self.arm_at_once(name, plane).await;
         }
+        self.peers = peers(config);
+        self.claim(plane).await;
     }
 
     /// The policies in force.
@@ -146,6 +159,8 @@ impl Shunts {
         if ike_id.is_some() || child_id.is_some() {
             return 0;
         }
+        // The traffic of a child that is taken down is not to be blocked later on.
+        self.blocked.clear();
         let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|w| w == name);
         // What is to pass or to be dropped waits for no child.
         let waits = |name: &&Name| {
@@ -220,7 +235,7 @@ impl Shunts {
 }
 
 impl Shunt {
-    fn of(child: &ChildConfig) -> Option<Self> {
+    fn of(connection: &ConnectionConfig, child: &ChildConfig) -> Option<Self> {
         let returns = [child.start_action, child.close_action, child.dpd_action]
             .iter()
             .any(|action| *action != Action::None);
@@ -231,9 +246,39 @@ impl Shunt {
             FailureShunt::Reject => (false, true),
             FailureShunt::Drop => (true, true),
         };
+        let of_child = &child.processing;
+        // Without policies of the child's own, others say what is protected.
+        if !of_child.policies {
+            return None;
+        }
+        let interface = |own, of_connection| match (own, of_connection) {
+            (0, InterfaceId::Fixed(id)) => Some(id),
+            (0, InterfaceId::Unique(_)) => None,
+            (own, _) => Some(own),
+        };
+        let if_ids = interface(of_child.if_id_in, connection.if_id_in)
+            .zip(interface(of_child.if_id_out, connection.if_id_out))
+            .filter(|_| child.unique == UniqueNumbers::default());
+        let Some((if_id_in, if_id_out)) = if_ids else {
+            tracing::warn!(
+                child = child.name,
+                "failureshunt: a child with numbers that are `%unique` has none, and its traffic may leave in clear while it is \
+                 down: give it numbers"
+            );
+            return None;
+        };
+        // It matches what the child's policies match, and no more: routes and packets of others go on.
+        let processing = Processing {
+            if_id_in,
+            if_id_out,
+            mark_in: of_child.mark_in,
+            mark_out: of_child.mark_out,
+            interface: of_child.interface.clone(),
+            ..Processing::default()
+        };
         let (local, remote) = (child.local_ts.clone(), child.remote_ts.clone());
         let action = PolicyAction::Shunt { silent };
-        let (priority, processing) = (0, Arc::default());
+        let (priority, processing) = (0, Arc::new(processing));
         Some(Self { action, at_once, local, remote, priority, processing })
     }
 
@@ -289,6 +334,12 @@ impl Shunt {
     }
 }
 
+/// The peers' addresses of each connection.
+fn peers(config: &EndpointConfig) -> BTreeMap<String, Vec<AddressSpec>> {
+    let connections = config.connections.iter();
+    connections.map(|one| (one.name.clone(), one.remote_addrs.clone())).collect()
+}
+
 /// True for all addresses of a family.
 fn is_all(ts: &TrafficSelector) -> bool {
     ts.start.is_unspecified()
@@ -306,15 +357,19 @@ fn number(address: IpAddr) -> u128 {
 }
 
 fn configured(config: &EndpointConfig) -> BTreeMap<Name, Shunt> {
-    let children = config.connections.iter().flat_map(|connection| {
-        connection.children.iter().map(|child| (connection.name.clone(), child))
-    });
+    let children = config
+        .connections
+        .iter()
+        .flat_map(|connection| connection.children.iter().map(move |child| (connection, child)));
     let shunts = config
         .shunts
         .iter()
         .map(|shunt| ((shunt.connection.clone(), shunt.child.clone()), Shunt::configured(shunt)));
     children
-        .filter_map(|(name, child)| Some(((name, child.name.clone()), Shunt::of(child)?)))
+        .filter_map(|(connection, child)| {
+            let name = (connection.name.clone(), child.name.clone());
+            Some((name, Shunt::of(connection, child)?))
+        })
         .chain(shunts)
         .collect()
 }
@@ -332,7 +387,7 @@ fn fixed(specs: &[TsSpec]) -> Option<Vec<TrafficSelector>> {
 mod tests {
     use std::sync::Mutex;
 
-    use ike_proto::config::ConnectionConfig;
+    use ike_proto::config::Scope;
     use ike_proto::dataplane::{Capabilities, DataPlane, DataPlaneError, Event, Reply};
 
     use super::super::NoPlane;
@@ -387,8 +442,8 @@ mod tests {
         connections: Vec<ConnectionConfig>,
         left: &[&str],
     ) -> Vec<(String, TrafficSelector)> {
-        let mut config = EndpointConfig::default();
-        config.connections = connections.into_iter().map(Arc::new).collect();
+        let connections = connections.into_iter().map(Arc::new).collect();
+        let config = EndpointConfig { connections, ..EndpointConfig::default() };
         let installed = Installed::default();
         let plane =
             Control::start(Box::new(installed.clone()), false, true, Arc::new(Busy::default()));
@@ -425,7 +480,32 @@ mod tests {
         assert_eq!(blocked(part, &["10.0.0.0/8"]).await, [("a".into(), ts("10.0.0.0/8"))]);
     }
 
-    /// Fault: in `Shunts::arm_first`, take the last one first.
+    /// The last addresses of names are read after the start.
+    ///
+    /// Faults: in `Shunts::reload`, do not claim; in `Shunts::lift`, keep what is blocked.
+    #[tokio::test]
+    async fn a_block_waits_for_the_address_of_a_name() {
+        let config = |peers: &[&str]| {
+            let all = TsSpec::Fixed(ts("0.0.0.0/0"));
+            let connections = vec![Arc::new(connection("a", peers, all))];
+            EndpointConfig { connections, ..EndpointConfig::default() }
+        };
+        let left = || vec![(ts("0.0.0.0/0"), ts("0.0.0.0/0"))];
+        let plane =
+            Control::start(Box::new(Installed::default()), false, true, Arc::new(Busy::default()));
+        let mut shunts = Shunts::new(&config(&[]), Vec::new(), left());
+        shunts.arm_first(&plane).await;
+        assert_eq!(shunts.all().count(), 0);
+        shunts.reload(&config(&["192.0.2.7"]), &plane).await;
+        assert_eq!(shunts.all().count(), 1);
+        let mut shunts = Shunts::new(&config(&[]), Vec::new(), left());
+        shunts.arm_first(&plane).await;
+        shunts.lift(&Target { ike: Some("a".into()), ..Target::default() }, &plane).await;
+        shunts.reload(&config(&["192.0.2.7"]), &plane).await;
+        assert_eq!(shunts.all().count(), 0);
+    }
+
+    /// Fault: in `Shunts::claim`, take the last one first.
     #[tokio::test]
     async fn a_block_is_that_of_the_narrowest_child_that_covers_it() {
         let children = || {
@@ -437,5 +517,32 @@ mod tests {
         assert_eq!(one, [("b".into(), ts("10.2.0.0/16"))]);
         let other = blocked(children(), &["10.0.0.0/8"]).await;
         assert_eq!(other, [("a".into(), ts("10.0.0.0/8"))]);
+    }
+
+    /// Of a route-based tunnel: its interface takes what it protects, and all else goes on.
+    ///
+    /// Faults: in `Shunt::of`, take `Processing::default()`; leave `unique` out.
+    #[test]
+    fn a_shunt_matches_no_more_than_its_child() {
+        let mut child = ChildConfig::new("net");
+        child.start_action = Action::Start;
+        child.processing =
+            Arc::new(Processing { if_id_in: 42, if_id_out: 42, ..Processing::default() });
+        let mut connection = ConnectionConfig::new("hub");
+        let processing = |connection: &ConnectionConfig, child: &ChildConfig| {
+            Shunt::of(connection, child)
+                .map(|Shunt { processing, .. }| (processing.if_id_in, processing.if_id_out))
+        };
+        assert_eq!(processing(&connection, &child), Some((42, 42)));
+        child.unique.if_id_out = Some(Scope::Pair);
+        assert_eq!(processing(&connection, &child), None);
+        child.unique = UniqueNumbers::default();
+        child.processing = Arc::new(Processing { policies: false, ..Processing::default() });
+        assert_eq!(processing(&connection, &child), None);
+        child.processing = Arc::default();
+        connection.if_id_out = InterfaceId::Fixed(7);
+        assert_eq!(processing(&connection, &child), Some((0, 7)));
+        connection.if_id_in = InterfaceId::Unique(Scope::Pair);
+        assert_eq!(processing(&connection, &child), None);
     }
 }
