@@ -193,7 +193,7 @@ impl Courtesy {
     }
 
     /// A bucket of `most` answers a second.
-    pub(super) fn of(most: u32) -> Self {
+    fn of(most: u32) -> Self {
         Self { most, left: most, since: None }
     }
 

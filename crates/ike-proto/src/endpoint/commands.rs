@@ -220,7 +220,7 @@ impl Endpoint {
     }
 
     /// Starts a new IKE SA.
-    pub(super) fn attempt(
+    fn attempt(
         &mut self,
         now: Now,
         connection: Arc<ConnectionConfig>,

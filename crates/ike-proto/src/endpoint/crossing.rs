@@ -64,7 +64,7 @@ pub(super) struct Party {
 
 impl Party {
     /// The party of `sa`; `None` if `sa` cannot cross others.
-    pub(super) fn of(sa: &IkeSa, registry: &Shards) -> Option<Self> {
+    fn of(sa: &IkeSa, registry: &Shards) -> Option<Self> {
         let (established, _) = sa.established()?;
         let connection = sa.core.connection();
         let single = connection.unique != Unique::Never

@@ -101,7 +101,7 @@ impl Attempt {
     /// Returns `accepted` if its keys were never used. No two requests may be sealed under one key, because their
     /// IVs would be equal. An attacker could cause that by a copy of the response with the same KE, nonce and SPI
     /// and another change. So such a pair shares a candidate.
-    pub(super) fn known_keys(&mut self, accepted: Accepted) -> Option<Accepted> {
+    fn known_keys(&mut self, accepted: Accepted) -> Option<Accepted> {
         let Session { selected, keys, .. } = &accepted.session;
         let (suite, key) =
             (selected.suite, keys.ei().expect("an initiator has SK_ei of IKE_SA_INIT"));
@@ -132,7 +132,7 @@ impl Attempt {
     }
 
     /// Builds the SA from an IKE_SA_INIT response of `octets`, which came at `heard`, and continues.
-    pub(super) fn start_candidate(
+    fn start_candidate(
         &mut self,
         ctx: &mut Context<'_>,
         accepted: Accepted,
