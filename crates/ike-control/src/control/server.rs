@@ -24,8 +24,8 @@ const SILENCE: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// After how long at one command the data plane is said to hang.
 const STUCK: Duration = Duration::from_millis(700);
-const HANGS: &str = "the data plane is at one command for long, and the daemon waits for it: try again, and restart the \
-                     daemon if this stays so";
+const HANGS: &str = "the data plane has not finished a command for some time: try again, and restart the daemon if that \
+                     does not help";
 /// How often to look whether a client still waits for its answer.
 const LOOK: Duration = Duration::from_secs(1);
 

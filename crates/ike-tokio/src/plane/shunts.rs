@@ -262,8 +262,8 @@ impl Shunt {
         let Some((if_id_in, if_id_out)) = if_ids else {
             tracing::warn!(
                 child = child.name,
-                "failureshunt: a child with numbers that are `%unique` has none, and its traffic may leave in clear while it is \
-                 down: give it numbers"
+                "failureshunt: a child with `%unique` numbers has no block, and its traffic may leave in clear while it is down: \
+                 give it fixed numbers"
             );
             return None;
         };
