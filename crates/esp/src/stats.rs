@@ -51,7 +51,8 @@ reasons! {
     Crypto = "crypto",
     /// Too short for the SA's ESP, or not of whole cipher blocks.
     Truncated = "truncated",
-    /// No inbound SA has this SPI.
+    /// No inbound SA has this SPI. The tasks of [`io`](crate::io) open such a packet again if its SA is installed
+    /// within a second.
     UnknownSpi = "unknown_spi",
     /// Replayed, or older than the anti-replay window.
     Replay = "replay",

@@ -83,9 +83,18 @@ ping_end() {
         answered=$(sed -n 's|.*xmt/rcv/%loss = [0-9]*/\([0-9]*\)/.*|\1|p' "$OUT/ping.$side.log" | paste -sd+ | add)
         note "$side: $answered of $sent pings answered"
         [ "$sent" -gt 0 ] || fail "$side sent no ping"
-        [ $((sent - answered)) -le $((${1:-0} + refused)) ] || fail "ping of $side lost packets"
+        [ $((sent - answered)) -le $((${1:-0} + refused)) ] || { note_drops && fail "ping of $side lost packets"; }
         ! grep -q -i -E 'duplicate|ICMP|error' "$OUT/ping.$side.log" || fail "ping of $side saw duplicates or errors"
         rm "$STATE/ping.$side.done"
+    done
+}
+
+# note_drops: what each kernel dropped, in IPsec and above, for the reader of a log about lost packets.
+note_drops() {
+    local side
+    for side in us them; do
+        note "$side dropped:" "$(in_ns $side awk '$2 > 0 { printf "%s %s ", $1, $2 }' /proc/net/xfrm_stat)" \
+            "$(in_ns $side nstat -a -s | awk '/Discard|Error|Drop|NoRoutes/ { printf "%s %s ", $1, $2 }')"
     done
 }
 

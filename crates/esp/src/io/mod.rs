@@ -34,6 +34,7 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 mod device;
+mod early;
 mod encap;
 mod exemptions;
 mod guard;

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tracing::{debug, error, warn};
 
 use super::device::{ReadBatch, Reader, WriteBatch, Writer};
+use super::early::Early;
 use super::encap::{EncapSocket, IkeDatagram, RecvBatch};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp, strip_header};
@@ -18,6 +19,7 @@ use super::sender::{SendQueue, Sockets};
 use crate::inbound::{Carrier, Inbound, Outer};
 use crate::ip::IpPacket;
 use crate::outbound::{Fate, Outbound};
+use crate::packet;
 use crate::plane::{Plane, RUN};
 use crate::stats::DropReason;
 use crate::udp::{Datagram, classify};
@@ -167,6 +169,7 @@ pub(super) async fn inbound_udp(
     mut worker: Inbound,
     writer: Writer,
     ike: mpsc::Sender<IkeDatagram>,
+    early: Early,
     alarm: Alarm,
     mut removals: Removals,
 ) {
@@ -195,13 +198,14 @@ pub(super) async fn inbound_udp(
                     Datagram::Esp(packet) => {
                         esp.push(packet);
                         if esp.is_full() {
-                            open(&mut worker, now, &outer, &mut esp, &mut packets, &writer).await;
+                            open(&mut worker, now, &outer, &mut esp, &mut packets, &writer, &early)
+                                .await;
                         }
                     }
                     Datagram::Keepalive | Datagram::Runt => {}
                 }
             }
-            open(&mut worker, now, &outer, &mut esp, &mut packets, &writer).await;
+            open(&mut worker, now, &outer, &mut esp, &mut packets, &writer, &early).await;
         }
         deliver(&writer, &mut packets).await;
         alarm.check();
@@ -213,6 +217,7 @@ pub(super) async fn inbound_plain(
     socket: Arc<PlainEsp>,
     mut worker: Inbound,
     writer: Writer,
+    early: Early,
     alarm: Alarm,
     mut removals: Removals,
 ) {
@@ -233,10 +238,10 @@ pub(super) async fn inbound_plain(
             for packet in received.filter_map(|packet| strip_header(packet, ipv4)) {
                 esp.push(packet);
                 if esp.is_full() {
-                    open(&mut worker, now, &outer, &mut esp, &mut packets, &writer).await;
+                    open(&mut worker, now, &outer, &mut esp, &mut packets, &writer, &early).await;
                 }
             }
-            open(&mut worker, now, &outer, &mut esp, &mut packets, &writer).await;
+            open(&mut worker, now, &outer, &mut esp, &mut packets, &writer, &early).await;
         }
         deliver(&writer, &mut packets).await;
         alarm.check();
@@ -248,13 +253,14 @@ pub(super) async fn inbound_fed(
     mut fed: mpsc::Receiver<(Outer, Vec<u8>)>,
     mut worker: Inbound,
     writer: Writer,
+    early: Early,
     alarm: Alarm,
     mut removals: Removals,
 ) {
     let mut packets = WriteBatch::new();
     while let Some((outer, esp)) = next(&mut removals, || worker.renew(), fed.recv()).await {
         let mut run = ArrayVec::from_iter([&*esp]);
-        open(&mut worker, now(), &outer, &mut run, &mut packets, &writer).await;
+        open(&mut worker, now(), &outer, &mut run, &mut packets, &writer, &early).await;
         if fed.is_empty() {
             deliver(&writer, &mut packets).await;
         }
@@ -263,7 +269,7 @@ pub(super) async fn inbound_fed(
 }
 
 /// Opens the packets of `run` into `packets`, which it delivers where there is no room for a run, and
-/// empties it.
+/// empties it. Those without an SA wait in `early`.
 async fn open(
     worker: &mut Inbound,
     now: Instant,
@@ -271,11 +277,19 @@ async fn open(
     run: &mut ArrayVec<&[u8], RUN>,
     packets: &mut WriteBatch,
     writer: &Writer,
+    early: &Early,
 ) {
     if run.is_empty() {
         return;
     }
-    let opened = worker.handle_batch(now, outer, run, packets.slots(run.len()), |_| {});
+    let mut all = run.iter();
+    let opened = worker.handle_batch(now, outer, run, packets.slots(run.len()), |result| {
+        if let (Some(esp), Err(DropReason::UnknownSpi)) = (all.next(), result)
+            && let Some((spi, _)) = packet::header(esp)
+        {
+            early.keep(now, outer, spi, esp);
+        }
+    });
     packets.commit(opened);
     run.clear();
     if packets.room() < RUN {

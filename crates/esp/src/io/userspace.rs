@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use ipsec_types::crypto::{CipherProvider, SecureRandom};
 use ipsec_types::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Encapsulation, Event, PolicyAction, PolicyId,
-    PolicySpec, Reply, TrafficSelector,
+    Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event,
+    PolicyAction, PolicyId, PolicySpec, Reply, TrafficSelector,
 };
 use routes::{Leftovers, Routes, Via};
 use tokio::sync::{Notify, mpsc, watch};
@@ -17,6 +17,7 @@ use tracing::warn;
 
 use super::RouteOptions;
 use super::device::Device;
+use super::early::Early;
 use super::encap::{EncapSocket, IkeDatagram};
 use super::exemptions::{Exemption, Exemptions};
 use super::guard::{Guard, GuardOptions};
@@ -68,6 +69,7 @@ pub struct UserspacePlane {
     routes: Option<(Routes, u32)>,
     guard: Option<Guard>,
     exemptions: Exemptions,
+    early: Early,
     removals: watch::Sender<()>,
     tasks: JoinSet<()>,
 }
@@ -94,6 +96,7 @@ impl UserspacePlane {
         let (ring, give_up) = (Arc::clone(&notify), Arc::clone(&lost));
         let alarm = Alarm { plane: plane.clone(), notify: ring, lost: give_up };
         let (fed, inbox) = mpsc::channel(FED_QUEUE);
+        let early = Early::new(plane.clone(), fed.clone());
         let plain_esp = !plain.is_empty();
         let tcp_esp = streams.is_some();
         let sockets = Sockets { encap, plain, streams };
@@ -120,15 +123,23 @@ impl UserspacePlane {
                 worker,
                 writer,
                 ike.clone(),
+                early.clone(),
                 alarm.clone(),
                 seen.clone(),
             ));
         }
         for socket in sockets.plain {
             let (worker, writer) = (plane.inbound(), writer.clone());
-            tasks.spawn(tasks::inbound_plain(socket, worker, writer, alarm.clone(), seen.clone()));
+            tasks.spawn(tasks::inbound_plain(
+                socket,
+                worker,
+                writer,
+                early.clone(),
+                alarm.clone(),
+                seen.clone(),
+            ));
         }
-        tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, alarm, seen));
+        tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, early.clone(), alarm, seen));
         let exemptions = Exemptions::default();
         Ok(Self {
             plane,
@@ -140,6 +151,7 @@ impl UserspacePlane {
             routes,
             guard,
             exemptions,
+            early,
             removals,
             tasks,
         })
@@ -305,6 +317,14 @@ impl DataPlane for UserspacePlane {
                 let reply = self.plane.apply(command);
                 self.removals.send_replace(());
                 reply
+            }
+            Command::InstallSa(spec) => {
+                let inbound = (spec.direction == Direction::In).then_some(spec.id.spi);
+                let reply = self.plane.apply(Command::InstallSa(spec))?;
+                if let Some(spi) = inbound {
+                    self.early.release(now(), spi);
+                }
+                Ok(reply)
             }
             other => self.plane.apply(other),
         }

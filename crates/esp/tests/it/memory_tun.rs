@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use esp::DropReason;
 use esp::io::{Config, Device, EncapSocket, IkeDatagram, MemoryHost, UserspacePlane};
 use ipsec_types::crypto::{
     CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame,
 };
 use ipsec_types::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, PolicyAction, PolicyId,
-    PolicySpec, SaId,
+    PolicySpec, SaId, SaSpec,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -129,12 +130,23 @@ async fn connect(ip: IpAddr, tunnel: &Tunnel) -> (End, End) {
 }
 
 fn one_way(from: &mut End, to: &mut End, tunnel: &Tunnel, id: SaId) {
-    let encap = Some(Encapsulation::Udp(EncapPorts { src_port: from.port(), dst_port: to.port() }));
-    for (end, direction) in [(&mut *to, Direction::In), (&mut *from, Direction::Out)] {
-        let mut sa = tunnel.sa(direction);
-        (sa.id, sa.encap) = (id, encap);
-        end.plane.apply(Command::InstallSa(Box::new(sa))).unwrap();
-    }
+    arriving(from, to, tunnel, id);
+    leaving(from, to, tunnel, id);
+}
+
+fn arriving(from: &End, to: &mut End, tunnel: &Tunnel, id: SaId) {
+    let sa = sa(from, to, tunnel.sa(Direction::In), id);
+    to.plane.apply(Command::InstallSa(Box::new(sa))).unwrap();
+}
+
+fn sa(from: &End, to: &End, sa: SaSpec, id: SaId) -> SaSpec {
+    let ports = EncapPorts { src_port: from.port(), dst_port: to.port() };
+    SaSpec { id, encap: Some(Encapsulation::Udp(ports)), ..sa }
+}
+
+fn leaving(from: &mut End, to: &End, tunnel: &Tunnel, id: SaId) {
+    let sa = sa(from, to, tunnel.sa(Direction::Out), id);
+    from.plane.apply(Command::InstallSa(Box::new(sa))).unwrap();
     let mut policy = tunnel.policy();
     if let PolicyAction::Protect { outbound, .. } = &mut policy.action {
         *outbound = Some(id);
@@ -170,6 +182,36 @@ async fn traffic_both_ways_over_loopback() {
         left.plane.shutdown().await;
         assert!(right.host.send(answer).await, "the other end does not care");
     }
+}
+
+/// A peer may send under a new SA before this end has read the response that the SA comes from. Fails without
+/// `Early::keep` or `Early::release`.
+#[tokio::test]
+async fn packets_before_their_sa_wait_for_it() {
+    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let tunnel = Tunnel { left: ip, right: ip, encap: true, ..Tunnel::v4() };
+    let (mut left, mut right) = (End::new(ip).await, End::new(ip).await);
+    let early = SaId { spi: 0x300, dst: ip };
+    leaving(&mut left, &right, &tunnel, early);
+    let sent: Vec<_> = (0..5).map(|n| tunnel.packet(100 + n)).collect();
+    for packet in &sent {
+        assert!(left.host.send(packet.clone()).await);
+    }
+    let all_dropped = async {
+        while right.plane.plane().stats().dropped(DropReason::UnknownSpi) < 5 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(LONG, all_dropped).await.expect("packets");
+
+    arriving(&left, &mut right, &tunnel, SaId { spi: 0x100, dst: ip });
+    arriving(&left, &mut right, &tunnel, early);
+    for packet in &sent {
+        assert_eq!(right.recv().await, *packet);
+    }
+    let next = tunnel.packet(9);
+    assert!(left.host.send(next.clone()).await);
+    assert_eq!(right.recv().await, next);
 }
 
 /// Workers remember the SAs they have seen. What is removed must not stay with one that has nothing to do.
