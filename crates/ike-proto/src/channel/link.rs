@@ -92,7 +92,7 @@ pub(crate) struct NewLink {
 
 impl Link {
     /// For an SA whose peer is not authenticated.
-    pub(crate) fn new(new: NewLink) -> Self {
+    pub(super) fn new(new: NewLink) -> Self {
         let NewLink { id, initiator, spis, connection, extensions, started } = new;
         let trust = Trust::Unauthenticated;
         Self { id, initiator, spis, connection, extensions, started, trust, twins: Box::default() }
@@ -124,7 +124,7 @@ impl Link {
     }
 
     /// Replaces the connection by another one to which the peer may belong.
-    pub(crate) fn set_connection(&mut self, connection: Arc<ConnectionConfig>) {
+    pub(super) fn set_connection(&mut self, connection: Arc<ConnectionConfig>) {
         self.connection = connection;
     }
 
@@ -156,13 +156,13 @@ impl Link {
     }
 
     /// Records that the peer is authenticated in one round. The IKE_SA_INIT response in use is genuine.
-    pub(crate) fn note_genuine(&mut self) {
+    pub(super) fn note_genuine(&mut self) {
         self.twins = Box::default();
         self.trust = Trust::Genuine;
     }
 
     /// Records that the peer is authenticated as `owner`.
-    pub(crate) fn set_authenticated(&mut self, io: &Io<'_>, owner: &IdData) {
+    pub(super) fn set_authenticated(&mut self, io: &Io<'_>, owner: &IdData) {
         let owner = owner.folded();
         // Such an identity proves nothing.
         let nobody = owner.kind == IdType::NULL;
@@ -171,7 +171,7 @@ impl Link {
     }
 
     /// Trusts the peer of this SA as that of the SA which this one replaces by a rekey.
-    pub(crate) fn trust_as(&mut self, old: &Self) {
+    pub(super) fn trust_as(&mut self, old: &Self) {
         self.trust = old.trust;
     }
 
@@ -189,7 +189,7 @@ impl Link {
     // ---- twins ----
 
     /// Records another IKE_SA_INIT response that makes the same keys.
-    pub(crate) fn add_twin(&mut self, twin: Twin) {
+    pub(super) fn add_twin(&mut self, twin: Twin) {
         let mut twins = std::mem::take(&mut self.twins).into_vec();
         twins.push(twin);
         self.twins = twins.into();
@@ -197,7 +197,7 @@ impl Link {
 
     /// Replaces the IKE_SA_INIT response in use by the next one with the same keys. Returns that one, and its verdict
     /// about NATs. `None` if there is none left.
-    pub(crate) fn trust_twin(&mut self) -> Option<(Arc<[u8]>, NatStatus)> {
+    pub(super) fn trust_twin(&mut self) -> Option<(Arc<[u8]>, NatStatus)> {
         let mut twins = std::mem::take(&mut self.twins).into_vec();
         let Twin { response, extensions, nat } = twins.pop()?;
         self.twins = twins.into();

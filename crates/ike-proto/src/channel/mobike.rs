@@ -36,13 +36,13 @@ pub(crate) struct Mobike {
 
 impl Mobike {
     /// For an end that `decides`, whose peer has announced these addresses, and that has announced those in `told`.
-    pub(crate) fn new(decides: bool, peer: Vec<IpAddr>, told: Vec<IpAddr>) -> Self {
+    pub(super) fn new(decides: bool, peer: Vec<IpAddr>, told: Vec<IpAddr>) -> Self {
         Self { decides, peer, told, ..Self::default() }
     }
 
     /// That of the SA which replaces this one by a rekey. The peer's hash covers the SPIs, and no request of the new SA
     /// is in flight.
-    pub(crate) fn inherited(&self) -> Self {
+    pub(super) fn inherited(&self) -> Self {
         Self { seen: None, probing: false, ..self.clone() }
     }
 
@@ -84,7 +84,7 @@ impl Mobike {
     }
 
     /// True if the peer has confirmed the last move.
-    pub(crate) fn is_confirmed(&self) -> bool {
+    pub(super) fn is_confirmed(&self) -> bool {
         self.confirmed == self.moves
     }
 
@@ -96,50 +96,50 @@ impl Mobike {
     // ---- moves ----
 
     /// Handles a move to another path, of which nothing is known.
-    pub(crate) fn moved(&mut self) {
+    pub(super) fn moved(&mut self) {
         self.renumber();
         (self.seen, self.esp_remote) = (None, None);
     }
 
     /// Counts a move that the peer may have made already.
-    pub(crate) fn renumber(&mut self) {
+    pub(super) fn renumber(&mut self) {
         self.moves = self.moves.wrapping_add(1);
     }
 
     /// Leaves the children on the former path until the peer has proven its address.
-    pub(crate) fn hold(&mut self) {
+    pub(super) fn hold(&mut self) {
         self.held = true;
     }
 
     /// Handles an update of the peer, to another address if `elsewhere`. Returns whether the children wait for a
     /// `check`, of this address or the one before.
-    pub(crate) fn updated(&mut self, elsewhere: bool, check: bool) -> bool {
+    pub(super) fn updated(&mut self, elsewhere: bool, check: bool) -> bool {
         self.held = check || self.held && !elsewhere;
         self.held
     }
 
     /// Handles that the address of the peer is proven. True if the children were waiting for that.
-    pub(crate) fn release(&mut self) -> bool {
+    pub(super) fn release(&mut self) -> bool {
         std::mem::take(&mut self.held)
     }
 
     /// Responder: its own address is gone.
-    pub(crate) fn lost(&mut self) {
+    pub(super) fn lost(&mut self) {
         self.astray = true;
     }
 
     /// Takes over all that an SA before this one knows, whose moves are newer.
-    pub(crate) fn continue_from(&mut self, before: Self) {
+    pub(super) fn continue_from(&mut self, before: Self) {
         *self = Self { seen: None, ..before };
     }
 
     /// Records the source of the peer's ESP, if it is another one than that of IKE.
-    pub(crate) fn note_esp_remote(&mut self, remote: Option<SocketAddr>) {
+    pub(super) fn note_esp_remote(&mut self, remote: Option<SocketAddr>) {
         self.esp_remote = remote.map(Box::new);
     }
 
     /// Handles a move from TCP, together with ESP, if `had_tcp`. True if there was such a move at any time.
-    pub(crate) fn note_tcp(&mut self, had_tcp: bool) -> bool {
+    pub(super) fn note_tcp(&mut self, had_tcp: bool) -> bool {
         self.had_tcp |= had_tcp;
         self.had_tcp
     }
@@ -147,29 +147,29 @@ impl Mobike {
     // ---- messages ----
 
     /// Records the addresses of this end that a message announces.
-    pub(crate) fn note_told(&mut self, addresses: Vec<IpAddr>) {
+    pub(super) fn note_told(&mut self, addresses: Vec<IpAddr>) {
         self.told = addresses;
     }
 
     /// Records that a request is sent by one path. Returns the number of the move that it reports.
-    pub(crate) fn begin_request(&mut self) -> u32 {
+    pub(super) fn begin_request(&mut self) -> u32 {
         self.probing = false;
         self.moves
     }
 
     /// Records that the request in flight is sent by several paths.
-    pub(crate) fn probed(&mut self) {
+    pub(super) fn probed(&mut self) {
         self.probing = true;
     }
 
     /// Handles a response. Returns whether its request was sent by several paths, and whether this end was without the
     /// address that the peer knows.
-    pub(crate) fn heard(&mut self) -> (bool, bool) {
+    pub(super) fn heard(&mut self) -> (bool, bool) {
         (std::mem::take(&mut self.probing), std::mem::take(&mut self.astray))
     }
 
     /// Records the peer's list of addresses, which came from the address `from`.
-    pub(crate) fn peer_has(&mut self, addresses: &[IpAddr], from: IpAddr) {
+    pub(super) fn peer_has(&mut self, addresses: &[IpAddr], from: IpAddr) {
         self.peer = addresses.to_vec();
         if !self.peer.contains(&from) {
             self.peer.insert(0, from);
@@ -177,30 +177,30 @@ impl Mobike {
     }
 
     /// Handles that the peer has refused an update or a list. False if it has done so too often.
-    pub(crate) fn refused(&mut self) -> bool {
+    pub(super) fn refused(&mut self) -> bool {
         self.retries = self.retries.saturating_add(1);
         self.retries <= MOST_RETRIES
     }
 
     /// Handles that the peer has taken a list of addresses.
-    pub(crate) fn taken(&mut self) {
+    pub(super) fn taken(&mut self) {
         self.retries = 0;
     }
 
     /// Handles that the peer has confirmed the last move.
-    pub(crate) fn confirmed(&mut self) {
+    pub(super) fn confirmed(&mut self) {
         self.taken();
         self.confirmed = self.moves;
     }
 
     /// Records this end's address and port as the peer sees them.
-    pub(crate) fn note_seen(&mut self, seen: Option<[u8; 20]>) {
+    pub(super) fn note_seen(&mut self, seen: Option<[u8; 20]>) {
         self.seen = seen;
     }
 
     /// The same for the answer to a liveness check. True if the mapping of a NAT is another one than before, which
     /// counts as a move. Without a value from before, that may be so `behind_nat`.
-    pub(crate) fn sees_another(&mut self, seen: [u8; 20], behind_nat: bool) -> bool {
+    pub(super) fn sees_another(&mut self, seen: [u8; 20], behind_nat: bool) -> bool {
         let before = self.seen.replace(seen);
         let moved = before.map_or(behind_nat, |before| before != seen);
         if moved {

@@ -6,6 +6,7 @@
 //! due.
 
 mod answer_path;
+mod deadlines;
 pub(crate) mod flight;
 mod fragment_ack;
 pub(crate) mod io;
@@ -17,8 +18,10 @@ mod moving;
 pub(crate) mod nat;
 mod open;
 pub(crate) mod pmtu;
+mod proving;
 mod reassembly;
 mod refragment;
+mod roaming;
 mod route;
 pub(crate) mod rtt;
 mod send;
@@ -33,6 +36,7 @@ use std::time::Instant;
 use crate::config::ConnectionConfig;
 use crate::event::{Event, Hint, IkeSaId, Output, Path, Transmit, TransmitKind};
 use crate::keys::Spis;
+pub(crate) use deadlines::Deadlines;
 use fragment_ack::FragmentAcks;
 use io::Io;
 pub(crate) use link::{Extensions, PpkPlace, Twin};
@@ -42,9 +46,12 @@ pub(crate) use moving::Whereabouts;
 pub(crate) use nat::NatStatus;
 pub(crate) use open::Received;
 use pmtu::Probe;
+use proving::Proving;
 use reassembly::Reassembly;
+use roaming::Roaming;
 pub(crate) use route::EspMove;
 use route::Route;
+use rtt::Rtt;
 pub(crate) use send::Unsent;
 pub(crate) use session::{Session, SessionKeys};
 use timer::{Timer, TimerKey, TimerTable};
@@ -53,12 +60,12 @@ use window::{Retransmit, Window};
 /// How the messages of an IKE SA travel: paths, keys, message window, timers, fragments. It knows no exchange.
 pub(crate) struct Channel {
     /// What it knows of the SA and of the peer.
-    pub(crate) link: Link,
+    link: Link,
     /// Its paths.
-    pub(crate) route: Route,
-    pub(crate) session: Session,
-    pub(crate) window: Window,
-    pub(crate) timers: TimerTable,
+    route: Route,
+    session: Session,
+    window: Window,
+    timers: TimerTable,
     /// When the last authentic message of the peer came.
     last_heard: Instant,
     /// What the SA has found out about the size of datagrams.
@@ -114,6 +121,80 @@ impl Channel {
         }
     }
 
+    // ---- its parts, to read ----
+
+    /// What it knows of the SA and of the peer.
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// Its paths.
+    pub(crate) fn route(&self) -> &Route {
+        &self.route
+    }
+
+    /// Its keys and algorithms.
+    pub(crate) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Its requests and responses.
+    pub(crate) fn window(&self) -> &Window {
+        &self.window
+    }
+
+    /// Its soonest deadline.
+    pub(crate) fn next_deadline(&self) -> Option<(Instant, TimerKey)> {
+        self.timers.next()
+    }
+
+    // ---- views, to change ----
+
+    /// For what authentication changes.
+    pub(crate) fn proving(&mut self) -> Proving<'_> {
+        Proving { link: &mut self.link, route: &mut self.route, session: &mut self.session }
+    }
+
+    /// For what the route is told.
+    pub(crate) fn roaming(&mut self) -> Roaming<'_> {
+        Roaming { link: &self.link, route: &mut self.route }
+    }
+
+    /// For its deadlines.
+    pub(crate) fn deadlines(&mut self) -> Deadlines<'_> {
+        Deadlines::of(&mut self.timers)
+    }
+
+    // ---- its window ----
+
+    /// Begins after IKE_SA_INIT, with the round trip times that were measured there.
+    pub(crate) fn begin_after_init(&mut self, io: &Io<'_>, measured: Option<Rtt>) {
+        self.window = Window::after_init(io.config.retransmission, self.link.is_initiator());
+        if let Some(rtt) = measured {
+            self.window.inherit(rtt);
+        }
+    }
+
+    /// Handles that IKE_SA_INIT had two responses.
+    pub(crate) fn on_init_answered_twice(&mut self) {
+        self.window.on_init_answered_twice();
+    }
+
+    /// Has the window know whether the peer acknowledges fragments.
+    pub(crate) fn settle_acks(&mut self) {
+        self.window.set_fragment_acks(self.link.surely_acknowledged());
+    }
+
+    /// Does not wait for the response to the request in flight.
+    pub(crate) fn abandon_request(&mut self) {
+        self.window.abandon_request();
+    }
+
+    /// Takes the last answer out of an SA that is gone.
+    pub(crate) fn take_answered(&mut self) -> Option<window::Answered> {
+        self.window.take_answered()
+    }
+
     /// When the last authentic message of the peer came.
     pub(crate) fn last_heard(&self) -> Instant {
         self.last_heard
@@ -136,7 +217,7 @@ impl Channel {
                 io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
                 self.arm_keepalive(io);
             }
-            Timer::Reopen => self.reopen(io),
+            Timer::Reopen => self.route.reopen(io),
             Timer::Forget => {
                 self.window.forget_answer();
                 self.acks.forget();
@@ -195,16 +276,5 @@ impl Channel {
             self.depart(io, to, departure);
         }
         self.timers.clear_all();
-    }
-
-    /// Has the SA end at `at` if it is still half-open. `None` if it is not, or waits for this end.
-    pub(crate) fn limit_half_open(&mut self, at: Option<Instant>) {
-        self.timers.set_or_clear(TimerKey::Ike(Timer::HalfOpen), at);
-    }
-
-    /// Has the SA end at `at`, or sooner, if it is still half-open.
-    pub(crate) fn hasten_half_open(&mut self, at: Instant) {
-        let key = TimerKey::Ike(Timer::HalfOpen);
-        self.timers.set(key, self.timers.get(key).map_or(at, |before| before.min(at)));
     }
 }

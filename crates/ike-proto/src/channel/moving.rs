@@ -15,10 +15,10 @@ use crate::event::{Event, Path, Transport};
 
 /// What a rekeyed IKE SA hands to its successor.
 pub(crate) struct Whereabouts {
-    path: Path,
-    nat: NatStatus,
-    mobike: Box<Mobike>,
-    stream: Option<Box<Stream>>,
+    pub(super) path: Path,
+    pub(super) nat: NatStatus,
+    pub(super) mobike: Box<Mobike>,
+    pub(super) stream: Option<Box<Stream>>,
 }
 
 impl Channel {
@@ -78,13 +78,6 @@ impl Channel {
         self.arm_keepalive(io);
     }
 
-    /// What the successor must know about the path of this SA.
-    pub(crate) fn whereabouts(&self) -> Option<Whereabouts> {
-        let mobike = self.route.mobike.clone()?;
-        let stream = self.route.stream.clone();
-        Some(Whereabouts { path: self.route.path, nat: self.route.nat, mobike, stream })
-    }
-
     /// Changes to the connection `path`, on which a new and authentic message of the peer came.
     pub(crate) fn follow_stream(&mut self, io: &Io<'_>, path: Path) {
         if self.route.path.transport != Transport::Tcp {
@@ -94,24 +87,10 @@ impl Channel {
         self.route.path = path;
         self.route.stream = Some(Box::new(Stream::accepted()));
         if self.link.is_authenticated() {
-            self.limit_half_open(None);
+            self.deadlines().limit_half_open(None);
         } else {
             let at = self.link.started() + io.config.half_open_timeout;
-            self.limit_half_open(Some(at));
-        }
-    }
-
-    /// For a new SA: its connection, and the path of ESP if that is another one.
-    pub(crate) fn begin_stream(&mut self, stream: Option<Stream>, separate: Option<Path>) {
-        (self.route.stream, self.route.separate) = (stream.map(Box::new), separate.map(Box::new));
-    }
-
-    /// Opens the connection again.
-    pub(crate) fn reopen(&mut self, io: &mut Io<'_>) {
-        if let Some(stream) =
-            self.route.stream.as_mut().filter(|stream| stream.ours && stream.is_lost())
-        {
-            stream.open(io, &mut self.route.path);
+            self.deadlines().limit_half_open(Some(at));
         }
     }
 
@@ -153,13 +132,6 @@ impl Channel {
             && self.route.decides()
         {
             self.timers.set(TimerKey::Ike(Timer::Fallback), io.now.mono + patience);
-        }
-    }
-
-    /// Handles an authentic response by `transport`.
-    pub(crate) fn on_response_over(&mut self, transport: Transport) {
-        if transport != Transport::Tcp {
-            self.timers.clear(TimerKey::Ike(Timer::Fallback));
         }
     }
 

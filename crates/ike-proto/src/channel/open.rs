@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::Channel;
+use super::deadlines::Deadlines;
 use super::io::Io;
 use super::pmtu::headers;
 use super::reassembly::{Fragment, Progress};
@@ -18,9 +19,6 @@ use crate::wire::{Header, Message};
 
 /// How long an incomplete fragmented message is kept (RFC 7383 §2.6).
 const REASSEMBLY_TIME: Duration = Duration::from_secs(30);
-
-/// How many times `half_open_timeout` a peer gets while its fragments arrive.
-const HALF_OPEN_TIMES: u32 = 4;
 
 /// What came with a datagram.
 pub(crate) enum Received {
@@ -189,7 +187,7 @@ impl Channel {
                 self.window.on_response_datagram(io.now.mono, number, octets.len());
             } else {
                 self.window.on_request_fragment();
-                self.prolong_half_open(io);
+                Deadlines::of(&mut self.timers).prolong_half_open(io, &self.link);
             }
         }
         match progress {
@@ -200,17 +198,6 @@ impl Channel {
             }
             Progress::Duplicate => Err(DropReason::KnownFragment),
             Progress::Rejected => Err(DropReason::RefusedFragment),
-        }
-    }
-
-    /// Extends the time of a half-open SA whose peer makes progress with authentic fragments. `half_open_timeout`
-    /// is not meant for such an SA: FrodoKEM takes longer over 9.6 kbit/s. It gets four times that time at most.
-    fn prolong_half_open(&mut self, io: &Io<'_>) {
-        let key = TimerKey::Ike(Timer::HalfOpen);
-        let timeout = io.config.half_open_timeout;
-        if let Some(at) = self.timers.get(key).filter(|_| !self.link.is_initiator()) {
-            let latest = self.link.started() + timeout.saturating_mul(HALF_OPEN_TIMES);
-            self.timers.set(key, at.max((io.now.mono + timeout).min(latest)));
         }
     }
 

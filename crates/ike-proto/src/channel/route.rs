@@ -1,12 +1,12 @@
 //! The route of an IKE SA: the paths of its messages and of its children, the TCP connection, NAT and MOBIKE.
 
 use std::net::SocketAddr;
-use std::time::Instant;
 
 use super::answer_path::AnswerPath;
 use super::io::Io;
 use super::link::Link;
 use super::mobike::Mobike;
+use super::moving::Whereabouts;
 use super::nat::{NATT_PORT, NatStatus};
 use super::stream::Stream;
 use crate::config::TcpUse;
@@ -18,15 +18,15 @@ const IKE_PORT: u16 = 500;
 /// The paths of an IKE SA.
 pub(crate) struct Route {
     /// The path of requests.
-    pub(crate) path: Path,
+    pub(super) path: Path,
     /// With transport TCP, the connection that `path` names.
     pub(super) stream: Option<Box<Stream>>,
     /// The path of ESP if it differs from that of IKE.
     pub(super) separate: Option<Box<Path>>,
     pub(super) answers: AnswerPath,
-    pub(crate) nat: NatStatus,
+    pub(super) nat: NatStatus,
     /// Present if both ends have MOBIKE.
-    pub(crate) mobike: Option<Box<Mobike>>,
+    pub(super) mobike: Option<Box<Mobike>>,
 }
 
 /// What moves because of a packet of ESP.
@@ -44,6 +44,21 @@ impl Route {
     pub(super) fn new(path: Path, nat: NatStatus) -> Self {
         let answers = AnswerPath::new(path);
         Self { path, stream: None, separate: None, answers, nat, mobike: None }
+    }
+
+    /// The path of requests.
+    pub(crate) fn path(&self) -> Path {
+        self.path
+    }
+
+    /// Where NATs are.
+    pub(crate) fn nat(&self) -> NatStatus {
+        self.nat
+    }
+
+    /// MOBIKE's data, if both ends support it.
+    pub(crate) fn mobike(&self) -> Option<&Mobike> {
+        self.mobike.as_deref()
     }
 
     /// True if the peer may be reached by `path` from now on.
@@ -110,12 +125,26 @@ impl Route {
         self.mobike.as_ref().is_some_and(|mobike| mobike.is_held())
     }
 
-    /// For a candidate: if it has a connection, `stream`, which its attempt opens as `path`, takes the place of that.
-    pub(crate) fn change_stream(&mut self, path: Path, stream: &Stream) {
-        if let Some(place) = &mut self.stream {
-            self.path = path;
-            **place = stream.clone();
+    /// True if this end began the SA before it opened the present connection.
+    pub(crate) fn has_newer_stream(&self, link: &Link) -> bool {
+        let started = link.started();
+        link.is_initiator()
+            && self.stream.as_ref().is_some_and(|stream| stream.is_newer_than(started))
+    }
+
+    /// Opens the connection again.
+    pub(super) fn reopen(&mut self, io: &mut Io<'_>) {
+        if let Some(stream) = self.stream.as_mut().filter(|stream| stream.ours && stream.is_lost())
+        {
+            stream.open(io, &mut self.path);
         }
+    }
+
+    /// What the successor must know about the path of this SA.
+    pub(crate) fn whereabouts(&self) -> Option<Whereabouts> {
+        let mobike = self.mobike.clone()?;
+        let stream = self.stream.clone();
+        Some(Whereabouts { path: self.path, nat: self.nat, mobike, stream })
     }
 
     /// True if this end opens the connections.
@@ -146,13 +175,6 @@ impl Route {
             //# the initiator MUST switch to TCP port
             //# 4500 for subsequent exchanges (IKE_INTERMEDIATE or IKE_AUTH).
             (_, transport) => (transport == Transport::Tcp) == link.extensions().separate,
-        }
-    }
-
-    /// For a candidate: the connection is gone, and the attempt opens another one.
-    pub(crate) fn lose_stream(&mut self, path: Path, now: Instant) {
-        if let Some(stream) = self.stream.as_mut().filter(|_| self.path == path) {
-            stream.on_closed(now);
         }
     }
 
@@ -208,7 +230,7 @@ impl Route {
     }
 
     /// Handles an authentic ESP packet from `remote`.
-    pub(crate) fn note_esp(&mut self, link: &Link, remote: SocketAddr) -> EspMove {
+    pub(super) fn note_esp(&mut self, link: &Link, remote: SocketAddr) -> EspMove {
         let roams = self.nat.remote && !(self.nat.local && link.is_initiator());
         if let Some(path) = &mut self.separate {
             if path.remote == remote || !roams {

@@ -71,7 +71,7 @@ impl Session {
     }
 
     /// Puts the next generation of `keys`, which `epoch` has, in force. The former one still opens messages.
-    pub(crate) fn advance(&mut self, keys: IkeKeys, mut epoch: Epoch) {
+    pub(super) fn advance(&mut self, keys: IkeKeys, mut epoch: Epoch) {
         epoch.continue_from(&self.epoch);
         self.previous = Some(Box::new(std::mem::replace(&mut self.epoch, epoch)));
         let IkeKeys { d, pi, pr, .. } = keys;
@@ -143,7 +143,7 @@ impl SessionKeys {
     /// # Panics
     ///
     /// As [`pi`](Self::pi).
-    pub(crate) fn replace_auth_keys(&mut self, keys: AuthKeys) -> AuthKeys {
+    pub(super) fn replace_auth_keys(&mut self, keys: AuthKeys) -> AuthKeys {
         use std::mem::replace;
         let handshake = self.handshake.as_deref_mut().expect(IN_HANDSHAKE);
         let AuthKeys { d, pi, pr } = keys;
@@ -155,7 +155,7 @@ impl SessionKeys {
     }
 
     /// Wipes all keys but SK_d: the others are not needed after the peer is authenticated.
-    pub(crate) fn keep_d(&mut self) {
+    pub(super) fn keep_d(&mut self) {
         self.handshake = None;
     }
 }

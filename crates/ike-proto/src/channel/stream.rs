@@ -61,6 +61,11 @@ impl Stream {
         self.condition == Condition::Lost
     }
 
+    /// True if this end opened it after `started`.
+    pub(super) fn is_newer_than(&self, started: Instant) -> bool {
+        self.ours && self.opened.is_none_or(|opened| opened >= started)
+    }
+
     /// This end's address and port, once they are known.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         self.local
@@ -114,21 +119,6 @@ impl Channel {
             self.timers.set_or_clear(TimerKey::Ike(Timer::Reopen), reopen_at);
         }
         stream.failures > 0
-    }
-
-    /// True if this end began the SA before it opened the present connection.
-    pub(crate) fn has_newer_stream(&self) -> bool {
-        let started = self.link.started();
-        self.link.is_initiator()
-            && self.route.stream.as_ref().is_some_and(|stream| {
-                stream.ours && stream.opened.is_none_or(|opened| opened >= started)
-            })
-    }
-
-    /// Handles that the connection is open, at this end's address `local`. False if the SA has none.
-    pub(crate) fn on_stream_opened(&mut self, io: &Io<'_>, local: SocketAddr) -> bool {
-        let stream = self.route.stream.as_mut();
-        stream.map(|stream| stream.on_opened(io.now.mono, local)).is_some()
     }
 
     /// Handles that the connection is closed. Returns whether this end opens the next one; `None` if the SA had none.

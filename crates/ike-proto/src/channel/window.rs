@@ -107,7 +107,7 @@ impl Window {
     }
 
     /// The window after IKE_SA_INIT, which took message ID 0 of the original initiator's requests.
-    pub(crate) fn after_init(ladder: Retransmission, initiator: bool) -> Self {
+    pub(super) fn after_init(ladder: Retransmission, initiator: bool) -> Self {
         let window = Self::new(ladder);
         if initiator {
             Self { next_request: Some(1), ..window }
@@ -187,7 +187,7 @@ impl Window {
     }
 
     /// Handles another path: the outstanding request is sent on it at once, and its timers start again.
-    pub(crate) fn on_moved(&mut self, now: Instant, rng: &mut dyn SecureRandom) {
+    pub(super) fn on_moved(&mut self, now: Instant, rng: &mut dyn SecureRandom) {
         if let Some(ours) = &mut self.outstanding {
             ours.move_on(now, &self.ladder, &self.rtt, rng);
         }
@@ -278,7 +278,7 @@ impl Window {
     }
 
     /// Handles a repeated response to IKE_SA_INIT: there was one for each transmission of the request.
-    pub(crate) fn on_init_answered_twice(&mut self) {
+    pub(super) fn on_init_answered_twice(&mut self) {
         if self.rtt.answered_twice()
             && let Some(ours) = &mut self.outstanding
         {
@@ -304,7 +304,7 @@ impl Window {
     }
 
     /// Records whether the peer acknowledges fragments. [`missing`](Self::missing) handles acknowledgements.
-    pub(crate) fn set_fragment_acks(&mut self, acks: bool) {
+    pub(super) fn set_fragment_acks(&mut self, acks: bool) {
         self.acks = acks;
     }
 
@@ -354,7 +354,7 @@ impl Window {
     }
 
     /// When there is a datagram to take.
-    pub(crate) fn next_departure(&self, now: Instant) -> Option<Instant> {
+    pub(super) fn next_departure(&self, now: Instant) -> Option<Instant> {
         let request = self.outstanding.as_ref().and_then(|ours| ours.flight.next_at(now));
         let response = self.answer.as_ref().and_then(|answer| answer.flight.next_at(now));
         request.into_iter().chain(response).min()
@@ -418,7 +418,7 @@ impl Window {
 
     /// Records that the response to the request in progress is sent, and keeps it in case the request is repeated.
     /// False if no request is in progress.
-    pub(crate) fn start_response(&mut self, to: Path, response: Datagrams) -> bool {
+    pub(super) fn start_response(&mut self, to: Path, response: Datagrams) -> bool {
         let Theirs::InProgress { exchange, request } = self.theirs else { return false };
         let Some(message_id) = self.next_expected else { return false };
         let flight = Flight::new(Arc::clone(&response), self.gap());

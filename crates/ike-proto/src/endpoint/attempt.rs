@@ -555,7 +555,7 @@ impl Attempt {
 
     /// True if no candidate seems to have a live peer.
     fn struggles(&self) -> bool {
-        self.candidates.iter().all(|candidate| candidate.core.channel.window.tries() > 0)
+        self.candidates.iter().all(|candidate| candidate.core.channel.window().tries() > 0)
     }
 
     fn restart(&mut self, ctx: &mut Context<'_>, method: Option<KeMethodId>) {
@@ -601,7 +601,7 @@ impl Attempt {
                 let patient = self
                     .candidates
                     .iter()
-                    .any(|candidate| candidate.core.channel.window.tries() < 2);
+                    .any(|candidate| candidate.core.channel.window().tries() < 2);
                 if self.struggles() && !patient {
                     (self.restarts, self.admitted, self.retrying) = (0, 0, true);
                     self.depart(ctx);
@@ -719,7 +719,7 @@ impl Attempt {
             path: self
                 .candidates
                 .first()
-                .map_or(self.path, |candidate| candidate.core.channel.route.path),
+                .map_or(self.path, |candidate| candidate.core.channel.route().path()),
             local_id: None,
             remote_id: None,
             nat_local: false,

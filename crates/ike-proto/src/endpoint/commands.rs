@@ -504,8 +504,8 @@ impl Endpoint {
         let connection = Arc::clone(sa.core.connection());
         let path = self.path_to(
             &connection,
-            sa.core.channel.route.path.local.ip(),
-            sa.core.channel.route.path.remote.ip(),
+            sa.core.channel.route().path().local.ip(),
+            sa.core.channel.route().path().remote.ip(),
         );
         let origin = Self::origin_of(&connection, path);
         Some(NewAttempt {

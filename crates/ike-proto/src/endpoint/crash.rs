@@ -205,7 +205,7 @@ impl Endpoint {
             self.drop_datagram(path, why);
             return true;
         }
-        let (peer, crossed) = (sa.core.channel.route.path.remote, sa.crossed_rekey());
+        let (peer, crossed) = (sa.core.channel.route().path().remote, sa.crossed_rekey());
         // The crossed SA ends first, so that a new attempt does not find it.
         if let Some(theirs) = crossed {
             self.with_sa(now, theirs, |sa, _| sa.on_crossed_lost(id));
@@ -214,7 +214,7 @@ impl Endpoint {
         // Other SAs with that host may be lost as well: their own tokens will show it.
         for other in self.index.at(peer.ip()) {
             self.with_sa(now, other, |sa, _| {
-                if sa.core.channel.route.path.remote == peer {
+                if sa.core.channel.route().path().remote == peer {
                     sa.check_liveness();
                 }
             });

@@ -74,11 +74,13 @@ impl Party {
         let took = established
             .identity
             .since()
-            .saturating_duration_since(sa.core.channel.link.started())
+            .saturating_duration_since(sa.core.channel.link().started())
             .as_micros();
         single.then(|| Self {
-            with: registry
-                .digest((&connection.name, sa.core.channel.route.path.remote.ip().to_canonical())),
+            with: registry.digest((
+                &connection.name,
+                sa.core.channel.route().path().remote.ip().to_canonical(),
+            )),
             spis: sa.core.spis().pair(),
             done: established.identity.since(),
             // More than an hour counts as an hour.
@@ -278,7 +280,7 @@ impl Endpoint {
                 let until = now.mono + OTHER_RULE;
                 let children = estate.children.iter().map(|child| child.name().to_owned());
                 let (connection, path) =
-                    (sa.core.connection().name.clone(), sa.core.channel.route.path);
+                    (sa.core.connection().name.clone(), sa.core.channel.route().path());
                 let children = children.collect();
                 let known = Kept { connection, path, children, until };
                 self.crossings.kept.insert(kept, known);

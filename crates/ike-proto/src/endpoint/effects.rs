@@ -34,7 +34,7 @@ impl Endpoint {
             }
             Effect::EndOthers(ike, answer) => self.end_others(now, ike, *answer),
             Effect::Rekeyed(sa) => {
-                let (id, spi) = (sa.core.id(), sa.core.channel.link.local_spi());
+                let (id, spi) = (sa.core.id(), sa.core.channel.link().local_spi());
                 self.insert(now, id, spi, Entry::Sa(sa));
                 self.index_identity(id, false);
             }
@@ -235,7 +235,7 @@ impl Endpoint {
 
     fn peer_address(&self, ike: IkeSaId) -> Option<IpAddr> {
         match &self.entries.get(&ike)?.entry {
-            Entry::Sa(sa) => Some(sa.core.channel.route.path.remote.ip().to_canonical()),
+            Entry::Sa(sa) => Some(sa.core.channel.route().path().remote.ip().to_canonical()),
             _ => None,
         }
     }
@@ -246,8 +246,8 @@ impl Endpoint {
     /// Ends IKE SAs that the peer has begun on the connection of `ike` and that are not authenticated.
     fn end_rivals(&mut self, now: Now, ike: IkeSaId) {
         let path = match self.entries.get(&ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) if sa.core.channel.route.path.transport == Transport::Tcp => {
-                sa.core.channel.route.path
+            Some(Entry::Sa(sa)) if sa.core.channel.route().path().transport == Transport::Tcp => {
+                sa.core.channel.route().path()
             }
             _ => return,
         };

@@ -130,12 +130,12 @@ impl Index {
             Entry::Sa(sa) => match &sa.state {
                 State::Established(established) => (
                     Some(sa.core.connection()),
-                    sa.core.channel.route.path,
+                    sa.core.channel.route().path(),
                     sa.core.lineage.reauthenticates,
                     Some(established),
                 ),
                 // Its peer is not authenticated yet.
-                _ => (None, sa.core.channel.route.path, None, None),
+                _ => (None, sa.core.channel.route().path(), None, None),
             },
         };
         if keys.replaces != replaces {

@@ -22,10 +22,12 @@ impl Endpoint {
             _ => None,
         }));
         for (_, sa) in self.mobile() {
-            let here = sa.core.channel.route.path.local.ip().to_canonical();
-            if sa.core.channel.route.decides() || !addresses.contains(&here) {
-                peers.insert(sa.core.channel.route.path.remote.ip().to_canonical());
-                peers.extend(sa.core.channel.route.mobike.iter().flat_map(|mobike| mobike.peer()));
+            let here = sa.core.channel.route().path().local.ip().to_canonical();
+            if sa.core.channel.route().decides() || !addresses.contains(&here) {
+                peers.insert(sa.core.channel.route().path().remote.ip().to_canonical());
+                peers.extend(
+                    sa.core.channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer()),
+                );
             }
         }
         let traps = self.traps.iter().filter(|trap| trap.names_this_host());
@@ -36,7 +38,7 @@ impl Endpoint {
     /// The established IKE SAs with MOBIKE.
     fn mobile(&self) -> impl Iterator<Item = (IkeSaId, &IkeSa)> {
         self.entries.iter().filter_map(|(id, slot)| match slot {
-            Slot { entry: Entry::Sa(sa), .. } if sa.core.channel.route.mobike.is_some() => {
+            Slot { entry: Entry::Sa(sa), .. } if sa.core.channel.route().mobike().is_some() => {
                 matches!(sa.state, State::Established(_)).then_some((*id, &**sa))
             }
             _ => None,

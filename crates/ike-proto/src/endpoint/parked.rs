@@ -5,7 +5,6 @@ use crate::channel::NewChannel;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::channel::window::Window;
 use crate::config::ConnectionConfig;
 use crate::crypto::CryptoError;
 use crate::event::{IkeSaId, IkeState, IkeStatus, Path, Ticket, Transport};
@@ -222,10 +221,10 @@ impl Parked {
             started: self.started,
         };
         let mut core = Core::new(ctx, new);
-        core.channel.window = Window::after_init(ctx.io.config.retransmission, false);
+        core.channel.begin_after_init(&ctx.io, None);
         core.channel.init_answered(self.answered, false);
         core.channel.init_answered(self.sent, true);
-        core.channel.limit_half_open(Some(self.until));
+        core.channel.deadlines().limit_half_open(Some(self.until));
         Ok(IkeSa { core, state: expect_request(rest, auth) })
     }
 

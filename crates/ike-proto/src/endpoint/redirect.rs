@@ -64,7 +64,7 @@ impl Endpoint {
     ) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         let Some((established, _)) = sa.established() else { return };
-        let (path, connection) = (sa.core.channel.route.path, Arc::clone(sa.core.connection()));
+        let (path, connection) = (sa.core.channel.route().path(), Arc::clone(sa.core.connection()));
         let from = path.remote.ip().to_canonical();
         let redirected =
             Redirected::again(sa.core.lineage.redirected.as_deref().copied(), from, now.mono);

@@ -277,7 +277,7 @@ impl Endpoint {
                 sa.state.half_open().map(|waiting| {
                     (
                         Arc::clone(&waiting.transcript.response),
-                        sa.core.channel.route.path.remote == path.remote,
+                        sa.core.channel.route().path().remote == path.remote,
                     )
                 })
             }
@@ -419,6 +419,6 @@ fn half_open(
     }
     let mut sa = parked.wake(ctx).ok()?;
     let beside = crate::channel::nat::beside(path, ctx.io.config.natt_port);
-    sa.core.channel.begin_stream(Some(Stream::accepted()), separate.then_some(beside));
+    sa.core.channel.roaming().begin_stream(Some(Stream::accepted()), separate.then_some(beside));
     Some(Entry::Sa(Box::new(sa)))
 }

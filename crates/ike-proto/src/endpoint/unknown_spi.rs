@@ -54,7 +54,7 @@ impl Endpoint {
         for ike in self.index.at(remote.ip()) {
             let mut told = false;
             self.with_sa(now, ike, |sa, _| {
-                let port = sa.core.channel.route.esp_path().remote.port();
+                let port = sa.core.channel.route().esp_path().remote.port();
                 // Other hosts behind the same address may have lost their SAs.
                 if remote.port() == 0 || remote.port() == port {
                     told = sa.tell_invalid_spi(spi);

@@ -272,9 +272,9 @@ impl Core {
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
     ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        let Path { local: here, remote: there, .. } = self.channel.route.esp_path();
-        let local = translated(local, self.channel.route.nat.local, here.ip().to_canonical());
-        (local, translated(remote, self.channel.route.nat.remote, there.ip().to_canonical()))
+        let Path { local: here, remote: there, .. } = self.channel.route().esp_path();
+        let local = translated(local, self.channel.route().nat().local, here.ip().to_canonical());
+        (local, translated(remote, self.channel.route().nat().remote, there.ip().to_canonical()))
     }
 }
 
@@ -334,7 +334,7 @@ impl Terms {
             Arc::make_mut(&mut heritage.processing).tfc_padding = padding;
         }
         let Heritage { processing, lease, line, cpu, ordinal } = heritage;
-        let behind_nat = core.channel.route.nat.local || core.channel.route.nat.remote;
+        let behind_nat = core.channel.route().nat().local || core.channel.route().nat().remote;
         let owner = format!("{} [{}]", core.connection().name, identity.remote_id());
         Ok(ChildSa {
             id: self.id,
@@ -354,9 +354,9 @@ impl Terms {
             ordinal,
             spi_in: self.spi_in,
             spi_out: self.spi_out,
-            local: core.channel.route.esp_path().local.ip(),
-            remote: core.channel.route.esp_path().remote.ip(),
-            encap: ChildSa::encap_on(core.channel.route.esp_path(), behind_nat),
+            local: core.channel.route().esp_path().local.ip(),
+            remote: core.channel.route().esp_path().remote.ip(),
+            encap: ChildSa::encap_on(core.channel.route().esp_path(), behind_nat),
             local_ts: self.local_ts,
             remote_ts: self.remote_ts,
             pending_out: None,
@@ -385,32 +385,31 @@ impl ReadyChild {
     ) -> Result<Self, Refusal> {
         let suite = child.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
-        let session = &core.channel.session;
+        let session = core.channel.session();
         let KeyMaterial { shared, nonces, ppk } = material;
         let sk_d = ppk.as_ref().map_or(session.keys.d(), |ppk| &ppk.sk_d);
         let keys = ChildKeys::derive(session.prf, sk_d, shared, nonces, &lengths);
         child.ppk = ppk.map(|ppk| ppk.id);
         let beside = || children.iter().find(|other| other.phase == Phase::Installed);
-        if core.channel.route.is_held()
+        if core.channel.route().is_held()
             && let Some(other) = beside()
         {
             // It uses the path of the others, until they move.
             (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
         } else {
             // The path may have changed since the exchange began, without MOBIKE by a NAT.
-            let path = core.channel.route.esp_path();
-            let udp = match core.channel.route.mobike {
-                Some(_) => core.channel.route.nat.local || core.channel.route.nat.remote,
+            let path = core.channel.route().esp_path();
+            let udp = match core.channel.route().mobike() {
+                Some(_) => core.channel.route().nat().local || core.channel.route().nat().remote,
                 None => child.encap.is_some(),
             };
-            let held = core.channel.route.is_held();
+            let held = core.channel.route().is_held();
             let proven = core
                 .channel
-                .route
-                .mobike
-                .as_ref()
+                .route()
+                .mobike()
                 .filter(|_| !held)
-                .map(|_| core.channel.route.path);
+                .map(|_| core.channel.route().path());
             child.follow_addresses(path, proven);
             (child.local, child.remote) = (path.local.ip(), path.remote.ip());
             child.encap = ChildSa::encap_on(path, udp);

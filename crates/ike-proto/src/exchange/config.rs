@@ -173,7 +173,7 @@ impl Established {
             ours: true,
             pools: Vec::new(),
             peer: self.identity.remote_id().clone(),
-            path: core.channel.route.path,
+            path: core.channel.route().path(),
             addresses: own,
             attributes: others.collect(),
         });
@@ -231,7 +231,7 @@ impl ExpectAuthRequest {
                     pools: core.connection().pools.clone(),
                     identity: self.rounds.lease_identity(),
                     granted: self.rounds.granted(),
-                    path: core.channel.route.path,
+                    path: core.channel.route().path(),
                     addresses: wanted,
                     sole: match core.connection().unique {
                         Unique::Replace => true,
@@ -295,7 +295,7 @@ impl Core {
         if self.connection().vips.is_empty() || mode == Mode::Transport {
             return local_ts;
         }
-        let own = resolve(config, self.channel.route.path, true, self.virtual_ips(true));
+        let own = resolve(config, self.channel.route().path(), true, self.virtual_ips(true));
         narrow(&own, &local_ts)
     }
 

@@ -24,8 +24,8 @@ impl Established {
         //# When the initiator is behind a NAT (as detected earlier using the
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications), it SHOULD include these notifications in DPD messages
-        let mapped = core.channel.route.decides() && core.channel.route.nat.local;
-        let nat = (mapped && core.channel.route.nat.supported).then(|| core.nat_hashes(ctx));
+        let mapped = core.channel.route().decides() && core.channel.route().nat().local;
+        let nat = (mapped && core.channel.route().nat().supported).then(|| core.nat_hashes(ctx));
         let mut payloads = Vec::new();
         if let Some(nat) = &nat {
             nat.push(&mut payloads);
@@ -107,7 +107,7 @@ impl Established {
         if deletes().any(|delete| delete.protocol == ProtocolId::IKE) {
             return self.on_ike_delete(core, ctx);
         }
-        let this = core.channel.window.in_progress().map(|(message_id, _)| message_id);
+        let this = core.channel.window().in_progress().map(|(message_id, _)| message_id);
         let follows_auth = self.answering.follows_auth(this);
         if follows_auth && let Some(kind) = parsed.fatal_in_auth() {
             core.respond(ctx, &[]);
@@ -189,7 +189,7 @@ impl Established {
         if let Some(ours) = self.sent.take() {
             ctx.done(ours.request().0, Ok(()));
         }
-        core.channel.window.abandon_request();
+        core.channel.abandon_request();
         self.replaced_by(core, ctx, to);
         // A timer closes it after the children have moved. Nothing is sent on it any more.
         for task in self.queue.drain() {

@@ -84,9 +84,9 @@ impl ExpectIntermediateResponse {
         let offers = self.ppks.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY_KEY, &ppk.data));
         let payloads: Vec<_> = ke.chain(offers).collect();
         let covered =
-            core.channel.window.next_request_id().map_err(|_| NotCovered).and_then(|id| {
+            core.channel.window().next_request_id().map_err(|_| NotCovered).and_then(|id| {
                 let (front, inner) = core.own_front(id, false, &payloads);
-                let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pi());
+                let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pi());
                 self.auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
             });
         match covered {
@@ -143,7 +143,7 @@ impl ExpectIntermediateResponse {
         let ppk = ppk.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key)));
         let Self { rest, mut auth, .. } = *self;
         auth.announced.read_methods(&parsed);
-        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pr());
+        let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pr());
         let covered =
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);
         let nonces = auth.transcript.nonces();
@@ -152,7 +152,7 @@ impl ExpectIntermediateResponse {
             return auth.end(core, Failure::Crypto);
         }
         // No message of the peer comes under the old keys any more.
-        core.channel.session.previous = None;
+        core.channel.proving().forget_former_keys();
         auth.proceed(core, ctx, rest)
     }
 
@@ -277,7 +277,7 @@ impl ExpectAuthRequest {
     ) -> Result<(), Refusal> {
         let parsed = Payloads(payloads);
         let foreign = parsed.ke()?.is_some() || ppk::offers(&parsed).next().is_some();
-        let (message_id, _) = required(core.channel.window.in_progress())?;
+        let (message_id, _) = required(core.channel.window().in_progress())?;
         // IKE_SA_INIT had message ID 0.
         let too_many = message_id > MOST_EXCHANGES;
         if foreign || parsed.error().is_some() || !core.extensions().intermediate || too_many {
@@ -294,9 +294,9 @@ impl ExpectAuthRequest {
         reply: &[Payload<'_>],
         opened: &Opened,
     ) -> Result<(), Refusal> {
-        let (message_id, _) = required(core.channel.window.in_progress())?;
+        let (message_id, _) = required(core.channel.window().in_progress())?;
         let (front, inner) = core.own_front(message_id, true, reply);
-        let session = &core.channel.session;
+        let session = core.channel.session();
         let int_auth = &mut self.transcript.int_auth;
         int_auth
             .absorb(session.prf, session.keys.pi(), true, &opened.front, &opened.octets)
@@ -334,7 +334,7 @@ impl Core {
         let allowed = |id: &PpkId| connections.iter().any(|connection| connection.takes_ppk(id));
         let [spi_i, spi_r] = self.spis().octets();
         let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
-        let chosen = ppk::choose(config, allowed, self.channel.session.prf, payloads, &parts);
+        let chosen = ppk::choose(config, allowed, self.channel.session().prf, payloads, &parts);
         //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
         //# if using PPK is mandatory for the responder, then it MUST
         //# return an AUTHENTICATION_FAILED notification and abort creating
@@ -356,7 +356,7 @@ impl Core {
     ) -> Vec<OfferedPpk> {
         let [spi_i, spi_r] = self.spis().octets();
         let parts = [&*auth.transcript.ni, &auth.transcript.nr, &spi_i, &spi_r];
-        ppk::offer(ctx.io.config, &self.connection().ppk, self.channel.session.prf, &parts)
+        ppk::offer(ctx.io.config, &self.connection().ppk, self.channel.session().prf, &parts)
     }
 
     /// Puts the next keys in force. The former ones still open messages that the peer sent before it knew (RFC
@@ -372,7 +372,7 @@ impl Core {
             return Ok(());
         }
         let (spis, initiator) = (self.spis(), self.is_initiator());
-        let session = &mut self.channel.session;
+        let session = self.channel.session();
         let suite = session.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
         let (prf, seed) = (session.prf, Seed::new(nonces, spis));
@@ -390,7 +390,7 @@ impl Core {
         }
         let Some(keys) = keys else { return Ok(()) };
         let epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, initiator)?;
-        session.advance(keys, epoch);
+        self.channel.proving().advance(keys, epoch);
         Ok(())
     }
 

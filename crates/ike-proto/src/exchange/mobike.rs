@@ -12,7 +12,6 @@ use std::net::IpAddr;
 use super::OwnedNotifies;
 use super::Payloads;
 use super::sa_init::{NatHashes, detect_nat, status};
-use crate::channel::mobike::Mobike;
 use crate::child::ChildSa;
 use crate::config::TsSpec;
 use crate::dataplane::TrafficSelector;
@@ -152,19 +151,19 @@ impl Established {
         let further = core.further_addresses(ctx, self.children.as_slice());
         let mut cookie = [0; 16];
         ctx.io.rng.fill(&mut cookie);
-        let Some(mobike) = &mut core.channel.route.mobike else { return };
-        let number = mobike.begin_request();
+        let mut roaming = core.channel.roaming();
+        let Some(number) = roaming.begin_request() else { return };
         if what != Mobility::Routability {
-            mobike.note_told(further.clone());
+            roaming.note_told(further.clone());
         }
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications MAY be included in any INFORMATIONAL request
         // libreswan copies COOKIE2 only to a response with NAT detection.
-        let nat = core.channel.route.nat.supported && what != Mobility::Addresses;
+        let nat = core.channel.route().nat().supported && what != Mobility::Addresses;
         let nat = nat.then(|| core.nat_hashes(ctx));
-        let protected = !core.channel.route.nat.supported && what != Mobility::Routability;
-        let protected = protected.then(|| no_nats(core.channel.route.path, true));
+        let protected = !core.channel.route().nat().supported && what != Mobility::Routability;
+        let protected = protected.then(|| no_nats(core.channel.route().path(), true));
         let list = AddressList::new(&further, true);
         let mut payloads = Vec::new();
         if what == Mobility::Update {
@@ -203,7 +202,7 @@ impl Established {
         }
         // A response without COOKIE2 proves only that its sender has the keys.
         let shown = cookie.is_some();
-        let Some(mobike) = &mut core.channel.route.mobike else { return };
+        let Some(mobike) = core.channel.route().mobike() else { return };
         if sent.number != mobike.moves() {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
             //# If an address change has occurred after the request was first
@@ -214,8 +213,8 @@ impl Established {
             Mobility::Addresses => {
                 let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
                 if !changed {
-                    mobike.taken();
-                } else if mobike.refused() {
+                    core.channel.roaming().taken();
+                } else if core.channel.roaming().refused() {
                     self.tell_again(Mobility::Addresses);
                 }
             }
@@ -233,32 +232,31 @@ impl Established {
         payloads: &Payloads<'_, '_>,
         shown: bool,
     ) {
-        let Some(mobike) = &mut core.channel.route.mobike else { return };
+        if core.channel.route().mobike().is_none() {
+            return;
+        }
         let refused = payloads.notify(NotifyType::UNACCEPTABLE_ADDRESSES).is_some();
         let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
         if refused || changed {
-            return match mobike.refused() {
+            return match core.channel.roaming().refused() {
                 true if changed => self.tell_again(Mobility::Update),
                 true => self.try_another(core, ctx),
                 false => {}
             };
         }
-        if mobike.is_held() && !shown {
+        if core.channel.route().is_held() && !shown {
             return self.queue.give_up_unproven();
         }
-        mobike.confirmed();
-        let before = (core.channel.route.nat.local, core.channel.route.nat.remote);
-        let detected = core.detect_nat(ctx, core.channel.route.path, payloads);
+        core.channel.roaming().confirmed();
+        let before = (core.channel.route().nat().local, core.channel.route().nat().remote);
+        let detected = core.detect_nat(ctx, core.channel.route().path(), payloads);
         if detected.supported {
             let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
             let seen = seen.and_then(|notify| notify.data.try_into().ok());
-            if let Some(mobike) = &mut core.channel.route.mobike {
-                mobike.note_seen(seen);
-            }
-            core.channel.route.nat = detected;
+            core.channel.roaming().note_nat(detected, seen);
         }
-        if before != (core.channel.route.nat.local, core.channel.route.nat.remote)
-            && !core.channel.route.is_held()
+        if before != (core.channel.route().nat().local, core.channel.route().nat().remote)
+            && !core.channel.route().is_held()
         {
             self.move_children(core, ctx);
         }
@@ -269,10 +267,9 @@ impl Established {
     /// Handles the response to a liveness check with NAT detection.
     pub(crate) fn on_mapping_seen(&mut self, core: &mut Core, payloads: &[Payload<'_>]) {
         let payloads = Payloads(payloads);
-        let Some(mobike) = core.channel.route.mobike.as_mut().filter(|mobike| mobike.decides())
-        else {
+        if !core.channel.route().decides() {
             return;
-        };
+        }
         let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
         let Some(seen) = seen.and_then(|notify| notify.data.try_into().ok()) else { return };
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
@@ -280,7 +277,7 @@ impl Established {
         //# and/or port seen by the responder has changed, and the initiator
         //# SHOULD send UPDATE_SA_ADDRESSES
         // The first value may differ from that of IKE_SA_INIT. Behind a NAT that causes one further update.
-        if mobike.sees_another(seen, core.channel.route.nat.local) {
+        if core.channel.roaming().sees_another(seen) {
             self.tell_again(Mobility::Update);
         }
     }
@@ -293,14 +290,14 @@ impl Established {
         payloads: &Payloads<'_, '_>,
     ) -> MobilityReply {
         let mut reply = MobilityReply::default();
-        if core.channel.route.mobike.is_none() {
+        if core.channel.route().mobike().is_none() {
             return reply;
         }
-        let path = core.channel.route.answer_to();
+        let path = core.channel.route().answer_to();
         let cookie = payloads.notify(NotifyType::COOKIE2);
         reply.cookie = cookie.filter(|c| (8..=64).contains(&c.data.len())).map(|c| c.data.to_vec());
         // Only the original initiator decides about the addresses.
-        let update = !core.channel.route.decides()
+        let update = !core.channel.route().decides()
             && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
         let addresses = read_addresses(payloads);
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
@@ -323,17 +320,17 @@ impl Established {
             reply.error = Some(NotifyType::UNACCEPTABLE_ADDRESSES);
             return reply;
         }
-        if let (Some(addresses), Some(mobike)) = (&addresses, &mut core.channel.route.mobike) {
+        if let Some(addresses) = &addresses {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.6
             //# Updates the set of peer addresses based on the IP header and the
             //# ADDITIONAL_IP4_ADDRESS, ADDITIONAL_IP6_ADDRESS, and
             //# NO_ADDITIONAL_ADDRESSES notifications.
-            mobike.peer_has(addresses, path.remote.ip().to_canonical());
+            core.channel.roaming().peer_has(addresses, path.remote.ip().to_canonical());
         }
         if update {
-            let nat = if detected.supported { detected } else { core.channel.route.nat };
+            let nat = if detected.supported { detected } else { core.channel.route().nat() };
             self.on_update(core, ctx, path, nat);
-        } else if addresses.is_some() && core.channel.route.decides() {
+        } else if addresses.is_some() && core.channel.route().decides() {
             self.on_peer_addresses(core, ctx);
         }
         reply
@@ -343,20 +340,20 @@ impl Established {
 impl Core {
     /// Addresses of this end besides the one in use that the connection allows.
     pub(crate) fn further_addresses(&self, ctx: &Context<'_>, children: &[ChildSa]) -> Vec<IpAddr> {
-        let here = self.channel.route.path.local.ip().to_canonical();
+        let here = self.channel.route().path().local.ip().to_canonical();
         let own = ctx.network.addresses.iter().copied();
         own.filter(|ip| *ip != here && self.may_have(*ip, children)).take(MOST_ADDRESSES).collect()
     }
 
     /// True if this end may use `address`: `local_addrs` contains it, and it is not an inner address of a tunnel.
     pub(crate) fn may_have(&self, address: IpAddr, children: &[ChildSa]) -> bool {
-        let here = self.channel.route.path.local.ip().to_canonical();
+        let here = self.channel.route().path().local.ip().to_canonical();
         self.fits(address) && !self.selectors(children, true).any(|ts| is_inner(ts, address, here))
     }
 
     /// True if the peer may be reached at `address`, by the same rule.
     pub(crate) fn peer_may_have(&self, address: IpAddr, children: &[ChildSa]) -> bool {
-        let there = self.channel.route.path.remote.ip().to_canonical();
+        let there = self.channel.route().path().remote.ip().to_canonical();
         !self.selectors(children, false).any(|ts| is_inner(ts, address, there))
     }
 
@@ -387,20 +384,19 @@ impl Core {
         let supported = if self.is_initiator() {
             self.connection().mobike
         } else {
-            self.channel.route.mobike.is_some()
+            self.channel.route().mobike().is_some()
         };
         if !supported {
             return Vec::new();
         }
         let further = self.further_addresses(ctx, children);
         let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
-        if self.is_initiator() && !self.channel.route.nat.supported {
-            notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(self.channel.route.path, true)));
+        if self.is_initiator() && !self.channel.route().nat().supported {
+            notifies
+                .push((NotifyType::NO_NATS_ALLOWED, no_nats(self.channel.route().path(), true)));
         }
         notifies.extend(further.iter().map(additional));
-        if let Some(mobike) = &mut self.channel.route.mobike {
-            mobike.note_told(further);
-        }
+        self.channel.roaming().note_told(further);
         notifies
     }
 
@@ -417,19 +413,19 @@ impl Core {
         }
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
             && !self.is_initiator()
-            && said.data != no_nats(self.channel.route.answer_to(), false)
+            && said.data != no_nats(self.channel.route().answer_to(), false)
         {
             return false;
         }
         let peer = read_addresses(payloads).unwrap_or_default();
-        self.channel.route.mobike = Some(Box::new(Mobike::new(self.is_initiator(), peer, told)));
+        self.channel.roaming().begin_mobike(peer, told);
         true
     }
 
     /// The NAT detection hashes of a message on the present path.
     pub(crate) fn nat_hashes(&self, ctx: &Context<'_>) -> NatHashes {
         let fake = self.connection().encap || !ctx.plane.plain_esp;
-        NatHashes::new(ctx.crypto, self.spis(), self.channel.route.path, fake)
+        NatHashes::new(ctx.crypto, self.spis(), self.channel.route().path(), fake)
     }
 
     /// The result of NAT detection in a message by `path`.
@@ -442,7 +438,7 @@ impl Core {
     /// The local policy for moves: to addresses that the connection allows, and not back from the port for NAT
     /// traversal.
     fn is_acceptable(&self, path: Path) -> bool {
-        let back = self.channel.route.path.transport == Transport::UdpEncap
+        let back = self.channel.route().path().transport == Transport::UdpEncap
             && path.transport == Transport::Udp;
         !back && self.fits(path.local.ip().to_canonical())
     }

@@ -197,7 +197,7 @@ impl Core {
         }
         let gateway = read_gateway(notify.data);
         gateway
-            .inspect_err(|&why| ctx.io.dropped(self.channel.route.path, why))
+            .inspect_err(|&why| ctx.io.dropped(self.channel.route().path(), why))
             .ok()
             .map(|(gateway, _)| gateway)
     }
@@ -208,11 +208,11 @@ impl Core {
         if !policy.in_auth || !self.extensions().redirect {
             return None;
         }
-        let avoid = [Some(self.channel.route.path.local.ip().to_canonical())];
+        let avoid = [Some(self.channel.route().path().local.ip().to_canonical())];
         policy.target(
             ctx.load,
             ctx.io.config.shard.count,
-            self.channel.route.path.remote.ip(),
+            self.channel.route().path().remote.ip(),
             &avoid,
         )
     }

@@ -162,7 +162,7 @@ impl Established {
     /// Waits for the peer's Delete of this SA, which the peer's rekey made and which lost to ours.
     pub(crate) fn await_delete(&mut self, core: &mut Core, ctx: &Context<'_>) {
         self.phase = IkePhase::Replaced(core.id());
-        core.channel.timers.clear_all();
+        core.channel.deadlines().clear_all();
         self.life.clear_all();
         self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + REPLACED_LINGERS);
     }
@@ -171,7 +171,7 @@ impl Established {
     pub(crate) fn mark_redundant(&mut self, core: &mut Core) {
         self.phase = IkePhase::Replaced(core.id());
         self.queue.push(Task::DeleteIke { reason: Failure::Replaced, request: None });
-        core.channel.timers.clear_all();
+        core.channel.deadlines().clear_all();
         self.life.clear_all();
     }
 
@@ -382,7 +382,7 @@ impl Established {
         let refused = || Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN);
         let prf = ctx.crypto.prf(new.selected.prf).ok_or_else(refused)?;
         let lengths = ctx.crypto.ciphers.lengths(new.selected.suite).ok_or_else(refused)?;
-        let old = &core.channel.session;
+        let old = core.channel.session();
         let sk_d = new.ppk.as_ref().map_or(old.keys.d(), |ppk| &ppk.sk_d);
         let old = OldKeys::new(old.prf, sk_d);
         let seed = Seed::new(new.nonces, new.spis);
@@ -397,8 +397,8 @@ impl Established {
                 id,
                 initiator: new.initiator,
                 spis: new.spis,
-                path: core.channel.route.path,
-                nat: core.channel.route.nat,
+                path: core.channel.route().path(),
+                nat: core.channel.route().nat(),
                 extensions: core.extensions(),
                 connection: core.connection().clone(),
                 session: Session {
@@ -435,7 +435,7 @@ impl Core {
         retry: Retry,
     ) -> Result<RekeyOffer, Undone> {
         let methods = usable_methods(ctx, &self.connection().proposals);
-        let current = self.channel.session.selected.ke;
+        let current = self.channel.session().selected.ke;
         let method = retry
             .method
             .or_else(|| methods.iter().copied().find(|&method| method == current))

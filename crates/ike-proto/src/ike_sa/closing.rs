@@ -251,7 +251,7 @@ impl Core {
             end: End::of_sa(reason),
             reason: reason.clone(),
             was_up,
-            ends: (self.channel.route.path.local.ip(), self.channel.route.path.remote.ip()),
+            ends: (self.channel.route().path().local.ip(), self.channel.route().path().remote.ip()),
             held: held.into_iter().collect(),
         }
     }

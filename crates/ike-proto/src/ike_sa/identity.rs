@@ -130,7 +130,7 @@ impl Identity {
         config: &ChildConfig,
         local: bool,
     ) -> Vec<TrafficSelector> {
-        let resolved = resolve(config, core.channel.route.path, local, core.virtual_ips(local));
+        let resolved = resolve(config, core.channel.route().path(), local, core.virtual_ips(local));
         if local { resolved } else { self.narrow_to_certified(resolved) }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::channel::Deadlines;
 use crate::channel::timer::{ChildTimer, Timer, TimerKey, TimerTable};
 use crate::child::{ChildSa, Phase};
 use crate::config::ConnectionConfig;
@@ -56,7 +57,7 @@ impl Life {
 
     /// Takes the soonest of these timers and those of the channel, if it is due at `now`. Of those due together, the
     /// lower key comes first.
-    pub(crate) fn pop_due(&mut self, channel: &mut TimerTable, now: Instant) -> Option<TimerKey> {
+    pub(crate) fn pop_due(&mut self, mut channel: Deadlines<'_>, now: Instant) -> Option<TimerKey> {
         let first = channel.next();
         let own = self.next().is_some_and(|own| first.is_none_or(|first| own < first));
         if own { self.timers.pop_due(now) } else { channel.pop_due(now) }
@@ -219,7 +220,7 @@ mod tests {
         life.set(TimerKey::Ike(Timer::RekeyIke), now);
         channel.set(TimerKey::Ike(Timer::Reassembly), now);
         life.set(TimerKey::Ike(Timer::Ticket), now + UNSEEN);
-        let taken = std::iter::from_fn(|| life.pop_due(&mut channel, now));
+        let taken = std::iter::from_fn(|| life.pop_due(Deadlines::of(&mut channel), now));
         assert_eq!(taken.collect::<Vec<_>>(), order.map(TimerKey::Ike));
         assert_eq!(channel.next(), None);
         assert!(life.next().is_some());

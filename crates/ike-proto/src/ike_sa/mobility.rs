@@ -6,6 +6,7 @@
 
 use crate::channel::NatStatus;
 use crate::channel::Whereabouts;
+use crate::channel::mobike::Mobike;
 use crate::ike_sa::Children;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -28,26 +29,28 @@ impl Established {
     pub(crate) fn may_be_lost_behind_nat(&self, core: &Core, now: Instant) -> bool {
         let refused = self.queue.last_refused();
         let lately = refused.is_some_and(|last| now < last + core.connection().dpd_delay);
-        lately && core.channel.route.decides() && core.channel.route.nat.local
+        lately && core.channel.route().decides() && core.channel.route().nat().local
     }
 
     /// Handles a change of this host's addresses, or of the routes to the peer.
     pub(crate) fn on_network(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        if core.channel.route.mobike.is_none() {
+        if core.channel.route().mobike().is_none() {
             return;
         }
-        let here = core.channel.route.path.local.ip().to_canonical();
+        let here = core.channel.route().path().local.ip().to_canonical();
         let still = ctx.network.addresses.contains(&here);
-        let leads =
-            ctx.network.source_to(core.channel.route.path.remote.ip()).filter(|ip| core.fits(*ip));
+        let leads = ctx
+            .network
+            .source_to(core.channel.route().path().remote.ip())
+            .filter(|ip| core.fits(*ip));
         let moved_on = matches!(self.phase, IkePhase::Replaced(_));
-        if core.channel.route.decides() {
+        if core.channel.route().decides() {
             let better =
                 leads.is_some_and(|source| source != here) && ctx.io.config.prefer_best_path;
             if !still || better {
                 // If no route leads to the peer, there will be another change.
                 if let Some(path) =
-                    self.find_path(core, ctx).filter(|path| *path != core.channel.route.path)
+                    self.find_path(core, ctx).filter(|path| *path != core.channel.route().path())
                 {
                     self.move_to(core, ctx, path);
                 }
@@ -57,13 +60,13 @@ impl Established {
             //# Unreliable information SHOULD be treated only as a hint
             //# that there might be a problem, and the initiator SHOULD trigger Dead
             //# Peer Detection
-            if core.channel.route.nat.local {
+            if core.channel.route().nat().local {
                 self.check_mapping();
             } else if leads != Some(here) {
                 self.check_liveness();
             }
         } else if !still {
-            if core.channel.route.path.transport == Transport::Tcp {
+            if core.channel.route().path().transport == Transport::Tcp {
                 // The connection breaks, and the other end has to open the next one.
                 return;
             }
@@ -82,7 +85,7 @@ impl Established {
         }
         let further = core.further_addresses(ctx, self.children.as_slice());
         if !moved_on
-            && core.channel.route.mobike.as_ref().is_some_and(|mobike| !mobike.has_told(&further))
+            && core.channel.route().mobike().is_some_and(|mobike| !mobike.has_told(&further))
         {
             self.tell_again(Mobility::Addresses);
         }
@@ -90,8 +93,8 @@ impl Established {
 
     /// Handles changes since this end's IKE_AUTH request, before which there was no MOBIKE.
     pub(crate) fn on_network_meanwhile(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let Some(mobike) = &core.channel.route.mobike else { return };
-        let here = core.channel.route.path.local.ip().to_canonical();
+        let Some(mobike) = core.channel.route().mobike() else { return };
+        let here = core.channel.route().path().local.ip().to_canonical();
         let unknown = ctx.network.addresses.is_empty();
         let still = unknown || ctx.network.addresses.contains(&here);
         if !still || !mobike.has_told(&core.further_addresses(ctx, self.children.as_slice())) {
@@ -118,7 +121,11 @@ impl Established {
     fn find_path(&self, core: &Core, ctx: &Context<'_>) -> Option<Path> {
         self.children.remotes(core).find_map(|remote| {
             let local = ctx.network.source_to(remote).filter(|ip| core.fits(*ip))?;
-            Some(core.channel.route.nat.path_between(core.channel.route.path, local, remote))
+            Some(core.channel.route().nat().path_between(
+                core.channel.route().path(),
+                local,
+                remote,
+            ))
         })
     }
 
@@ -132,9 +139,12 @@ impl Established {
                 let fits = local.is_ipv4() == remote.is_ipv4()
                     && (Some(local) == first && core.fits(local)
                         || core.may_have(local, self.children.as_slice()));
-                let path =
-                    core.channel.route.nat.path_between(core.channel.route.path, local, remote);
-                if fits && path != core.channel.route.path && paths.len() < MOST_PATHS {
+                let path = core.channel.route().nat().path_between(
+                    core.channel.route().path(),
+                    local,
+                    remote,
+                );
+                if fits && path != core.channel.route().path() && paths.len() < MOST_PATHS {
                     paths.push(path);
                 }
             }
@@ -144,19 +154,19 @@ impl Established {
 
     /// Initiator: moves the SA to `path`.
     fn move_to(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
-        let path = core.channel.route.first_tried(&core.channel.link, &ctx.io, path);
-        let elsewhere =
-            path.remote.ip().to_canonical() != core.channel.route.path.remote.ip().to_canonical();
+        let path = core.channel.route().first_tried(core.channel.link(), &ctx.io, path);
+        let elsewhere = path.remote.ip().to_canonical()
+            != core.channel.route().path().remote.ip().to_canonical();
         core.channel.take_path(&mut ctx.io, path);
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.7
         //# By
         //# default, the return routability check SHOULD be done before updating
         //# the IPsec SAs
         // A peer's address that is in use is proven.
-        if let Some(mobike) = core.channel.route.mobike.as_mut().filter(|_| elsewhere) {
-            mobike.hold();
+        if elsewhere {
+            core.channel.roaming().hold();
         }
-        if !core.channel.route.is_held() {
+        if !core.channel.route().is_held() {
             self.move_children(core, ctx);
         }
         self.tell_again(Mobility::Update);
@@ -164,12 +174,10 @@ impl Established {
 
     /// Responder: its address is gone, and it continues at `local`.
     fn lose_address(&mut self, core: &mut Core, ctx: &mut Context<'_>, local: IpAddr) {
-        let mut path = core.channel.route.path;
+        let mut path = core.channel.route().path();
         path.local.set_ip(local);
         core.channel.take_path(&mut ctx.io, path);
-        if let Some(mobike) = &mut core.channel.route.mobike {
-            mobike.lost();
-        }
+        core.channel.roaming().lost();
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
         //# If the source address that the responder is currently using becomes
         //# unavailable (i.e., sending packets using that source address is no
@@ -187,14 +195,14 @@ impl Established {
         path: Path,
         nat: NatStatus,
     ) {
-        let elsewhere =
-            path.remote.ip().to_canonical() != core.channel.route.path.remote.ip().to_canonical();
+        let elsewhere = path.remote.ip().to_canonical()
+            != core.channel.route().path().remote.ip().to_canonical();
         core.channel.take_update(&mut ctx.io, path, nat);
         // Over TCP the peer has proven its address already.
         let check =
             elsewhere && ctx.io.config.return_routability && path.transport != Transport::Tcp;
-        let Some(mobike) = &mut core.channel.route.mobike else { return };
-        if mobike.updated(elsewhere, check) {
+        let Some(waits) = core.channel.roaming().updated(elsewhere, check) else { return };
+        if waits {
             return self.tell_again(Mobility::Routability);
         }
         self.move_children(core, ctx);
@@ -203,7 +211,7 @@ impl Established {
 
     /// Moves the children to the path of the IKE SA, because the peer has proven its address.
     pub(crate) fn release_held(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        if core.channel.route.mobike.as_mut().is_some_and(|mobike| mobike.release()) {
+        if core.channel.roaming().release() {
             self.move_children(core, ctx);
         }
     }
@@ -227,25 +235,21 @@ impl Established {
 
     /// Handles the peer's list of addresses. If the address in use is not in it, the SA moves.
     pub(crate) fn on_peer_addresses(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let there = core.channel.route.path.remote.ip().to_canonical();
-        if core
-            .channel
-            .route
-            .mobike
-            .as_ref()
-            .is_none_or(|mobike| mobike.peer().any(|ip| ip == there))
-        {
+        let there = core.channel.route().path().remote.ip().to_canonical();
+        if core.channel.route().mobike().is_none_or(|mobike| mobike.peer().any(|ip| ip == there)) {
             return;
         }
         // The first one is the source of the message.
-        let next = core.channel.route.mobike.iter().flat_map(|mobike| mobike.peer());
-        let here = core.channel.route.path.local.ip().to_canonical();
+        let next = core.channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer());
+        let here = core.channel.route().path().local.ip().to_canonical();
         let path = next.into_iter().find_map(|remote| {
             let known = ctx.network.source_to(remote).filter(|ip| core.fits(*ip));
             let local = known.unwrap_or(here);
             (local.is_ipv4() == remote.is_ipv4()
                 && core.peer_may_have(remote, self.children.as_slice()))
-            .then(|| core.channel.route.nat.path_between(core.channel.route.path, local, remote))
+            .then(|| {
+                core.channel.route().nat().path_between(core.channel.route().path(), local, remote)
+            })
         });
         if let Some(path) = path {
             self.move_to(core, ctx, path);
@@ -254,7 +258,7 @@ impl Established {
 
     /// Moves to another path, because the peer has refused the present one.
     pub(crate) fn try_another(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let retries = core.channel.route.mobike.as_ref().map_or(0, |mobike| mobike.retries());
+        let retries = core.channel.route().mobike().map_or(0, |mobike| mobike.retries());
         let paths = self.other_paths(core, ctx);
         let next = retries.saturating_sub(1).checked_rem(paths.len());
         if let Some(path) = next.and_then(|index| paths.get(index)) {
@@ -268,22 +272,23 @@ impl Established {
     //# no longer working.
     /// Sends the request in flight by all other paths as well.
     pub(crate) fn probe_paths(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let Some(mobike) = &core.channel.route.mobike else { return };
-        let tries = core.channel.window.tries();
+        let Some(mobike) = core.channel.route().mobike() else { return };
+        let tries = core.channel.window().tries();
         // ESP shows the new mapping of a peer behind a NAT. IKE does not follow it by itself (RFC 4555 §3.8). But
         // if the old mapping gives no answer, the request goes to the new one as well.
         let elsewhere = mobike.esp_remote().filter(|_| tries > 1);
         let due = tries > TRIES_ALONE && mobike.searches();
-        if !(due || elsewhere.is_some()) || core.channel.route.path.transport == Transport::Tcp {
+        if !(due || elsewhere.is_some()) || core.channel.route().path().transport == Transport::Tcp
+        {
             return;
         }
         let mut paths = if due { self.other_paths(core, ctx) } else { Vec::new() };
-        paths.extend(elsewhere.map(|remote| Path { remote, ..core.channel.route.path }));
-        let Some(datagrams) = core.channel.window.outstanding_datagrams().cloned() else {
+        paths.extend(elsewhere.map(|remote| Path { remote, ..core.channel.route().path() }));
+        let Some(datagrams) = core.channel.window().outstanding_datagrams().cloned() else {
             return;
         };
-        if let Some(mobike) = core.channel.route.mobike.as_mut().filter(|_| !paths.is_empty()) {
-            mobike.probed();
+        if !paths.is_empty() {
+            core.channel.roaming().probed();
         }
         let (kind, dscp) = (TransmitKind::Retransmission, core.connection().dscp);
         for path in paths {
@@ -295,36 +300,33 @@ impl Established {
 
     /// Handles an authentic response by `path`.
     pub(crate) fn on_response_by(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
-        if core.channel.route.mobike.is_some() {
-            core.channel.on_response_over(path.transport);
+        if core.channel.route().mobike().is_some() {
+            core.channel.deadlines().on_response_over(path.transport);
         }
-        let Some(mobike) = &mut core.channel.route.mobike else { return };
-        let (probing, astray) = mobike.heard();
+        let Some((probing, astray)) = core.channel.roaming().heard() else { return };
         let ends = |path: Path| {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
         };
-        let same_transport = path.transport == core.channel.route.path.transport;
-        let mapped = mobike.esp_remote() == Some(path.remote);
-        if probing && mapped && same_transport && !core.channel.route.decides() {
+        let same_transport = path.transport == core.channel.route().path().transport;
+        let esp = core.channel.route().mobike().and_then(Mobike::esp_remote);
+        let mapped = esp == Some(path.remote);
+        if probing && mapped && same_transport && !core.channel.route().decides() {
             // This is an authentic answer, not only ESP, so the peer is there.
             core.channel.take_path(&mut ctx.io, path);
             return self.move_children(core, ctx);
         }
-        if !probing || !same_transport || ends(path) == ends(core.channel.route.path) {
+        if !probing || !same_transport || ends(path) == ends(core.channel.route().path()) {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.6
             //# If the request to update the addresses is retransmitted using several
             //# different source addresses, a new INFORMATIONAL request MUST be sent.
             // The peer has moved to the path of the first one that it received.
-            if probing
-                && matches!(self.sent, Some(Sent::Mobility(_)))
-                && let Some(mobike) = &mut core.channel.route.mobike
-            {
-                mobike.renumber();
+            if probing && matches!(self.sent, Some(Sent::Mobility(_))) {
+                core.channel.roaming().renumber();
             }
             return;
         }
         // The peer answers by this path, and not by the one in use.
-        if core.channel.route.decides() {
+        if core.channel.route().decides() {
             self.move_to(core, ctx, path);
         } else if astray {
             core.channel.take_path(&mut ctx.io, path);
@@ -340,11 +342,13 @@ impl Established {
         ctx: &mut Context<'_>,
         before: Option<Whereabouts>,
     ) {
-        let Some(before) = before.filter(|_| core.channel.route.mobike.is_some()) else { return };
+        let Some(before) = before.filter(|_| core.channel.route().mobike().is_some()) else {
+            return;
+        };
         let told = core.channel.continue_from(&mut ctx.io, before);
-        if core.channel.route.decides() && !told {
+        if core.channel.route().decides() && !told {
             self.tell_again(Mobility::Update);
-        } else if core.channel.route.is_held() {
+        } else if core.channel.route().is_held() {
             self.tell_again(Mobility::Routability);
         }
     }
@@ -354,14 +358,14 @@ impl Children {
     /// True if `address` may replace this end's address in the present path.
     fn may_replace(&self, core: &Core, address: IpAddr) -> bool {
         let family =
-            address.is_ipv4() == core.channel.route.path.remote.ip().to_canonical().is_ipv4();
+            address.is_ipv4() == core.channel.route().path().remote.ip().to_canonical().is_ipv4();
         family && core.may_have(address, self.as_slice())
     }
 
     /// The peer's addresses with the one in use first.
     fn remotes<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = IpAddr> + 'a {
-        let there = core.channel.route.path.remote.ip().to_canonical();
-        let peer = core.channel.route.mobike.iter().flat_map(|mobike| mobike.peer());
+        let there = core.channel.route().path().remote.ip().to_canonical();
+        let peer = core.channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer());
         std::iter::once(there)
             .chain(peer.filter(move |ip| *ip != there && core.peer_may_have(*ip, self.as_slice())))
     }

@@ -188,7 +188,7 @@ impl IkeSa {
 
     /// Takes the soonest timer that is due at `now`.
     fn pop_due(&mut self, now: Instant) -> Option<TimerKey> {
-        let channel = &mut self.core.channel.timers;
+        let mut channel = self.core.channel.deadlines();
         match &mut self.state {
             State::Established(established) => established.life.pop_due(channel, now),
             _ => channel.pop_due(now),
@@ -198,14 +198,14 @@ impl IkeSa {
     /// The soonest timer of the channel and of the life of the SA.
     fn next_timer(&self) -> Option<(Instant, TimerKey)> {
         let life = self.established().and_then(|(established, _)| established.life.next());
-        [self.core.channel.timers.next(), life].into_iter().flatten().min()
+        [self.core.channel.next_deadline(), life].into_iter().flatten().min()
     }
 
     /// Ends an input: sends what is queued and sets the timers of what is still to be sent. Returns the next
     /// deadline.
     pub(crate) fn finish(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
         self.settle(ctx);
-        self.core.channel.window.set_fragment_acks(self.core.channel.link.surely_acknowledged());
+        self.core.channel.settle_acks();
         if let Some((established, core)) = self.established_mut() {
             established.pump(core, ctx);
         }
@@ -217,7 +217,7 @@ impl IkeSa {
         if let Some((established, core)) = self.established_mut() {
             established.trim();
             if established.sent.is_none() {
-                core.channel.timers.trim();
+                core.channel.deadlines().trim();
                 established.life.trim();
             }
         }
@@ -283,32 +283,32 @@ impl IkeSa {
 impl Core {
     /// The number of the SA.
     pub(crate) fn id(&self) -> IkeSaId {
-        self.channel.link.id()
+        self.channel.link().id()
     }
 
     /// True if this end is the original initiator.
     pub(crate) fn is_initiator(&self) -> bool {
-        self.channel.link.is_initiator()
+        self.channel.link().is_initiator()
     }
 
     /// The SPIs of both ends.
     pub(crate) fn spis(&self) -> Spis {
-        self.channel.link.spis()
+        self.channel.link().spis()
     }
 
     /// The connection. Until the peer is authenticated, the most likely one.
     pub(crate) fn connection(&self) -> &Arc<ConnectionConfig> {
-        self.channel.link.connection()
+        self.channel.link().connection()
     }
 
     /// What both ends support.
     pub(crate) fn extensions(&self) -> Extensions {
-        self.channel.link.extensions()
+        self.channel.link().extensions()
     }
 
     /// True if the peer is authenticated.
     pub(crate) fn is_authenticated(&self) -> bool {
-        self.channel.link.is_authenticated()
+        self.channel.link().is_authenticated()
     }
 
     /// Ends the SA once the present handler has returned. The first reason counts.

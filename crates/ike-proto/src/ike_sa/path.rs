@@ -20,7 +20,7 @@ impl Established {
             return;
         }
         ctx.io.event(Event::PathChanged { ike: core.id(), path });
-        if path.transport != Transport::Tcp || core.channel.route.esp_is_beside() {
+        if path.transport != Transport::Tcp || core.channel.route().esp_is_beside() {
             self.move_children(core, ctx);
         }
         if path.transport == Transport::Tcp {
@@ -42,20 +42,22 @@ impl Established {
         if found.is_none_or(|child| child.encap.is_none()) {
             return;
         }
-        match core.channel.route.note_esp(&core.channel.link, remote) {
+        match core.channel.roaming().note_esp(remote) {
             EspMove::Nothing => {}
             EspMove::Children => self.move_children(core, ctx),
-            EspMove::All => self.follow(core, ctx, Path { remote, ..core.channel.route.path }),
+            EspMove::All => self.follow(core, ctx, Path { remote, ..core.channel.route().path() }),
         }
     }
 
     /// Moves the children's outer addresses to those of the peer.
     pub(crate) fn move_children(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let path = core.channel.route.esp_path();
-        let mobike = core.channel.route.mobike.is_some();
-        let nat = mobike.then_some(core.channel.route.nat.local || core.channel.route.nat.remote);
+        let path = core.channel.route().esp_path();
+        let mobike = core.channel.route().mobike().is_some();
+        let nat =
+            mobike.then_some(core.channel.route().nat().local || core.channel.route().nat().remote);
         // Without MOBIKE no peer has proven its address (RFC 4555 §3.7).
-        let proven = (mobike && !core.channel.route.is_held()).then_some(core.channel.route.path);
+        let proven =
+            (mobike && !core.channel.route().is_held()).then_some(core.channel.route().path());
         let claim = |there, spi_in| ctx.ids.claim(there, spi_in);
         let from = self.children.as_slice().first().map(|child| child.remote);
         let Moves { batch, moved, stale, stuck, renamed } =

@@ -12,7 +12,6 @@ use super::keeping::no_room;
 use super::state::{State, Step, Task};
 use super::{Core, IkeSa};
 use crate::channel::memory::Kept;
-use crate::channel::timer::{Timer, TimerKey};
 use crate::event::{Failure, Ticket};
 use crate::exchange::Refusal;
 use crate::exchange::sent::Sent;
@@ -182,14 +181,14 @@ impl Core {
         let before = self.channel.kept();
         let room = match &what {
             What::Request(_, message) => self.channel.hold(&mut ctx.io, message),
-            What::Response(message) if self.channel.link.is_stranger() => {
+            What::Response(message) if self.channel.link().is_stranger() => {
                 self.channel.hold(&mut ctx.io, message)
             }
             _ => true,
         };
         if !room {
             // An unauthenticated peer is told nothing.
-            if self.channel.link.is_stranger() {
+            if self.channel.link().is_stranger() {
                 return self.end(no_room());
             }
             let refusal = Refusal::new(NotifyType::TEMPORARY_FAILURE);
@@ -199,12 +198,12 @@ impl Core {
             (self.channel.kept().since(before), std::mem::take(&mut ctx.ids.exchanged));
         let patience = match what {
             // Without this secret an established SA would end. No peer waits for a task or a step of this end.
-            What::Response(_) | What::Followup(_) if !self.channel.link.is_stranger() => PATIENCE,
+            What::Response(_) | What::Followup(_) if !self.channel.link().is_stranger() => PATIENCE,
             _ => ctx.io.config.half_open_timeout,
         };
         let (key, until) = (exchange.key(), ctx.io.now.mono + patience);
         let theirs = matches!(what, What::Request(..));
-        let claim = exchange.claim(theirs && self.channel.link.is_stranger());
+        let claim = exchange.claim(theirs && self.channel.link().is_stranger());
         let ticket = ctx.ask(Question::Exchange(exchange));
         let waiting = Waiting { ticket, key, _claim: claim, until, done, what, kept };
         let pending = self.pending.get_or_insert_default();
@@ -236,7 +235,7 @@ impl Core {
     fn arm_pending(&mut self) {
         let all = self.pending.iter().flat_map(|pending| pending.all());
         let first = all.map(|waiting| waiting.until).min();
-        self.channel.timers.set_or_clear(TimerKey::Ike(Timer::Exchange), first);
+        self.channel.deadlines().limit_exchange(first);
     }
 
     /// Keeps results that the first task has not used, because the window is not free.

@@ -18,7 +18,7 @@ impl IkeSa {
         let setup_time = established
             .identity
             .since()
-            .saturating_duration_since(self.core.channel.link.started());
+            .saturating_duration_since(self.core.channel.link().started());
         (phase_state(established.phase), Some(setup_time), established.children.as_slice())
     }
 
@@ -33,12 +33,12 @@ impl IkeSa {
             initiator: self.core.is_initiator(),
             spi_i: self.core.spis().i(),
             spi_r: self.core.spis().r(),
-            path: self.core.channel.route.path,
+            path: self.core.channel.route().path(),
             local_id: established.map(|established| established.identity.local_id().clone()),
             remote_id: established.map(|established| established.identity.remote_id().clone()),
-            nat_local: self.core.channel.route.nat.local,
-            nat_remote: self.core.channel.route.nat.remote,
-            mobike: self.core.channel.route.mobike.is_some(),
+            nat_local: self.core.channel.route().nat().local,
+            nat_remote: self.core.channel.route().nat().remote,
+            mobike: self.core.channel.route().mobike().is_some(),
             ppk: self.core.ppk.used().cloned(),
             resumed: self.is_resumed(),
             full_transcript: self.core.extensions().full_transcript,
@@ -49,17 +49,17 @@ impl IkeSa {
             remote_auth: established
                 .map(|e| e.identity.authenticated().remote.to_vec())
                 .unwrap_or_default(),
-            algorithms: Some(self.core.channel.session.selected.clone()),
+            algorithms: Some(self.core.channel.session().selected.clone()),
             established: established.map(|established| established.identity.since()),
             setup_time: established.map(|established| {
                 established
                     .identity
                     .since()
-                    .saturating_duration_since(self.core.channel.link.started())
+                    .saturating_duration_since(self.core.channel.link().started())
             }),
             rekey_at: established.and_then(|e| e.life.at(TimerKey::Ike(Timer::RekeyIke))),
             reauth_at: established.and_then(|e| e.life.at(TimerKey::Ike(Timer::ReauthIke))),
-            outstanding: self.core.channel.window.outstanding().map(|(exchange, _)| exchange),
+            outstanding: self.core.channel.window().outstanding().map(|(exchange, _)| exchange),
             children: established
                 .map(|established| established.children.iter().map(ChildSa::status).collect())
                 .unwrap_or_default(),

@@ -29,7 +29,7 @@ impl Established {
     /// Handles that this SA has the children of its predecessor. If its request was repeated on this connection,
     /// the peer has made its SA on an older one.
     pub(super) fn show_successor(&mut self, core: &mut Core) {
-        if core.channel.has_newer_stream() {
+        if core.channel.route().has_newer_stream(core.channel.link()) {
             self.show_up();
         }
     }
@@ -38,7 +38,7 @@ impl Established {
     pub(super) fn gather_children(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         let astray = |child: &ChildSa| {
             matches!(child.encap, Some(Encapsulation::Tcp(_)))
-                && child.encap != ChildSa::encap_on(core.channel.route.esp_path(), false)
+                && child.encap != ChildSa::encap_on(core.channel.route().esp_path(), false)
         };
         if self.children.iter().any(astray) {
             self.move_children(core, ctx);
@@ -63,17 +63,17 @@ impl Established {
 impl IkeSa {
     /// Handles an event of the connection `path`.
     pub(crate) fn on_stream(&mut self, ctx: &mut Context<'_>, path: Path, event: &StreamEvent) {
-        if path != self.core.channel.route.path {
+        if path != self.core.channel.route().path() {
             return;
         }
         match event {
             StreamEvent::Opened(local) => {
-                if !self.core.channel.on_stream_opened(&ctx.io, *local) {
+                if !self.core.channel.roaming().on_stream_opened(&ctx.io, *local) {
                     return;
                 }
                 if let Some((established, core)) = self.established_mut() {
                     ctx.io.event(Event::PathChanged { ike: core.id(), path });
-                    if core.channel.route.esp_is_beside() {
+                    if core.channel.route().esp_is_beside() {
                         established.move_children(core, ctx);
                     }
                 }
@@ -90,7 +90,10 @@ impl IkeSa {
                         established.sent.as_ref().is_some_and(Sent::ends_sa)
                     })
                 {
-                    self.core.channel.hasten_half_open(ctx.io.now.mono + HALF_OPEN_GRACE);
+                    self.core
+                        .channel
+                        .deadlines()
+                        .hasten_half_open(ctx.io.now.mono + HALF_OPEN_GRACE);
                 }
             }
         }

@@ -37,7 +37,7 @@ impl Established {
             self.life.clear_child(old.child);
         }
         self.life.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
-        let whereabouts = core.channel.whereabouts();
+        let whereabouts = core.channel.route().whereabouts();
         Inheritance { children, lingering, tasks, delayed, whereabouts }
     }
 

@@ -10,7 +10,6 @@ use super::waiting::{Response, What};
 use super::{Attempt, MAX_CANDIDATES};
 use crate::channel::Session;
 use crate::channel::rtt::OVERHEAD;
-use crate::channel::window::Window;
 use crate::config::Childless;
 use crate::event::{Failure, Path};
 use crate::exchange::auth::rounds::Rounds;
@@ -47,7 +46,7 @@ impl Attempt {
         }
         if self.seen.iter().any(|seen| **seen == *octets) {
             for candidate in &mut self.candidates {
-                candidate.core.channel.window.on_init_answered_twice();
+                candidate.core.channel.on_init_answered_twice();
             }
             return;
         }
@@ -126,7 +125,7 @@ impl Attempt {
         if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
             let twin = Twin { response: transcript.response, extensions, nat };
-            candidate.core.channel.link.add_twin(twin);
+            candidate.core.channel.proving().add_twin(twin);
         }
         None
     }
@@ -240,9 +239,8 @@ impl Attempt {
                 started: self.started,
             },
         );
-        core.channel.window = Window::after_init(ctx.io.config.retransmission, true);
-        core.channel.begin_stream(stream, separate);
-        core.channel.window.inherit(rtt);
+        core.channel.begin_after_init(&ctx.io, Some(rtt));
+        core.channel.roaming().begin_stream(stream, separate);
         core.waiting = waiting;
         core.renews = self.replaces.is_some();
         let state = auth.proceed(&mut core, ctx, rest);
@@ -270,10 +268,10 @@ impl Attempt {
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
-                genuine |= candidate.core.channel.link.is_genuine();
-                if candidate.core.channel.window.next_request_id() == Ok(1) {
+                genuine |= candidate.core.channel.link().is_genuine();
+                if candidate.core.channel.window().next_request_id() == Ok(1) {
                     // It has sent nothing, so another candidate may use its keys.
-                    let Session { selected, keys, .. } = &candidate.core.channel.session;
+                    let Session { selected, keys, .. } = candidate.core.channel.session();
                     let mut made_of = None;
                     used.retain(|(suite, key, response)| {
                         let its = *suite == selected.suite

@@ -190,7 +190,8 @@ impl Endpoint {
 impl Children {
     /// Its SPIs, and a number that IKE SAs of the same connection with the same address have in common.
     fn claim(&self, core: &Core, registry: &Shards, late: bool) -> Claim {
-        let with = (&core.connection().name, core.channel.route.path.remote.ip().to_canonical());
+        let with =
+            (&core.connection().name, core.channel.route().path().remote.ip().to_canonical());
         let mut children = self.iter();
         let configured = children.all(|child| child.config.start_action == Action::Start);
         Claim { with: registry.digest(with), spis: core.spis().pair(), late, configured }

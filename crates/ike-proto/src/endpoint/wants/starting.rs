@@ -119,7 +119,8 @@ impl Endpoint {
             match self.entries.get(&id).map(|slot| &slot.entry) {
                 Some(Entry::Sa(sa)) if sa.carries(None) => {
                     let first = sa.core.lineage.redirected.as_ref()?.first;
-                    (first.to_canonical() == home).then(|| sa.core.channel.route.path.remote.ip())
+                    (first.to_canonical() == home)
+                        .then(|| sa.core.channel.route().path().remote.ip())
                 }
                 _ => None,
             }
@@ -263,8 +264,8 @@ impl Endpoint {
     /// True if `sa` cannot leave an address that this host does not have any more.
     pub(in crate::endpoint) fn is_stranded(&self, sa: &IkeSa) -> bool {
         let (own, here) =
-            (&self.network.addresses, sa.core.channel.route.path.local.ip().to_canonical());
+            (&self.network.addresses, sa.core.channel.route().path().local.ip().to_canonical());
         let gone = !own.is_empty() && !own.iter().any(|own| own.to_canonical() == here);
-        sa.core.channel.route.mobike.is_none() && gone && !here.is_loopback()
+        sa.core.channel.route().mobike().is_none() && gone && !here.is_loopback()
     }
 }

@@ -135,9 +135,9 @@ impl Core {
         blame: Blame,
     ) {
         let path = if self.is_initiator() {
-            self.channel.route.path
+            self.channel.route().path()
         } else {
-            self.channel.route.answer_to()
+            self.channel.route().answer_to()
         };
         let (remote_id, local_id) = ids;
         let Blame { connection, why, distrust } = blame;

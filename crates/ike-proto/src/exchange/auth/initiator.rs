@@ -9,7 +9,6 @@ use super::psk::{own_psk, peer_psk};
 use super::questions::{Judging, OwnTurn, signed_by};
 use super::rounds::{OwnAuth, used};
 use super::{local_id, round_id, signature, takes};
-use crate::channel::nat::floated;
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::KeyMaterial;
@@ -81,7 +80,9 @@ impl ExpectAuthResponse {
     /// This end's identity in the round `index`.
     pub(super) fn own_id(&self, core: &Core, index: usize) -> IdData {
         match core.connection().local.get(index) {
-            Some(round) if index > 0 => round_id(core.connection(), round, core.channel.route.path),
+            Some(round) if index > 0 => {
+                round_id(core.connection(), round, core.channel.route().path())
+            }
             _ => self.local_id.clone(),
         }
     }
@@ -244,10 +245,10 @@ impl ExpectAuthResponse {
         id: Id<'_>,
         auth: &Auth<'_>,
     ) -> Option<Result<(UsedAuth, PeerAuthenticated), Failure>> {
-        let prf = core.channel.session.prf;
+        let prf = core.channel.session().prf;
         let key = match &round.auth {
             AuthConfig::Pubkey(_) => return None,
-            AuthConfig::Null => padded(prf, core.channel.session.keys.pr()),
+            AuthConfig::Null => padded(prf, core.channel.session().keys.pr()),
             // `eap.rs` decides about it.
             AuthConfig::Eap => return Some(Err(Failure::Authentication)),
             AuthConfig::Psk => {
@@ -284,15 +285,8 @@ impl ExpectAuthResponse {
 
     /// Replaces the IKE_SA_INIT response in use by another one with the same keys. False if there is none left.
     fn take_twin(&mut self, core: &mut Core, ctx: &Context<'_>) -> bool {
-        let Some((response, nat)) = core.channel.link.trust_twin() else { return false };
+        let Some(response) = core.channel.proving().take_twin(&ctx.io) else { return false };
         self.transcript.response = response;
-        core.channel.route.nat = nat;
-        core.channel.route.path = floated(
-            core.channel.route.path,
-            nat,
-            core.connection().mobike,
-            ctx.io.config.natt_port,
-        );
         true
     }
 
@@ -305,7 +299,7 @@ impl ExpectAuthResponse {
         evidence: PeerAuthenticated,
         payloads: &[Payload<'_>],
     ) -> State {
-        core.channel.link.note_genuine();
+        core.channel.proving().note_genuine();
         self.rounds.prove(used, evidence);
         self.round_done(core, ctx, payloads)
     }

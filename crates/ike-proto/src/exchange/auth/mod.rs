@@ -52,19 +52,18 @@ impl Core {
             let ppk = self.ppk.used();
             let Authenticated { local, remote, .. } = &authenticated;
             let used = Used { local, remote, ppk };
-            authenticated.secrets = fits::print(ctx, self.channel.session.prf, used);
+            authenticated.secrets = fits::print(ctx, self.channel.session().prf, used);
         }
         let mut established = Box::new(Established::new(authenticated, queue, ctx.io.now.mono));
         established.answering = Answering::after_auth(self);
-        self.channel.link.set_authenticated(&ctx.io, established.identity.owner_id());
+        self.channel.proving().set_authenticated(&ctx.io, established.identity.owner_id());
         let asker = match self.is_initiator() {
             true => self.asker(None),
             false => Asker::Peer,
         };
-        self.channel.session.keys.keep_d();
         self.if_ids = ctx.if_ids(self.connection(), asker);
         self.channel.let_go(&mut ctx.io, self.channel.kept());
-        self.channel.limit_half_open(None);
+        self.channel.deadlines().limit_half_open(None);
         established.life.begin(self.connection(), ctx);
         established.keep_reauth_time(self);
         ctx.io.event(Event::IkeUp(self.id()));
@@ -104,13 +103,13 @@ impl Core {
 
     fn octets(&self, transcript: &InitTranscript, initiator: bool, id: Id<'_>) -> SignedOctets {
         let (nonce, key) = if initiator {
-            (&transcript.nr, self.channel.session.keys.pi())
+            (&transcript.nr, self.channel.session().keys.pi())
         } else {
-            (&transcript.ni, self.channel.session.keys.pr())
+            (&transcript.ni, self.channel.session().keys.pr())
         };
         let message = transcript.covered(initiator, self.extensions().full_transcript);
         let int_auth = transcript.int_auth.finish();
-        SignedOctets::new(self.channel.session.prf, key, message, nonce, id, int_auth.as_deref())
+        SignedOctets::new(self.channel.session().prf, key, message, nonce, id, int_auth.as_deref())
     }
 }
 
@@ -142,7 +141,7 @@ pub(crate) fn local_id_at(connection: &ConnectionConfig, path: Path) -> IdData {
 }
 
 fn local_id(connection: &ConnectionConfig, sa: &Core) -> IdData {
-    local_id_at(connection, sa.channel.route.path)
+    local_id_at(connection, sa.channel.route().path())
 }
 
 fn answers_to(connection: &ConnectionConfig, sa: &Core, wanted: &Id<'_>) -> bool {

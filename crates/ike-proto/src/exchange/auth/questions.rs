@@ -77,7 +77,7 @@ impl Core {
         (covered, unmixed): (Covered, Option<Covered>),
         claimed: Option<&IdData>,
     ) -> Result<OwnTurn, Failure> {
-        let prf = self.channel.session.prf;
+        let prf = self.channel.session().prf;
         let mac = |method, key: &dyn Fn(&Covered) -> Secret| {
             let data = auth_by(prf, &key(&covered), &covered.octets);
             let no_ppk = unmixed.as_ref();
@@ -144,7 +144,7 @@ impl IkeSa {
             return;
         }
         if self.core.is_initiator() {
-            self.core.channel.limit_half_open(None);
+            self.core.channel.deadlines().limit_half_open(None);
         }
         self.change(|state, core| state.on_answer(core, ctx, answer));
     }
@@ -177,7 +177,7 @@ impl State {
 impl Core {
     /// The octets that this end's AUTH covers with the present keys.
     pub(crate) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
-        let keys = &self.channel.session.keys;
+        let keys = &self.channel.session().keys;
         let sk_p = if self.is_initiator() { keys.pi() } else { keys.pr() };
         Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
     }
@@ -186,7 +186,7 @@ impl Core {
     pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
         if self.is_initiator() {
             let at = ctx.io.now.mono + ctx.io.config.half_open_timeout;
-            self.channel.limit_half_open(Some(at));
+            self.channel.deadlines().limit_half_open(Some(at));
         }
         ctx.ask(question)
     }

@@ -293,13 +293,13 @@ impl ExpectAuthRequest {
             (None, None) => local_id(core.connection(), core),
         };
         let round = connection.and_then(|connection| connection.remote.get(index));
-        let prf = core.channel.session.prf;
+        let prf = core.channel.session().prf;
         let key = match round.map(|round| &round.auth) {
             Some(AuthConfig::Psk) => {
                 let psk = peer_psk(lookup, &local_id, &id_i.to_owned());
                 psk.map(|psk| psk.padded(prf))
             }
-            Some(AuthConfig::Null) => Some(padded(prf, core.channel.session.keys.pi())),
+            Some(AuthConfig::Null) => Some(padded(prf, core.channel.session().keys.pi())),
             _ => None,
         };
         // Without a connection or a key the same check runs with a random key: an unknown identity and a wrong
@@ -348,7 +348,7 @@ impl ExpectAuthRequest {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> State {
-        core.channel.link.set_connection(Arc::clone(connection));
+        core.channel.proving().set_connection(Arc::clone(connection));
         self.connections = Arc::from([Arc::clone(connection)]);
         self.rounds.prove(used, evidence);
         if self.first.is_none() {
@@ -400,7 +400,7 @@ impl ExpectAuthRequest {
         let id = if index == 0 {
             local_id(&connection, core)
         } else {
-            round_id(&connection, round, core.channel.route.path)
+            round_id(&connection, round, core.channel.route().path())
         };
         // A peer that only claims an identity gets no AUTH by a secret, because it could guess the secret from
         // that.
@@ -688,7 +688,7 @@ impl Core {
         if refuses_short_transcript(connection, self.extensions()) {
             return false;
         }
-        let chosen = Sa { proposals: vec![self.channel.session.selected.to_wire(Spi::None)] };
+        let chosen = Sa { proposals: vec![self.channel.session().selected.to_wire(Spi::None)] };
         let options =
             SelectOptions { intermediate: self.extensions().intermediate, ..Default::default() };
         proposal::select(&connection.proposals, &chosen, options).is_some()

@@ -65,7 +65,7 @@ impl Established {
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
-        if core.channel.route.is_held() {
+        if core.channel.route().is_held() {
             // A child goes to no address that the peer has not proven (RFC 4555 §3.7).
             return Err(NotifyType::TEMPORARY_FAILURE.into());
         }

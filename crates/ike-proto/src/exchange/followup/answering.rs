@@ -66,7 +66,7 @@ pub(crate) struct Answering {
 impl Answering {
     /// That of an SA whose last IKE_AUTH response is in the window now.
     pub(crate) fn after_auth(core: &Core) -> Self {
-        let in_progress = core.channel.window.in_progress();
+        let in_progress = core.channel.window().in_progress();
         Self { follows_auth: in_progress.and_then(|(id, _)| id.checked_add(1)), ..Self::default() }
     }
 
@@ -249,7 +249,7 @@ pub(super) fn chain_life(
     let here = lengths(next).map_or(0, |lengths| lengths.initiator);
     let life = shortest_life(ctx.io.config);
     let latest = ctx.io.now.mono + life * CHAIN_TIMES;
-    let expires = ctx.io.now.mono + life + core.channel.window.rtt().cost(back + here);
+    let expires = ctx.io.now.mono + life + core.channel.window().rtt().cost(back + here);
     (expires.min(latest), latest)
 }
 

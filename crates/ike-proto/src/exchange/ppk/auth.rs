@@ -63,8 +63,9 @@ impl Core {
         // There was one when IKE_SA_INIT announced it. A reload may have removed it.
         let found = usable(config, &self.connection().ppk).into_iter().next();
         let (id, key) = found.ok_or(Failure::Policy(PolicyReason::PpkGone))?;
-        let mixed = self.channel.session.keys.mixed_in_auth(self.channel.session.prf, &key.secret);
-        let unmixed = self.channel.session.keys.replace_auth_keys(mixed);
+        let mixed =
+            self.channel.session().keys.mixed_in_auth(self.channel.session().prf, &key.secret);
+        let unmixed = self.channel.proving().replace_auth_keys(mixed);
         let data = wire_id(&id);
         self.ppk = PpkStage::Offered(id, Box::new(unmixed));
         Ok(Some(data))
@@ -96,7 +97,7 @@ impl Core {
         if self.connection().requires_ppk() {
             return Err(Failure::Policy(PolicyReason::PpkNotTaken));
         }
-        self.channel.session.keys.replace_auth_keys(*unmixed);
+        self.channel.proving().replace_auth_keys(*unmixed);
         Ok(())
     }
 
@@ -114,9 +115,12 @@ impl Core {
             PpkChoice::Settled => AuthData::Payload,
             PpkChoice::Without(data) => AuthData::NoPpkAuth(data),
             PpkChoice::Use(id, key) => {
-                let mixed =
-                    self.channel.session.keys.mixed_in_auth(self.channel.session.prf, &key.secret);
-                self.channel.session.keys.replace_auth_keys(mixed);
+                let mixed = self
+                    .channel
+                    .session()
+                    .keys
+                    .mixed_in_auth(self.channel.session().prf, &key.secret);
+                self.channel.proving().replace_auth_keys(mixed);
                 self.ppk = PpkStage::Used(id);
                 AuthData::Payload
             }

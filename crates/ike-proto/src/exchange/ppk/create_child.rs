@@ -59,7 +59,7 @@ impl Core {
             return Vec::new();
         }
         let [spi_i, spi_r] = self.spis().octets();
-        super::offer(config, ppk, self.channel.session.prf, &[ni, &spi_i, &spi_r])
+        super::offer(config, ppk, self.channel.session().prf, &[ni, &spi_i, &spi_r])
     }
 
     /// True if no PPK can be offered, and one is required.
@@ -75,7 +75,7 @@ impl Core {
     ) -> Result<Option<MixedPpk>, Failure> {
         match super::taken(offered, payloads) {
             Ok(Some(ppk)) => {
-                let Session { prf, keys, .. } = &self.channel.session;
+                let Session { prf, keys, .. } = self.channel.session();
                 let sk_d = mixed_in_create_child(*prf, keys.d(), &ppk.key.secret);
                 Ok(Some(MixedPpk { id: ppk.id.clone(), sk_d }))
             }
@@ -94,12 +94,12 @@ impl Core {
     ) -> Result<Option<(MixedPpk, Vec<u8>)>, Refusal> {
         let ppk = &self.connection().ppk;
         let [spi_i, spi_r] = self.spis().octets();
-        let prf = self.channel.session.prf;
+        let prf = self.channel.session().prf;
         let allowed = |id: &_| ppk.rekey != PpkRekey::No && self.connection().takes_ppk(id);
         match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
             Some(common) => {
                 let sk_d =
-                    mixed_in_create_child(prf, self.channel.session.keys.d(), &common.key.secret);
+                    mixed_in_create_child(prf, self.channel.session().keys.d(), &common.key.secret);
                 Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
             }
             //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2

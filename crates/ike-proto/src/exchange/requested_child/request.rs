@@ -50,12 +50,12 @@ impl RequestedChild {
             joins,
             dynamic: core.dynamic(),
             packet,
-            ike_method: Some(core.channel.session.selected.ke),
+            ike_method: Some(core.channel.session().selected.ke),
             ordinal,
             request,
             retry,
         };
-        match Self::offer(ctx, core.id(), core.channel.route.path, &spec) {
+        match Self::offer(ctx, core.id(), core.channel.route().path(), &spec) {
             Ok(offer) => offer.send(parts),
             Err(NoOffer::Ask(exchange)) => {
                 let task = Task::CreateChild { config, packet, request, retry, join: asked };
@@ -89,12 +89,12 @@ impl RequestedChild {
             dynamic: core.dynamic(),
             // RFC 7296 §2.9.2: no selectors of a packet here.
             packet: None,
-            ike_method: Some(core.channel.session.selected.ke),
+            ike_method: Some(core.channel.session().selected.ke),
             ordinal: old.ordinal,
             request,
             retry,
         };
-        match Self::offer(ctx, core.id(), core.channel.route.path, &spec) {
+        match Self::offer(ctx, core.id(), core.channel.route().path(), &spec) {
             Ok(offer) => offer.send(parts),
             Err(NoOffer::Ask(exchange)) => {
                 Started::Ask(exchange, Task::RekeyChild { child, request, retry })

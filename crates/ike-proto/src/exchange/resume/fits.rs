@@ -110,7 +110,7 @@ pub(crate) fn may_grant<'a>(
     let kept = same
         && then.session_resumption
         && super::responder::is_gateway(ctx.io.config, now)
-        && *secrets == print(ctx, sa.channel.session.prf, used);
+        && *secrets == print(ctx, sa.channel.session().prf, used);
     kept.then_some(now)
 }
 

@@ -48,8 +48,8 @@ impl Former {
         }
         Some(Self {
             spis: sa.spis().pair(),
-            proposal: sa.channel.session.selected.to_wire(Spi::None),
-            sk_d: sa.channel.session.keys.d().duplicate(),
+            proposal: sa.channel.session().selected.to_wire(Spi::None),
+            sk_d: sa.channel.session().keys.d().duplicate(),
             local: local.to_vec(),
             remote: remote.to_vec(),
             ppk: sa.ppk.used().cloned(),

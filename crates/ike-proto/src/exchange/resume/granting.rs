@@ -75,10 +75,10 @@ impl Established {
         let held = Held {
             octets: octets.into(),
             expires: now + lifetime,
-            secrets: fits::secrets(ctx.io.config, ctx.lookup, core.channel.session.prf, &former),
+            secrets: fits::secrets(ctx.io.config, ctx.lookup, core.channel.session().prf, &former),
             former,
             connection: core.connection().clone(),
-            remote: core.channel.route.path.remote.ip().to_canonical(),
+            remote: core.channel.route().path().remote.ip().to_canonical(),
             reauth_by: self.life.at(TimerKey::Ike(Timer::ReauthIke)),
             vips,
         };
@@ -140,7 +140,7 @@ impl Established {
             expires: wall + u64::from(seconds),
             reauth_by: reauth.map(on_wall),
             ends_by: self.life.at(TimerKey::Ike(Timer::Authorization)).map(on_wall),
-            secrets: fits::secrets(ctx.io.config, ctx.lookup, core.channel.session.prf, &former),
+            secrets: fits::secrets(ctx.io.config, ctx.lookup, core.channel.session().prf, &former),
             eap: fits::eap_of(connection).to_owned(),
             former,
         };

@@ -187,7 +187,7 @@ impl ExpectAuthResponse {
             return self.end(core, Failure::Credentials("the ticket has no identity".to_owned()));
         };
         let octets = core.own_covered(&self.transcript, &id).octets;
-        let data = auth_by(core.channel.session.prf, core.channel.session.keys.pi(), &octets);
+        let data = auth_by(core.channel.session().prf, core.channel.session().keys.pi(), &octets);
         let used = used(id, METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk: None, named: false };
         self.send_auth_request(core, ctx, Some(own))
@@ -214,7 +214,7 @@ impl ExpectAuthResponse {
         if held.former.remote_id() != Some(&id.to_owned()) {
             return self.reject(core, ctx, Failure::Authentication);
         }
-        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pr().duplicate());
+        let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pr().duplicate());
         let verdict =
             self.with_twins(core, ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
         let Ok(evidence) = verdict else {
@@ -223,7 +223,7 @@ impl ExpectAuthResponse {
         let Former { local, remote, spis, .. } = &held.former;
         let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by, ends_by: None };
         self.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
-        core.channel.link.note_genuine();
+        core.channel.proving().note_genuine();
         self.round_done(core, ctx, payloads)
     }
 }

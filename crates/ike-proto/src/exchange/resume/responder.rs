@@ -257,7 +257,7 @@ impl ExpectAuthRequest {
         {
             return Err(failed());
         }
-        let (prf, key) = (core.channel.session.prf, core.channel.session.keys.pi().duplicate());
+        let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pi().duplicate());
         let verdict = {
             let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);
             core.verify_initiator(&mut self.transcript, *id, verify)
@@ -278,7 +278,7 @@ impl ExpectAuthRequest {
         let evidence = self.verify_owner(core, ticket, payloads)?;
         let Former { spis, local, remote, ppk, .. } = &ticket.former;
         let own_id = ticket.former.local_id().ok_or_else(failed)?;
-        let keys = &core.channel.session.keys;
+        let keys = &core.channel.session().keys;
         // Of two simultaneous uses of one ticket the second arrives here too late. There may be later tickets of
         // that IKE SA.
         let until = UNIX_EPOCH.checked_add(Duration::from_secs(ticket.expires));
@@ -290,7 +290,7 @@ impl ExpectAuthRequest {
         // There may be tickets of another configuration, which are valid for longer.
         ctx.effects.push_back(Effect::TicketOver(core.id(), Some(*spis)));
         let octets = core.own_covered(&self.transcript, own_id).octets;
-        let data = auth_by(core.channel.session.prf, keys.pr(), &octets);
+        let data = auth_by(core.channel.session().prf, keys.pr(), &octets);
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk: None, named: false };
         let (now, wall) = (ctx.io.now.mono, seconds(ctx.io.now.wall));

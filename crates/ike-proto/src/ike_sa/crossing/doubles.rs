@@ -70,7 +70,7 @@ impl Established {
         stood_in.then(|| Effect::BringBack {
             connection: core.connection().name.clone(),
             child: child.config.name.clone(),
-            ends: (core.channel.route.path.local.ip(), core.channel.route.path.remote.ip()),
+            ends: (core.channel.route().path().local.ip(), core.channel.route().path().remote.ip()),
         })
     }
 }

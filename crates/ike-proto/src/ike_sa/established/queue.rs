@@ -41,7 +41,7 @@ impl Established {
     /// Sends the next queued request, if the window is free.
     pub(crate) fn pump(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
         loop {
-            let sent = self.sent.is_some() || core.channel.window.outstanding().is_some();
+            let sent = self.sent.is_some() || core.channel.window().outstanding().is_some();
             if !sent && self.queue.all().next().is_none() {
                 // Nothing that was put off is wanted any more.
                 self.queue.note_not_held();
@@ -61,7 +61,7 @@ impl Established {
             let preparing = pending.is_some_and(Pending::is_preparing);
             let answering = pending.is_some_and(Pending::is_answering);
             let busy = self.answering.waits() || self.children.is_installing() || answering;
-            let held = core.channel.route.is_held();
+            let held = core.channel.route().is_held();
             let makes_child =
                 |task: &Task| matches!(task, Task::CreateChild { .. } | Task::RekeyChild { .. });
             if held {

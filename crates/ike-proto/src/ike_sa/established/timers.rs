@@ -130,7 +130,7 @@ impl Established {
         if due > ctx.io.now.mono {
             return self.life.set(TimerKey::Ike(Timer::Dpd), due);
         }
-        if core.channel.window.outstanding().is_some() {
+        if core.channel.window().outstanding().is_some() {
             // The request in flight is a liveness check as well.
             return self.life.set(TimerKey::Ike(Timer::Dpd), ctx.io.now.mono + delay);
         }

@@ -152,7 +152,7 @@ impl ExpectAuthResponse {
         let index = self.rounds.local.len();
         let first = index == 0;
         let id = self.own_id(core, index);
-        let prf = core.channel.session.prf;
+        let prf = core.channel.session().prf;
         let EapSuccess { msk, method, .. } = success;
         //= https://www.rfc-editor.org/rfc/rfc8784#section-3
         //# The general rule for using a PPK in the IKE_AUTH exchange, which
@@ -204,8 +204,8 @@ impl ExpectAuthResponse {
         {
             return self.reject(core, ctx, failure);
         }
-        let prf = core.channel.session.prf;
-        let key = key(prf, msk, core.channel.session.keys.pr());
+        let prf = core.channel.session().prf;
+        let key = key(prf, msk, core.channel.session().keys.pr());
         let right = auth.method == AuthMethod::PSK
             && parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_none();
         let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);

@@ -147,9 +147,9 @@ impl Core {
             Some((other.name.clone(), other.remote.last()?.name.clone()))
         };
         let path = if self.is_initiator() {
-            self.channel.route.path
+            self.channel.route().path()
         } else {
-            self.channel.route.answer_to()
+            self.channel.route().answer_to()
         };
         let message = EapMessage {
             connection: self.connection().name.clone(),

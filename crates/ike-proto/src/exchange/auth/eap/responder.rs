@@ -47,7 +47,7 @@ impl ExpectAuthRequest {
             self.announced.read(&parsed);
             self.first = Some(opened.clone());
         }
-        core.channel.link.set_connection(Arc::clone(connection));
+        core.channel.proving().set_connection(Arc::clone(connection));
         self.connections = Arc::from([Arc::clone(connection)]);
         let own = connection.local.get(self.rounds.local.len());
         let alone = own.is_some_and(|round| round.auth == AuthConfig::Eap);
@@ -124,7 +124,7 @@ impl ExpectAuthRequest {
         let index = self.rounds.proven();
         if let Some(chosen) = &eap.chosen {
             self.connections = Arc::from([Arc::clone(chosen)]);
-            core.channel.link.set_connection(Arc::clone(chosen));
+            core.channel.proving().set_connection(Arc::clone(chosen));
         }
         let connection = Arc::clone(core.connection());
         let ids = || (Some(eap.id.clone()), None);
@@ -140,8 +140,8 @@ impl ExpectAuthRequest {
                 return State::ExpectAuthRequest(self);
             }
         };
-        let prf = core.channel.session.prf;
-        let theirs = key(prf, msk, core.channel.session.keys.pi());
+        let prf = core.channel.session().prf;
+        let theirs = key(prf, msk, core.channel.session().keys.pi());
         let verify = |octets: &SignedOctets| verify_by(prf, &theirs, octets, data);
         let verdict = core.verify_initiator(&mut self.transcript, eap.id(), verify);
         let right = auth.method == AuthMethod::PSK
