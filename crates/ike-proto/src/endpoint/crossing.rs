@@ -69,7 +69,7 @@ impl Party {
         let connection = sa.core.connection();
         let single = connection.unique != Unique::Never
             && connection.vips.is_empty()
-            && sa.core.assigned.is_none()
+            && sa.core.assigned.get().is_none()
             && established.identity.owner_id().kind != IdType::NULL;
         let took = established
             .identity

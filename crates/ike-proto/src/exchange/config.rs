@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::Payloads;
 use super::auth::rounds::AuthReply;
+use crate::channel::Channel;
 use crate::child::selectors::narrow;
 use crate::config::{ChildConfig, ConnectionConfig, TsSpec, Unique};
 use crate::dataplane::{Mode, TrafficSelector};
@@ -29,9 +30,94 @@ const MAX_ADDRESSES: usize = 8;
 /// Hash algorithms for ENCDNS_DIGEST_INFO (RFC 9464 §5): SHA2-256, SHA2-384 and SHA2-512.
 const DIGESTS: [u16; 3] = [2, 3, 4];
 
-/// An [`Assignment`] in force. The last of the SAs that share it gives it back.
+/// The [`Assignment`] in force, if there is one: what one end has got from the other. The last of the SAs that share it
+/// gives it back.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Assigned(Option<Arc<Shared>>);
+
+/// Two or more SAs have it while one of them replaces another.
 #[derive(Debug)]
-pub(crate) struct Assigned(pub(crate) Arc<Assignment>);
+struct Shared(Arc<Assignment>);
+
+impl Assigned {
+    /// For the first SA of `assignment`.
+    pub(crate) fn of(assignment: Arc<Assignment>) -> Self {
+        Self(Some(Arc::new(Shared(assignment))))
+    }
+
+    /// The assignment.
+    pub(crate) fn get(&self) -> Option<&Arc<Assignment>> {
+        self.0.as_deref().map(|shared| &shared.0)
+    }
+
+    /// What this end has given to the peer.
+    pub(crate) fn given(&self) -> Option<&Arc<Assignment>> {
+        self.get().filter(|assignment| !assignment.ours)
+    }
+
+    /// Initiator: an offer in IKE_AUTH was made before the virtual IPs were known. Narrows the peer's answer to
+    /// them.
+    pub(crate) fn narrow_to_own(
+        &self,
+        channel: &Channel,
+        config: &ChildConfig,
+        mode: Mode,
+        local_ts: Vec<TrafficSelector>,
+    ) -> Vec<TrafficSelector> {
+        if channel.link().connection().vips.is_empty() || mode == Mode::Transport {
+            return local_ts;
+        }
+        let own = resolve(config, channel.route().path(), true, self.virtual_ips(true));
+        narrow(&own, &local_ts)
+    }
+
+    /// Reports what an established SA has got or given.
+    pub(crate) fn tell(&self, ctx: &mut Context<'_>) {
+        if let Some(assigned) = &self.0 {
+            ctx.io.event(Event::Assigned(Arc::clone(&assigned.0)));
+        }
+    }
+
+    /// Gives the assignment back when this SA ends, unless another SA continues with it.
+    pub(crate) fn give_back(&mut self, ctx: &mut Context<'_>) {
+        let last = self.0.take().and_then(Arc::into_inner);
+        if let Some(Shared(assignment)) = last {
+            ctx.io.event(Event::Unassigned(assignment));
+        }
+    }
+
+    /// The virtual IPs of one end.
+    pub(crate) fn virtual_ips(&self, local: bool) -> &[IpAddr] {
+        match &self.0 {
+            Some(assigned) if assigned.0.ours == local => &assigned.0.addresses,
+            _ => &[],
+        }
+    }
+
+    /// The virtual IPs of this end and of the peer, for an offer of a child.
+    pub(crate) fn dynamic(&self) -> [Vec<IpAddr>; 2] {
+        [self.virtual_ips(true).to_vec(), self.virtual_ips(false).to_vec()]
+    }
+
+    /// The answer to a CP payload in an INFORMATIONAL request, if it has one.
+    pub(crate) fn answer(&self, payloads: &Payloads<'_, '_>) -> Option<OwnedConfig> {
+        if attributes(payloads.0, CfgType::SET).is_some() {
+            return Some(OwnedConfig::new(CfgType::ACK, []));
+        }
+        let asked = attributes(payloads.0, CfgType::REQUEST)?;
+        let mut given = Vec::new();
+        if let Some(assigned) = self.given() {
+            let own = assigned.addresses.iter().copied().map(Attribute::for_address);
+            given = own.chain(assigned.attributes.iter().cloned()).collect();
+        }
+        given.retain(|attribute| asked.iter().any(|one| one.kind() == attribute.kind()));
+        if asked.iter().any(|one| one.kind() == CfgAttribute::APPLICATION_VERSION) {
+            // RFC 7296 §3.15.3: an end that does not want to tell its version returns an empty string.
+            given.push(Attribute::ApplicationVersion(Vec::new()));
+        }
+        Some(OwnedConfig::new(CfgType::REPLY, &given))
+    }
+}
 
 /// A responder that waits for addresses; the peer is authenticated.
 pub(crate) struct AwaitLease {
@@ -177,8 +263,8 @@ impl Established {
             addresses: own,
             attributes: others.collect(),
         });
-        core.assigned = Some(Arc::new(Assigned(assignment)));
-        core.tell_assigned(ctx);
+        core.assigned = Assigned::of(assignment);
+        core.assigned.tell(ctx);
     }
 }
 
@@ -278,74 +364,8 @@ impl AwaitLease {
         }
         let assignment = Arc::new(request.assignment(lease));
         auth.config = Some(OwnedConfig::reply(&assignment));
-        core.assigned = Some(Arc::new(Assigned(assignment)));
+        core.assigned = Assigned::of(assignment);
         waiting.finish_auth(core, ctx, first, (auth, ppk, None))
-    }
-}
-
-impl Core {
-    /// Initiator: an offer in IKE_AUTH was made before the virtual IPs were known. Narrows the peer's answer to
-    /// them.
-    pub(crate) fn narrow_to_own(
-        &self,
-        config: &ChildConfig,
-        mode: Mode,
-        local_ts: Vec<TrafficSelector>,
-    ) -> Vec<TrafficSelector> {
-        if self.connection().vips.is_empty() || mode == Mode::Transport {
-            return local_ts;
-        }
-        let own = resolve(config, self.channel.route().path(), true, self.virtual_ips(true));
-        narrow(&own, &local_ts)
-    }
-
-    // ---- both ----
-
-    /// Reports what an established SA has got or given.
-    pub(crate) fn tell_assigned(&self, ctx: &mut Context<'_>) {
-        if let Some(assigned) = &self.assigned {
-            ctx.io.event(Event::Assigned(Arc::clone(&assigned.0)));
-        }
-    }
-
-    /// Gives the assignment back when this SA ends, unless another SA continues with it.
-    pub(crate) fn give_back_assigned(&mut self, ctx: &mut Context<'_>) {
-        let last = self.assigned.take().and_then(Arc::into_inner);
-        if let Some(Assigned(assignment)) = last {
-            ctx.io.event(Event::Unassigned(assignment));
-        }
-    }
-
-    /// The virtual IPs of one end.
-    pub(crate) fn virtual_ips(&self, local: bool) -> &[IpAddr] {
-        match &self.assigned {
-            Some(assigned) if assigned.0.ours == local => &assigned.0.addresses,
-            _ => &[],
-        }
-    }
-
-    /// The virtual IPs of this end and of the peer, for an offer of a child.
-    pub(crate) fn dynamic(&self) -> [Vec<IpAddr>; 2] {
-        [self.virtual_ips(true).to_vec(), self.virtual_ips(false).to_vec()]
-    }
-
-    /// The answer to a CP payload in an INFORMATIONAL request, if it has one.
-    pub(crate) fn answer_configuration(&self, payloads: &Payloads<'_, '_>) -> Option<OwnedConfig> {
-        if attributes(payloads.0, CfgType::SET).is_some() {
-            return Some(OwnedConfig::new(CfgType::ACK, []));
-        }
-        let asked = attributes(payloads.0, CfgType::REQUEST)?;
-        let mut given = Vec::new();
-        if let Some(assigned) = self.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
-            let own = assigned.0.addresses.iter().copied().map(Attribute::for_address);
-            given = own.chain(assigned.0.attributes.iter().cloned()).collect();
-        }
-        given.retain(|attribute| asked.iter().any(|one| one.kind() == attribute.kind()));
-        if asked.iter().any(|one| one.kind() == CfgAttribute::APPLICATION_VERSION) {
-            // RFC 7296 §3.15.3: an end that does not want to tell its version returns an empty string.
-            given.push(Attribute::ApplicationVersion(Vec::new()));
-        }
-        Some(OwnedConfig::new(CfgType::REPLY, &given))
     }
 }
 

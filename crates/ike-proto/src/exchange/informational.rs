@@ -9,6 +9,7 @@ use super::config::OwnedConfig;
 use super::{Payloads, payloads_of, qcd};
 use crate::channel::timer::{Timer, TimerKey};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
+use crate::exchange::mobike::Ends;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
@@ -25,7 +26,8 @@ impl Established {
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications), it SHOULD include these notifications in DPD messages
         let mapped = core.channel.route().decides() && core.channel.route().nat().local;
-        let nat = (mapped && core.channel.route().nat().supported).then(|| core.nat_hashes(ctx));
+        let nat = (mapped && core.channel.route().nat().supported)
+            .then(|| Ends::of(&core.channel).nat_hashes(ctx));
         let mut payloads = Vec::new();
         if let Some(nat) = &nat {
             nat.push(&mut payloads);
@@ -130,7 +132,7 @@ impl Established {
             ctx.effects.push_back(Effect::Redirect { ike: core.id(), to, wanted });
         }
         let mobility = self.on_mobility_request(core, ctx, &parsed);
-        let config = core.answer_configuration(&parsed);
+        let config = core.assigned.answer(&parsed);
         let ticket = self.answer_ticket_request(core, ctx, &parsed);
         let mut reply = mobility.payloads();
         if !answered.is_empty() {

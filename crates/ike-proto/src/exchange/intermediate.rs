@@ -18,6 +18,7 @@ use super::key_exchange::{Halt, Undone};
 use super::ppk::{self, CommonPpk, OfferedPpk, PpkStage};
 use super::{Payloads, Refusal, required};
 use crate::channel::PpkPlace;
+use crate::channel::link::Link;
 use crate::config::{EndpointConfig, PostQuantumKey, PpkId};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Disbelief, Failure};
@@ -78,14 +79,14 @@ impl ExpectIntermediateResponse {
                 Err(Undone::Failed(_)) => return self.end(core, Failure::Crypto),
             }
         }
-        self.ppks = if step.ppk { core.ppks_for_intermediate(ctx, &self.auth) } else { Vec::new() };
+        self.ppks = if step.ppk { self.auth.ppks_for_intermediate(core, ctx) } else { Vec::new() };
         let public = self.ke.as_ref().map(|(method, ke)| (*method, ke.public().to_vec()));
         let ke = public.iter().map(|(method, data)| Payload::Ke(Ke { method: *method, data }));
         let offers = self.ppks.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY_KEY, &ppk.data));
         let payloads: Vec<_> = ke.chain(offers).collect();
         let covered =
             core.channel.window().next_request_id().map_err(|_| NotCovered).and_then(|id| {
-                let (front, inner) = core.own_front(id, false, &payloads);
+                let (front, inner) = own_front(core.channel.link(), id, false, &payloads);
                 let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pi());
                 self.auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
             });
@@ -227,7 +228,7 @@ impl ExpectIntermediateRequest {
         if !in_order || brings_ppk && !ppk_due {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let ppk = if brings_ppk { core.take_initial_ppk(ctx, self, &parsed)? } else { None };
+        let ppk = if brings_ppk { self.take_initial_ppk(core, ctx, &parsed)? } else { None };
         let (public, shared) = match method {
             Some(method) => {
                 let (public, shared) = respond_ke(ctx, method, &parsed)?;
@@ -295,7 +296,7 @@ impl ExpectAuthRequest {
         opened: &Opened,
     ) -> Result<(), Refusal> {
         let (message_id, _) = required(core.channel.window().in_progress())?;
-        let (front, inner) = core.own_front(message_id, true, reply);
+        let (front, inner) = own_front(core.channel.link(), message_id, true, reply);
         let session = core.channel.session();
         let int_auth = &mut self.transcript.int_auth;
         int_auth
@@ -307,18 +308,18 @@ impl ExpectAuthRequest {
     }
 }
 
-impl Core {
+impl ExpectIntermediateRequest {
     /// As [`choose_initial_ppk`](Self::choose_initial_ppk). The log hears if there is none.
     fn take_initial_ppk(
         &self,
+        core: &Core,
         ctx: &mut Context<'_>,
-        waiting: &ExpectIntermediateRequest,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Option<CommonPpk>, Refusal> {
-        let chosen = self.choose_initial_ppk(ctx.io.config, waiting, payloads);
+        let chosen = self.choose_initial_ppk(core, ctx.io.config, payloads);
         if chosen.is_err() {
             let why = Disbelief::NoCommonPpk;
-            self.blame(ctx, (None, None), Blame::of(Some(self.connection()), why));
+            core.blame(ctx, (None, None), Blame::of(Some(core.connection()), why));
         }
         chosen
     }
@@ -326,15 +327,15 @@ impl Core {
     /// The PPK to use of those that the peer offers: one that a possible connection allows.
     fn choose_initial_ppk(
         &self,
+        core: &Core,
         config: &EndpointConfig,
-        waiting: &ExpectIntermediateRequest,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Option<CommonPpk>, Refusal> {
-        let ExpectAuthRequest { transcript, connections, .. } = &*waiting.auth;
+        let ExpectAuthRequest { transcript, connections, .. } = &*self.auth;
         let allowed = |id: &PpkId| connections.iter().any(|connection| connection.takes_ppk(id));
-        let [spi_i, spi_r] = self.spis().octets();
+        let [spi_i, spi_r] = core.spis().octets();
         let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
-        let chosen = ppk::choose(config, allowed, self.channel.session().prf, payloads, &parts);
+        let chosen = ppk::choose(config, allowed, core.channel.session().prf, payloads, &parts);
         //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
         //# if using PPK is mandatory for the responder, then it MUST
         //# return an AUTHENTICATION_FAILED notification and abort creating
@@ -345,20 +346,43 @@ impl Core {
         }
         Ok(chosen)
     }
+}
 
-    // ---- both ----
-
+impl ExpectAuthResponse {
     /// The PPKs to offer in the last IKE_INTERMEDIATE.
-    fn ppks_for_intermediate(
-        &self,
-        ctx: &Context<'_>,
-        auth: &ExpectAuthResponse,
-    ) -> Vec<OfferedPpk> {
-        let [spi_i, spi_r] = self.spis().octets();
-        let parts = [&*auth.transcript.ni, &auth.transcript.nr, &spi_i, &spi_r];
-        ppk::offer(ctx.io.config, &self.connection().ppk, self.channel.session().prf, &parts)
+    fn ppks_for_intermediate(&self, core: &Core, ctx: &Context<'_>) -> Vec<OfferedPpk> {
+        let [spi_i, spi_r] = core.spis().octets();
+        let parts = [&*self.transcript.ni, &self.transcript.nr, &spi_i, &spi_r];
+        ppk::offer(ctx.io.config, &core.connection().ppk, core.channel.session().prf, &parts)
     }
+}
 
+/// What [`IntAuth`](crate::keys::int_auth::IntAuth) covers of a message of ours.
+fn own_front(
+    link: &Link,
+    message_id: u32,
+    response: bool,
+    payloads: &[Payload<'_>],
+) -> (Vec<u8>, Vec<u8>) {
+    let mut inner = Vec::new();
+    let first = encode_payloads(payloads, &mut inner);
+    let mut front = Vec::new();
+    let header = Header {
+        spi_i: link.spis().i(),
+        spi_r: link.spis().r(),
+        next_payload: PayloadType::SK,
+        minor_version: 0,
+        exchange: ExchangeType::IKE_INTERMEDIATE,
+        flags: Flags { initiator: link.is_initiator(), version: false, response },
+        message_id,
+        length: 0,
+    };
+    header.encode(&mut front);
+    front.extend([first.0, 0, 0, 0]);
+    (front, inner)
+}
+
+impl Core {
     /// Puts the next keys in force. The former ones still open messages that the peer sent before it knew (RFC
     /// 9370 §2.2.2).
     fn next_epoch(
@@ -392,31 +416,6 @@ impl Core {
         let epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, initiator)?;
         self.channel.proving().advance(keys, epoch);
         Ok(())
-    }
-
-    /// What [`IntAuth`](crate::keys::int_auth::IntAuth) covers of a message of ours.
-    fn own_front(
-        &self,
-        message_id: u32,
-        response: bool,
-        payloads: &[Payload<'_>],
-    ) -> (Vec<u8>, Vec<u8>) {
-        let mut inner = Vec::new();
-        let first = encode_payloads(payloads, &mut inner);
-        let mut front = Vec::new();
-        let header = Header {
-            spi_i: self.spis().i(),
-            spi_r: self.spis().r(),
-            next_payload: PayloadType::SK,
-            minor_version: 0,
-            exchange: ExchangeType::IKE_INTERMEDIATE,
-            flags: Flags { initiator: self.is_initiator(), version: false, response },
-            message_id,
-            length: 0,
-        };
-        header.encode(&mut front);
-        front.extend([first.0, 0, 0, 0]);
-        (front, inner)
     }
 }
 

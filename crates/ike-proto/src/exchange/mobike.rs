@@ -6,12 +6,12 @@
 //!                               <--  HDR, SK {N(NAT_DETECTION_*), N(COOKIE2)}
 //! ```
 
-use crate::channel::NatStatus;
 use std::net::IpAddr;
 
 use super::OwnedNotifies;
 use super::Payloads;
 use super::sa_init::{NatHashes, detect_nat, status};
+use crate::channel::{Channel, NatStatus};
 use crate::child::ChildSa;
 use crate::config::TsSpec;
 use crate::dataplane::TrafficSelector;
@@ -148,7 +148,7 @@ fn no_nats(path: Path, sent: bool) -> Vec<u8> {
 impl Established {
     /// Sends a request of MOBIKE.
     pub(crate) fn send_mobility(&mut self, core: &mut Core, ctx: &mut Context<'_>, what: Mobility) {
-        let further = core.further_addresses(ctx, self.children.as_slice());
+        let further = Ends::of(&core.channel).further_addresses(ctx, self.children.as_slice());
         let mut cookie = [0; 16];
         ctx.io.rng.fill(&mut cookie);
         let mut roaming = core.channel.roaming();
@@ -161,7 +161,7 @@ impl Established {
         //# notifications MAY be included in any INFORMATIONAL request
         // libreswan copies COOKIE2 only to a response with NAT detection.
         let nat = core.channel.route().nat().supported && what != Mobility::Addresses;
-        let nat = nat.then(|| core.nat_hashes(ctx));
+        let nat = nat.then(|| Ends::of(&core.channel).nat_hashes(ctx));
         let protected = !core.channel.route().nat().supported && what != Mobility::Routability;
         let protected = protected.then(|| no_nats(core.channel.route().path(), true));
         let list = AddressList::new(&further, true);
@@ -249,7 +249,8 @@ impl Established {
         }
         core.channel.roaming().confirmed();
         let before = (core.channel.route().nat().local, core.channel.route().nat().remote);
-        let detected = core.detect_nat(ctx, core.channel.route().path(), payloads);
+        let detected =
+            Ends::of(&core.channel).detect_nat(ctx, core.channel.route().path(), payloads);
         if detected.supported {
             let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
             let seen = seen.and_then(|notify| notify.data.try_into().ok());
@@ -307,7 +308,7 @@ impl Established {
             reply.error = Some(NotifyType::UNEXPECTED_NAT_DETECTED);
             return reply;
         }
-        let detected = core.detect_nat(ctx, path, payloads);
+        let detected = Ends::of(&core.channel).detect_nat(ctx, path, payloads);
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
         //# if the
         //# request includes them, the responder MUST also include them in the
@@ -316,7 +317,7 @@ impl Established {
             let fake = core.connection().encap || !ctx.plane.plain_esp;
             reply.nat = Some(NatHashes::new(ctx.crypto, core.spis(), path, fake));
         }
-        if update && !core.is_acceptable(path) {
+        if update && !Ends::of(&core.channel).is_acceptable(path) {
             reply.error = Some(NotifyType::UNACCEPTABLE_ADDRESSES);
             return reply;
         }
@@ -338,43 +339,6 @@ impl Established {
 }
 
 impl Core {
-    /// Addresses of this end besides the one in use that the connection allows.
-    pub(crate) fn further_addresses(&self, ctx: &Context<'_>, children: &[ChildSa]) -> Vec<IpAddr> {
-        let here = self.channel.route().path().local.ip().to_canonical();
-        let own = ctx.network.addresses.iter().copied();
-        own.filter(|ip| *ip != here && self.may_have(*ip, children)).take(MOST_ADDRESSES).collect()
-    }
-
-    /// True if this end may use `address`: `local_addrs` contains it, and it is not an inner address of a tunnel.
-    pub(crate) fn may_have(&self, address: IpAddr, children: &[ChildSa]) -> bool {
-        let here = self.channel.route().path().local.ip().to_canonical();
-        self.fits(address) && !self.selectors(children, true).any(|ts| is_inner(ts, address, here))
-    }
-
-    /// True if the peer may be reached at `address`, by the same rule.
-    pub(crate) fn peer_may_have(&self, address: IpAddr, children: &[ChildSa]) -> bool {
-        let there = self.channel.route().path().remote.ip().to_canonical();
-        !self.selectors(children, false).any(|ts| is_inner(ts, address, there))
-    }
-
-    /// The traffic selectors of the children, configured and negotiated.
-    fn selectors<'a>(
-        &'a self,
-        children: &'a [ChildSa],
-        local: bool,
-    ) -> impl Iterator<Item = &'a TrafficSelector> {
-        let configured = self.connection().children.iter().flat_map(move |child| {
-            let list = if local { &child.local_ts } else { &child.remote_ts };
-            list.iter().filter_map(|ts| match ts {
-                TsSpec::Fixed(ts) => Some(ts),
-                TsSpec::Dynamic { .. } => None,
-            })
-        });
-        configured.chain(children.iter().flat_map(move |child| {
-            if local { child.local_ts.iter() } else { child.remote_ts.iter() }
-        }))
-    }
-
     /// The notifies of this end's IKE_AUTH message with the SA payload.
     pub(crate) fn mobike_in_auth(
         &mut self,
@@ -389,7 +353,7 @@ impl Core {
         if !supported {
             return Vec::new();
         }
-        let further = self.further_addresses(ctx, children);
+        let further = Ends::of(&self.channel).further_addresses(ctx, children);
         let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
         if self.is_initiator() && !self.channel.route().nat().supported {
             notifies
@@ -398,11 +362,6 @@ impl Core {
         notifies.extend(further.iter().map(additional));
         self.channel.roaming().note_told(further);
         notifies
-    }
-
-    /// True if `local_addrs` has `address`.
-    pub(crate) fn fits(&self, address: IpAddr) -> bool {
-        self.connection().local_addrs.iter().any(|spec| spec.contains(address))
     }
 
     /// Reads the notifies of the peer's IKE_AUTH message. False if its addresses were changed on the path although
@@ -421,23 +380,79 @@ impl Core {
         self.channel.roaming().begin_mobike(peer, told);
         true
     }
+}
+
+/// The addresses of both ends, as the connection and the children permit them.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'a> {
+    channel: &'a Channel,
+}
+
+impl<'a> Ends<'a> {
+    /// Those of an SA with this channel.
+    pub(crate) fn of(channel: &'a Channel) -> Self {
+        Self { channel }
+    }
+
+    /// Addresses of this end besides the one in use that the connection allows.
+    pub(crate) fn further_addresses(self, ctx: &Context<'_>, children: &[ChildSa]) -> Vec<IpAddr> {
+        let here = self.channel.route().path().local.ip().to_canonical();
+        let own = ctx.network.addresses.iter().copied();
+        own.filter(|ip| *ip != here && self.may_have(*ip, children)).take(MOST_ADDRESSES).collect()
+    }
+
+    /// True if this end may use `address`: `local_addrs` contains it, and it is not an inner address of a tunnel.
+    pub(crate) fn may_have(self, address: IpAddr, children: &[ChildSa]) -> bool {
+        let here = self.channel.route().path().local.ip().to_canonical();
+        self.fits(address) && !self.selectors(children, true).any(|ts| is_inner(ts, address, here))
+    }
+
+    /// True if the peer may be reached at `address`, by the same rule.
+    pub(crate) fn peer_may_have(self, address: IpAddr, children: &[ChildSa]) -> bool {
+        let there = self.channel.route().path().remote.ip().to_canonical();
+        !self.selectors(children, false).any(|ts| is_inner(ts, address, there))
+    }
+
+    /// The traffic selectors of the children, configured and negotiated.
+    fn selectors(
+        self,
+        children: &'a [ChildSa],
+        local: bool,
+    ) -> impl Iterator<Item = &'a TrafficSelector> {
+        let configured = self.channel.link().connection().children.iter().flat_map(move |child| {
+            let list = if local { &child.local_ts } else { &child.remote_ts };
+            list.iter().filter_map(|ts| match ts {
+                TsSpec::Fixed(ts) => Some(ts),
+                TsSpec::Dynamic { .. } => None,
+            })
+        });
+        configured.chain(children.iter().flat_map(move |child| {
+            if local { child.local_ts.iter() } else { child.remote_ts.iter() }
+        }))
+    }
+
+    /// True if `local_addrs` has `address`.
+    pub(crate) fn fits(self, address: IpAddr) -> bool {
+        self.channel.link().connection().local_addrs.iter().any(|spec| spec.contains(address))
+    }
 
     /// The NAT detection hashes of a message on the present path.
-    pub(crate) fn nat_hashes(&self, ctx: &Context<'_>) -> NatHashes {
-        let fake = self.connection().encap || !ctx.plane.plain_esp;
-        NatHashes::new(ctx.crypto, self.spis(), self.channel.route().path(), fake)
+    pub(crate) fn nat_hashes(self, ctx: &Context<'_>) -> NatHashes {
+        let fake = self.channel.link().connection().encap || !ctx.plane.plain_esp;
+        NatHashes::new(ctx.crypto, self.channel.link().spis(), self.channel.route().path(), fake)
     }
 
     /// The result of NAT detection in a message by `path`.
-    fn detect_nat(&self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
-        let mut nat = detect_nat(ctx.crypto, payloads, self.spis(), path);
-        nat.local |= (self.connection().encap || !ctx.plane.plain_esp) && nat.supported;
+    fn detect_nat(self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
+        let mut nat = detect_nat(ctx.crypto, payloads, self.channel.link().spis(), path);
+        nat.local |=
+            (self.channel.link().connection().encap || !ctx.plane.plain_esp) && nat.supported;
         nat
     }
 
     /// The local policy for moves: to addresses that the connection allows, and not back from the port for NAT
     /// traversal.
-    fn is_acceptable(&self, path: Path) -> bool {
+    fn is_acceptable(self, path: Path) -> bool {
         let back = self.channel.route().path().transport == Transport::UdpEncap
             && path.transport == Transport::Udp;
         !back && self.fits(path.local.ip().to_canonical())

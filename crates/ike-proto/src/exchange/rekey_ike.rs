@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::child_sa::respond_ke;
 use super::followup::{OurOffer, TheirOffer};
 use super::key_exchange::{Halt, Undone};
-use super::ppk::create_child::NO_KEY;
+use super::ppk::create_child::{ChildPpks, NO_KEY};
 use super::ppk::{self, MixedPpk, PpkStage};
 use super::requested_child::usable_methods;
 use super::sa_init::invalid_ke;
@@ -44,7 +44,7 @@ impl Established {
         retry: Retry,
     ) {
         match core.rekey_offer(ctx, request, retry) {
-            Ok(offer) if core.lacks_required_ppk(&offer.ppks) => {
+            Ok(offer) if ChildPpks::of(&core.channel).lacks_required(&offer.ppks) => {
                 self.refuse_ppk_of_ike(core, ctx, &offer, &[], NO_KEY, true);
             }
             Ok(offer) => {
@@ -86,7 +86,7 @@ impl Established {
         if let Some(error) = parsed.error() {
             return self.on_rekey_ike_error(core, ctx, offer, error.kind, error.data);
         }
-        let ppk = match core.ppk_taken(&offer.ppks, &parsed) {
+        let ppk = match ChildPpks::of(&core.channel).taken(&offer.ppks, &parsed) {
             Ok(ppk) => ppk,
             Err(reason) => {
                 return self.refuse_ppk_of_ike(core, ctx, &offer, payloads, reason, false);
@@ -293,7 +293,7 @@ impl Established {
         if payloads.ke()?.is_none_or(|ke| ke.method != selected.ke) {
             return Err(invalid_ke(selected.ke).into());
         }
-        let ppk = core.ppk_for_request(ctx.io.config, payloads, ni)?;
+        let ppk = ChildPpks::of(&core.channel).for_request(ctx.io.config, payloads, ni)?;
         let (ppk, ppk_id) = ppk.unzip();
         let (public, shared) = respond_ke(ctx, selected.ke, payloads)?;
         let spi_r = ctx.ids.ike_spi(ctx.io.rng);
@@ -451,7 +451,7 @@ impl Core {
         Ok(RekeyOffer {
             spi,
             proposals,
-            ppks: self.ppks_for_create_child(ctx.io.config, &nonce),
+            ppks: ChildPpks::of(&self.channel).offered(ctx.io.config, &nonce),
             nonce: nonce.into(),
             method,
             ke,
@@ -460,12 +460,6 @@ impl Core {
             retry,
             started: ctx.io.now.mono,
         })
-    }
-
-    /// Deletes an SA that this end has made and must not use.
-    pub(crate) fn discard_successor(&mut self, ctx: &mut Context<'_>, mut new: IkeSa) {
-        new.mark_redundant();
-        ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
     }
 }
 

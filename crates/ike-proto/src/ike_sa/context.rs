@@ -65,6 +65,12 @@ impl Context<'_> {
         ticket
     }
 
+    /// Deletes an SA that this end has made and must not use.
+    pub(crate) fn discard(&mut self, mut new: IkeSa) {
+        new.mark_redundant();
+        self.effects.push_back(Effect::Rekeyed(Box::new(new)));
+    }
+
     /// Asks a question. The SA that handles the input gets the answer.
     pub(crate) fn ask(&mut self, question: Question) -> Ticket {
         let ticket = Ticket(self.ids.next());

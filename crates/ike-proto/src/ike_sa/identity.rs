@@ -119,7 +119,7 @@ impl Identity {
     /// EAP, or gave it an address, may not: only the client can begin that.
     pub(crate) fn may_reauthenticate(&self, core: &Core) -> bool {
         let eap = self.has_eap();
-        let gave = core.assigned.as_ref().is_some_and(|assigned| !assigned.0.ours);
+        let gave = core.assigned.given().is_some();
         core.extensions().client || !(eap || gave)
     }
 
@@ -130,7 +130,8 @@ impl Identity {
         config: &ChildConfig,
         local: bool,
     ) -> Vec<TrafficSelector> {
-        let resolved = resolve(config, core.channel.route().path(), local, core.virtual_ips(local));
+        let resolved =
+            resolve(config, core.channel.route().path(), local, core.assigned.virtual_ips(local));
         if local { resolved } else { self.narrow_to_certified(resolved) }
     }
 }

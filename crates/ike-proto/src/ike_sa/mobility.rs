@@ -7,6 +7,7 @@
 use crate::channel::NatStatus;
 use crate::channel::Whereabouts;
 use crate::channel::mobike::Mobike;
+use crate::exchange::mobike::Ends;
 use crate::ike_sa::Children;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -42,7 +43,7 @@ impl Established {
         let leads = ctx
             .network
             .source_to(core.channel.route().path().remote.ip())
-            .filter(|ip| core.fits(*ip));
+            .filter(|ip| Ends::of(&core.channel).fits(*ip));
         let moved_on = matches!(self.phase, IkePhase::Replaced(_));
         if core.channel.route().decides() {
             let better =
@@ -83,7 +84,7 @@ impl Established {
             };
             return self.lose_address(core, ctx, source);
         }
-        let further = core.further_addresses(ctx, self.children.as_slice());
+        let further = Ends::of(&core.channel).further_addresses(ctx, self.children.as_slice());
         if !moved_on
             && core.channel.route().mobike().is_some_and(|mobike| !mobike.has_told(&further))
         {
@@ -97,7 +98,10 @@ impl Established {
         let here = core.channel.route().path().local.ip().to_canonical();
         let unknown = ctx.network.addresses.is_empty();
         let still = unknown || ctx.network.addresses.contains(&here);
-        if !still || !mobike.has_told(&core.further_addresses(ctx, self.children.as_slice())) {
+        if !still
+            || !mobike
+                .has_told(&Ends::of(&core.channel).further_addresses(ctx, self.children.as_slice()))
+        {
             self.on_network(core, ctx);
         }
     }
@@ -120,7 +124,8 @@ impl Established {
     /// The best path by the routes: to the peer's address in use if a route leads there.
     fn find_path(&self, core: &Core, ctx: &Context<'_>) -> Option<Path> {
         self.children.remotes(core).find_map(|remote| {
-            let local = ctx.network.source_to(remote).filter(|ip| core.fits(*ip))?;
+            let local =
+                ctx.network.source_to(remote).filter(|ip| Ends::of(&core.channel).fits(*ip))?;
             Some(core.channel.route().nat().path_between(
                 core.channel.route().path(),
                 local,
@@ -137,8 +142,8 @@ impl Established {
             let own = ctx.network.addresses.iter().copied();
             for local in first.into_iter().chain(own.filter(|ip| Some(*ip) != first)) {
                 let fits = local.is_ipv4() == remote.is_ipv4()
-                    && (Some(local) == first && core.fits(local)
-                        || core.may_have(local, self.children.as_slice()));
+                    && (Some(local) == first && Ends::of(&core.channel).fits(local)
+                        || Ends::of(&core.channel).may_have(local, self.children.as_slice()));
                 let path = core.channel.route().nat().path_between(
                     core.channel.route().path(),
                     local,
@@ -243,10 +248,11 @@ impl Established {
         let next = core.channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer());
         let here = core.channel.route().path().local.ip().to_canonical();
         let path = next.into_iter().find_map(|remote| {
-            let known = ctx.network.source_to(remote).filter(|ip| core.fits(*ip));
+            let known =
+                ctx.network.source_to(remote).filter(|ip| Ends::of(&core.channel).fits(*ip));
             let local = known.unwrap_or(here);
             (local.is_ipv4() == remote.is_ipv4()
-                && core.peer_may_have(remote, self.children.as_slice()))
+                && Ends::of(&core.channel).peer_may_have(remote, self.children.as_slice()))
             .then(|| {
                 core.channel.route().nat().path_between(core.channel.route().path(), local, remote)
             })
@@ -359,14 +365,15 @@ impl Children {
     fn may_replace(&self, core: &Core, address: IpAddr) -> bool {
         let family =
             address.is_ipv4() == core.channel.route().path().remote.ip().to_canonical().is_ipv4();
-        family && core.may_have(address, self.as_slice())
+        family && Ends::of(&core.channel).may_have(address, self.as_slice())
     }
 
     /// The peer's addresses with the one in use first.
     fn remotes<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = IpAddr> + 'a {
         let there = core.channel.route().path().remote.ip().to_canonical();
         let peer = core.channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer());
-        std::iter::once(there)
-            .chain(peer.filter(move |ip| *ip != there && core.peer_may_have(*ip, self.as_slice())))
+        std::iter::once(there).chain(peer.filter(move |ip| {
+            *ip != there && Ends::of(&core.channel).peer_may_have(*ip, self.as_slice())
+        }))
     }
 }

@@ -74,7 +74,7 @@ pub(crate) struct Core {
     /// Interface ids, in and out, for children without their own.
     pub(crate) if_ids: IfIds,
     /// What one end has got from the other by configuration payloads.
-    pub(crate) assigned: Option<Arc<Assigned>>,
+    pub(crate) assigned: Assigned,
     /// Gateway: a ticket was given for this SA (RFC 5723).
     pub(crate) ticketed: bool,
     /// The token that the peer will send if it loses this SA (RFC 6290).
@@ -105,7 +105,7 @@ impl Core {
             ppk: PpkStage::default(),
             waiting: Vec::new(),
             if_ids: IfIds::default(),
-            assigned: None,
+            assigned: Assigned::default(),
             ticketed: false,
             peer_token: None,
             pending: None,
@@ -261,7 +261,7 @@ impl IkeSa {
             State::AwaitResponderVerdict(asked) => asked.waiting.forget_child(ctx),
             closed @ State::Closed(_) => self.state = closed,
         }
-        self.core.give_back_assigned(ctx);
+        self.core.assigned.give_back(ctx);
         for request in std::mem::take(&mut self.core.waiting) {
             ctx.done(Some(request), Err(reason.clone()));
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::context::Context;
 use super::life::Life;
 use super::plane::Query;
-use crate::channel::{Extensions, PpkPlace};
+use crate::channel::{Channel, Extensions, PpkPlace};
 use crate::child::Join;
 use crate::config::ChildConfig;
 use crate::config::candidates::Candidates;
@@ -17,7 +17,7 @@ use crate::dataplane::Flow;
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::eap::{AwaitEap, EapRound};
-use crate::exchange::auth::questions::{Judging, SigningRound};
+use crate::exchange::auth::questions::{Covered, Judging, SigningRound};
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::config::AwaitLease;
 use crate::exchange::followup::Answering;
@@ -26,6 +26,7 @@ use crate::exchange::ppk::OfferedPpk;
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::ticket::TicketState;
+use crate::exchange::sa_init::without_cookie;
 use crate::exchange::sent::{Retry, Sent};
 use crate::ike_sa::Children;
 use crate::ike_sa::Identity;
@@ -33,8 +34,8 @@ use crate::ike_sa::Queue;
 use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
 use crate::keys::int_auth::IntAuth;
-use crate::keys::signed_octets::Transcript;
-use crate::wire::payload::IdData;
+use crate::keys::signed_octets::{AuthFailure, SignedOctets, Transcript};
+use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::KeMethodId;
 
 /// The state of an IKE SA. An initiator's IKE_SA_INIT is an [`Attempt`](crate::endpoint::attempt::Attempt),
@@ -87,12 +88,60 @@ impl InitTranscript {
     }
 
     /// What the AUTH of one end covers of IKE_SA_INIT. `full` if both ends announced downgrade prevention.
-    pub(crate) fn covered(&self, by_initiator: bool, full: bool) -> Transcript<'_> {
+    fn covered(&self, by_initiator: bool, full: bool) -> Transcript<'_> {
         let (own, peer) = match by_initiator {
             true => (&self.request, &self.response),
             false => (&self.response, &self.request),
         };
         if full { Transcript::Full { own, peer } } else { Transcript::RealMessage(own) }
+    }
+
+    /// The octets that this end's AUTH covers with the present keys.
+    pub(crate) fn own_covered(&self, channel: &Channel, id: &IdData) -> Covered {
+        let keys = &channel.session().keys;
+        let sk_p = if channel.link().is_initiator() { keys.pi() } else { keys.pr() };
+        Covered { octets: self.own_octets(channel, id), sk_p: sk_p.duplicate() }
+    }
+
+    /// The octets that this end's AUTH payload covers.
+    fn own_octets(&self, channel: &Channel, id: &IdData) -> SignedOctets {
+        self.octets(channel, channel.link().is_initiator(), id.as_id())
+    }
+
+    /// The octets that the peer's AUTH payload covers. `id` is the identity as received.
+    pub(crate) fn peer_octets(&self, channel: &Channel, id: Id<'_>) -> SignedOctets {
+        self.octets(channel, !channel.link().is_initiator(), id)
+    }
+
+    /// Verifies the AUTH of the initiator. If its request came without a cookie and with one, AUTH covers the one that the
+    /// initiator takes for answered. Anybody on the path can send the other one.
+    pub(crate) fn verify_initiator<T>(
+        &mut self,
+        channel: &Channel,
+        id: Id<'_>,
+        verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
+    ) -> Result<T, AuthFailure> {
+        let verdict = verify(&self.peer_octets(channel, id));
+        let earlier = self.came_twice.then(|| without_cookie(&self.request)).flatten();
+        let (Err(AuthFailure), Some(earlier)) = (&verdict, earlier) else { return verdict };
+        let with_cookie = std::mem::replace(&mut self.request, earlier);
+        let verdict = verify(&self.peer_octets(channel, id));
+        if verdict.is_err() {
+            // Another candidate may have a key that verifies this one.
+            self.request = with_cookie;
+        }
+        verdict
+    }
+
+    fn octets(&self, channel: &Channel, initiator: bool, id: Id<'_>) -> SignedOctets {
+        let (nonce, key) = if initiator {
+            (&self.nr, channel.session().keys.pi())
+        } else {
+            (&self.ni, channel.session().keys.pr())
+        };
+        let message = self.covered(initiator, channel.link().extensions().full_transcript);
+        let int_auth = self.int_auth.finish();
+        SignedOctets::new(channel.session().prf, key, message, nonce, id, int_auth.as_deref())
     }
 }
 

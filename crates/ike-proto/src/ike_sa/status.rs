@@ -1,6 +1,5 @@
 //! The view of an IKE SA for `list`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::IkeSa;
@@ -42,7 +41,7 @@ impl IkeSa {
             ppk: self.core.ppk.used().cloned(),
             resumed: self.is_resumed(),
             full_transcript: self.core.extensions().full_transcript,
-            assignment: self.core.assigned.as_ref().map(|assigned| Arc::clone(&assigned.0)),
+            assignment: self.core.assigned.get().cloned(),
             local_auth: established
                 .map(|e| e.identity.authenticated().local.to_vec())
                 .unwrap_or_default(),

@@ -50,7 +50,7 @@ impl Established {
         core.extensions().client
             && self.phase == IkePhase::Alive
             && core.connection().vips.is_empty()
-            && core.assigned.is_none()
+            && core.assigned.get().is_none()
             && self.identity.owner_id().kind != IdType::NULL
     }
 

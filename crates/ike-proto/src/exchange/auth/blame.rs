@@ -35,6 +35,66 @@ impl Blame {
     pub(crate) fn distrusting(self, kind: Distrust) -> Self {
         Self { distrust: Some(kind), ..self }
     }
+
+    /// Why none of `connections` accepts the claim: the nearest of them, and what it lacks.
+    pub(super) fn for_none(
+        core: &Core,
+        connections: &[Arc<ConnectionConfig>],
+        claim: Claim<'_>,
+    ) -> Self {
+        let connections = connections.iter().map(|connection| &**connection);
+        let takes_id = |connection: &&ConnectionConfig| {
+            let round = connection.remote.get(claim.index);
+            round.is_some_and(|round| {
+                round.auth == AuthConfig::Null || matches_id(&round.id, claim.id)
+            })
+        };
+        let known = connections.filter(takes_id);
+        let Some(first) = known.clone().next() else {
+            return Self::of(None, Disbelief::NoConnection);
+        };
+        let answers = |connection: &&ConnectionConfig| {
+            claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, core, id))
+        };
+        let mut answering = known.filter(answers);
+        let Some(nearest) = answering.clone().next() else {
+            return Self::of(Some(first), Disbelief::OtherIdentityWanted);
+        };
+        let right = answering.find(|connection| {
+            let round = connection.remote.get(claim.index);
+            round.is_some_and(|round| is_of_kind(&round.auth, claim.method))
+        });
+        match (right, nearest.remote.get(claim.index)) {
+            (Some(right), _) => Self::of(Some(right), Disbelief::OtherProposalOrRounds),
+            (None, round) => {
+                let wanted = round.map(|round| AuthKind::from(&round.auth));
+                let shown = shown(claim.method);
+                Self::of(Some(nearest), Disbelief::OtherMethod { shown, wanted })
+            }
+        }
+    }
+
+    /// Why a secret did not prove a claim that `connection` accepts.
+    pub(super) fn for_secret(
+        core: &Core,
+        lookup: &Lookup,
+        connection: &ConnectionConfig,
+        claim: Claim<'_>,
+    ) -> Self {
+        let own = local_id(connection, core);
+        let psk = claim.method == AuthMethod::PSK;
+        if psk && peer_psk(lookup, &own, claim.id).is_none() {
+            let why = Disbelief::NoPsk { local: own, remote: claim.id.clone() };
+            return Self::of(Some(connection), why);
+        }
+        // A wrong PPK shows only in AUTH.
+        let why = match (psk, core.ppk.used()) {
+            (true, None) => Disbelief::WrongPsk,
+            (true, Some(_)) => Disbelief::WrongPskOrPpk,
+            (false, _) => Disbelief::WrongAuth,
+        };
+        Self::of(Some(connection), why)
+    }
 }
 
 /// Why a request cannot be judged.
@@ -56,66 +116,6 @@ pub(super) struct Claim<'a> {
 }
 
 impl Core {
-    /// Why none of `connections` accepts the claim: the nearest of them, and what it lacks.
-    pub(super) fn blame_for_none(
-        &self,
-        connections: &[Arc<ConnectionConfig>],
-        claim: Claim<'_>,
-    ) -> Blame {
-        let connections = connections.iter().map(|connection| &**connection);
-        let takes_id = |connection: &&ConnectionConfig| {
-            let round = connection.remote.get(claim.index);
-            round.is_some_and(|round| {
-                round.auth == AuthConfig::Null || matches_id(&round.id, claim.id)
-            })
-        };
-        let known = connections.filter(takes_id);
-        let Some(first) = known.clone().next() else {
-            return Blame::of(None, Disbelief::NoConnection);
-        };
-        let answers = |connection: &&ConnectionConfig| {
-            claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, self, id))
-        };
-        let mut answering = known.filter(answers);
-        let Some(nearest) = answering.clone().next() else {
-            return Blame::of(Some(first), Disbelief::OtherIdentityWanted);
-        };
-        let right = answering.find(|connection| {
-            let round = connection.remote.get(claim.index);
-            round.is_some_and(|round| is_of_kind(&round.auth, claim.method))
-        });
-        match (right, nearest.remote.get(claim.index)) {
-            (Some(right), _) => Blame::of(Some(right), Disbelief::OtherProposalOrRounds),
-            (None, round) => {
-                let wanted = round.map(|round| AuthKind::from(&round.auth));
-                let shown = shown(claim.method);
-                Blame::of(Some(nearest), Disbelief::OtherMethod { shown, wanted })
-            }
-        }
-    }
-
-    /// Why a secret did not prove a claim that `connection` accepts.
-    pub(super) fn blame_for_secret(
-        &self,
-        lookup: &Lookup,
-        connection: &ConnectionConfig,
-        claim: Claim<'_>,
-    ) -> Blame {
-        let own = local_id(connection, self);
-        let psk = claim.method == AuthMethod::PSK;
-        if psk && peer_psk(lookup, &own, claim.id).is_none() {
-            let why = Disbelief::NoPsk { local: own, remote: claim.id.clone() };
-            return Blame::of(Some(connection), why);
-        }
-        // A wrong PPK shows only in AUTH.
-        let why = match (psk, self.ppk.used()) {
-            (true, None) => Disbelief::WrongPsk,
-            (true, Some(_)) => Disbelief::WrongPskOrPpk,
-            (false, _) => Disbelief::WrongAuth,
-        };
-        Blame::of(Some(connection), why)
-    }
-
     /// As [`refuse`](Self::refuse) with AUTHENTICATION_FAILED. The log gets the reason.
     pub(super) fn refuse_peer(
         &mut self,

@@ -5,7 +5,7 @@
 use super::Payloads;
 use super::rounds::AuthReply;
 use crate::ike_sa::Core;
-use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, InitTranscript};
 use crate::keys::epoch::Opened;
 use crate::wire::decode_inner_payloads;
@@ -17,9 +17,9 @@ pub(crate) type LastReply = (AuthReply, Option<Vec<u8>>, Option<NotifyType>);
 /// The end of IKE_AUTH at a responder, which waits until other SAs have ended.
 pub(crate) struct LastAnswer {
     /// The first request, which requests the child.
-    request: Opened,
-    transcript: InitTranscript,
-    reply: LastReply,
+    pub(super) request: Opened,
+    pub(super) transcript: InitTranscript,
+    pub(super) reply: LastReply,
     /// The peer has sent INITIAL_CONTACT.
     pub(crate) initial_contact: bool,
 }
@@ -52,20 +52,5 @@ impl Established {
             // It was decoded once already.
             Err(error) => core.refuse(ctx, error.into()),
         }
-    }
-}
-
-impl Core {
-    /// Answers after the other SAs have ended.
-    pub(super) fn answer_after_others(
-        &self,
-        ctx: &mut Context<'_>,
-        request: Opened,
-        transcript: InitTranscript,
-        reply: LastReply,
-        initial_contact: bool,
-    ) {
-        let answer = Box::new(LastAnswer { request, transcript, reply, initial_contact });
-        ctx.effects.push_back(Effect::EndOthers(self.id(), answer));
     }
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use super::announce::OwnAnnouncements;
 use super::blame::{Blame, Claim};
 use super::psk::{own_psk, peer_psk};
-use super::questions::{Judging, OwnTurn, signed_by};
+use super::questions::{Judging, OwnTurn, peer_credentials, signed_by};
 use super::rounds::{OwnAuth, used};
 use super::{local_id, round_id, signature, takes};
 use crate::config::{AuthConfig, IdMatch, RemoteAuth};
 use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::config::OwnedConfig;
+use crate::exchange::mobike::Ends;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::{Payloads, Refusal, payloads_of, qcd};
 use crate::ike_sa::context::{Context, Effect};
@@ -58,14 +59,14 @@ impl ExpectAuthResponse {
             return self.begin_eap_round(core, ctx, index, id);
         }
         let unmixed = first && core.may_go_without_ppk();
-        let unmixed = unmixed.then(|| core.own_covered(&self.transcript, &id));
+        let unmixed = unmixed.then(|| self.transcript.own_covered(&core.channel, &id));
         if first && let Err(failure) = core.mix_ppk_in_auth(ctx.io.config) {
             return self.end(core, failure);
         }
         let remote = connection.remote.get(index).or(connection.remote.last());
         let remote = remote.map_or(&IdMatch::Any, |round| &round.id);
         let psk = own_psk(ctx.lookup, &id, remote);
-        let covered = (core.own_covered(&self.transcript, &id), unmixed);
+        let covered = (self.transcript.own_covered(&core.channel, &id), unmixed);
         match core.own_turn(round, id, psk, &self.announced, covered, None) {
             Err(failure) => self.end(core, failure),
             Ok(OwnTurn::Ready(own)) => self.send_auth_request(core, ctx, Some(own)),
@@ -97,7 +98,11 @@ impl ExpectAuthResponse {
         let connection = Arc::clone(core.connection());
         let mobike = core.mobike_in_auth(ctx, &[]);
         let token = core.own_token(ctx);
-        let told = if mobike.is_empty() { Vec::new() } else { core.further_addresses(ctx, &[]) };
+        let told = if mobike.is_empty() {
+            Vec::new()
+        } else {
+            Ends::of(&core.channel).further_addresses(ctx, &[])
+        };
         let Some(own) = own else {
             let sent = core.channel.request(&mut ctx.io, ExchangeType::IKE_AUTH, &[]);
             sent.unwrap_or_else(|unsent| unsent.end(core));
@@ -203,7 +208,7 @@ impl ExpectAuthResponse {
         {
             let (id, method) = (id.to_owned(), auth.method);
             let claim = Claim { index, id: &id, wanted: None, method };
-            let blame = core.blame_for_none(std::slice::from_ref(&connection), claim);
+            let blame = Blame::for_none(core, std::slice::from_ref(&connection), claim);
             return self.disbelieve(core, ctx, id.as_id(), Some(blame), Failure::Authentication);
         }
         match self.judge(core, ctx, round, id, auth) {
@@ -213,12 +218,12 @@ impl ExpectAuthResponse {
             Some(Err(failure)) => {
                 let (id, method) = (id.to_owned(), auth.method);
                 let claim = Claim { index, id: &id, wanted: None, method };
-                let blame = core.blame_for_secret(ctx.lookup, &connection, claim);
+                let blame = Blame::for_secret(core, ctx.lookup, &connection, claim);
                 self.disbelieve(core, ctx, id.as_id(), Some(blame), failure)
             }
             None if !core.channel.hold(&mut ctx.io, opened) => self.reject(core, ctx, no_room()),
             None => {
-                let asked = Core::peer_credentials(&connection, index, id.to_owned(), payloads);
+                let asked = peer_credentials(&connection, index, id.to_owned(), payloads);
                 let Some(asked) = asked else {
                     return self.reject(core, ctx, Failure::Authentication);
                 };
@@ -275,7 +280,7 @@ impl ExpectAuthResponse {
         verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
     ) -> Result<T, AuthFailure> {
         loop {
-            match verify(&core.peer_octets(&self.transcript, id)) {
+            match verify(&self.transcript.peer_octets(&core.channel, id)) {
                 Ok(proof) => return Ok(proof),
                 Err(AuthFailure) if self.take_twin(core, ctx) => {}
                 Err(AuthFailure) => return Err(AuthFailure),
@@ -467,7 +472,7 @@ impl AwaitVerdict<ExpectAuthResponse> {
         if !key.revocation_pending {
             return waiting.responder_proven(core, ctx, used, evidence, &payloads);
         }
-        let asked = Core::peer_credentials(&connection, index, id.to_owned(), &payloads);
+        let asked = peer_credentials(&connection, index, id.to_owned(), &payloads);
         let Some(asked) = asked else {
             return waiting.reject(core, ctx, Failure::Authentication);
         };

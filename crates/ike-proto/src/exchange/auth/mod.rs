@@ -25,14 +25,12 @@ use std::collections::VecDeque;
 use super::Payloads;
 use super::followup::Answering;
 use super::resume::fits::{self, Used};
-use super::sa_init::without_cookie;
 use crate::child::processing::Asker;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, Unique};
 use crate::event::{Event, Path};
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{Established, InitTranscript, Task};
-use crate::keys::signed_octets::{AuthFailure, SignedOctets};
+use crate::ike_sa::state::{Established, Task};
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, IdType};
 pub(crate) use initiator::claim;
@@ -69,47 +67,6 @@ impl Core {
         ctx.io.event(Event::IkeUp(self.id()));
         self.audit_ppk(ctx);
         established
-    }
-
-    /// The octets that this end's AUTH payload covers.
-    fn own_octets(&self, transcript: &InitTranscript, id: &IdData) -> SignedOctets {
-        self.octets(transcript, self.is_initiator(), id.as_id())
-    }
-
-    /// The octets that the peer's AUTH payload covers. `id` is the identity as received.
-    pub(crate) fn peer_octets(&self, transcript: &InitTranscript, id: Id<'_>) -> SignedOctets {
-        self.octets(transcript, !self.is_initiator(), id)
-    }
-
-    /// Verifies the AUTH of the initiator. If its request came without a cookie and with one, AUTH covers the one that the
-    /// initiator takes for answered. Anybody on the path can send the other one.
-    pub(crate) fn verify_initiator<T>(
-        &self,
-        transcript: &mut InitTranscript,
-        id: Id<'_>,
-        verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
-    ) -> Result<T, AuthFailure> {
-        let verdict = verify(&self.peer_octets(transcript, id));
-        let earlier = transcript.came_twice.then(|| without_cookie(&transcript.request)).flatten();
-        let (Err(AuthFailure), Some(earlier)) = (&verdict, earlier) else { return verdict };
-        let with_cookie = std::mem::replace(&mut transcript.request, earlier);
-        let verdict = verify(&self.peer_octets(transcript, id));
-        if verdict.is_err() {
-            // Another candidate may have a key that verifies this one.
-            transcript.request = with_cookie;
-        }
-        verdict
-    }
-
-    fn octets(&self, transcript: &InitTranscript, initiator: bool, id: Id<'_>) -> SignedOctets {
-        let (nonce, key) = if initiator {
-            (&transcript.nr, self.channel.session().keys.pi())
-        } else {
-            (&transcript.ni, self.channel.session().keys.pr())
-        };
-        let message = transcript.covered(initiator, self.extensions().full_transcript);
-        let int_auth = transcript.int_auth.finish();
-        SignedOctets::new(self.channel.session().prf, key, message, nonce, id, int_auth.as_deref())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::crypto::{Secret, SignatureScheme};
 use crate::event::{Failure, Ticket, UsedAuth};
 use crate::exchange::auth::announce::Announcements;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{InitTranscript, State};
+use crate::ike_sa::state::State;
 use crate::ike_sa::{Core, IkeSa};
 use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, auth_by, padded};
 use crate::question::{
@@ -175,13 +175,6 @@ impl State {
 }
 
 impl Core {
-    /// The octets that this end's AUTH covers with the present keys.
-    pub(crate) fn own_covered(&self, transcript: &InitTranscript, id: &IdData) -> Covered {
-        let keys = &self.channel.session().keys;
-        let sk_p = if self.is_initiator() { keys.pi() } else { keys.pr() };
-        Covered { octets: self.own_octets(transcript, id), sk_p: sk_p.duplicate() }
-    }
-
     /// Asks a question, and limits the time for the answer.
     pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
         if self.is_initiator() {
@@ -190,29 +183,29 @@ impl Core {
         }
         ctx.ask(question)
     }
+}
 
-    /// The peer's credentials to be judged, by the rules of `connection`. `None` if `connection` accepts no public
-    /// key in this round.
-    pub(super) fn peer_credentials(
-        connection: &ConnectionConfig,
-        round: usize,
-        id: IdData,
-        payloads: &[Payload<'_>],
-    ) -> Option<PeerCredentials> {
-        let round = connection.remote.get(round)?;
-        let AuthConfig::Pubkey(pubkey) = &round.auth else { return None };
-        let certs = payloads.iter().filter_map(|payload| match payload {
-            Payload::Cert(cert) => Some(OwnedCert::from(*cert)),
-            _ => None,
-        });
-        Some(PeerCredentials {
-            connection: connection.name.clone(),
-            round: round.name.clone(),
-            id,
-            certs: certs.collect(),
-            chain: pubkey.chain.clone(),
-        })
-    }
+/// The peer's credentials to be judged, by the rules of `connection`. `None` if `connection` accepts no public
+/// key in this round.
+pub(super) fn peer_credentials(
+    connection: &ConnectionConfig,
+    round: usize,
+    id: IdData,
+    payloads: &[Payload<'_>],
+) -> Option<PeerCredentials> {
+    let round = connection.remote.get(round)?;
+    let AuthConfig::Pubkey(pubkey) = &round.auth else { return None };
+    let certs = payloads.iter().filter_map(|payload| match payload {
+        Payload::Cert(cert) => Some(OwnedCert::from(*cert)),
+        _ => None,
+    });
+    Some(PeerCredentials {
+        connection: connection.name.clone(),
+        round: round.name.clone(),
+        id,
+        certs: certs.collect(),
+        chain: pubkey.chain.clone(),
+    })
 }
 
 impl SigningRound {

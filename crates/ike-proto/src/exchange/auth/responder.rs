@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::blame::{Blame, Claim, Unbelieved};
 use super::eap::NO_AUTH;
-use super::first_contact::LastReply;
+use super::first_contact::{LastAnswer, LastReply};
 use super::psk::peer_psk;
-use super::questions::{Judging, OwnTurn, signed_by};
+use super::questions::{Judging, OwnTurn, peer_credentials, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
 use super::{answers_to, exactness, local_id, round_id, signature, takes};
+use crate::channel::{Extensions, Session};
 use crate::config::lookup::Lookup;
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
@@ -60,7 +61,7 @@ impl Established {
         transcript: &InitTranscript,
         reply: LastReply,
     ) {
-        core.tell_assigned(ctx);
+        core.assigned.tell(ctx);
         let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
         if self.answer_first_child(core, ctx, parsed, transcript, reply) {
             ctx.effects.push_back(Effect::Established { ike: core.id(), initial_contact });
@@ -219,7 +220,7 @@ impl ExpectAuthRequest {
             .filter(|connection| {
                 index > 0
                     || id_r.is_none_or(|wanted| answers_to(connection, core, wanted))
-                        && core.still_fits(connection)
+                        && still_fits(core.channel.session(), core.extensions(), connection)
             })
             .collect();
         //= https://www.rfc-editor.org/rfc/rfc4945#section-3.1.10
@@ -248,7 +249,7 @@ impl ExpectAuthRequest {
         let blame = match (&first, &taken) {
             (Some(first), Err(why)) => Some(Blame::of(Some(first), why.clone())),
             (Some(_), Ok(_)) => None,
-            (None, _) => Some(core.blame_for_none(&self.connections, claim)),
+            (None, _) => Some(Blame::for_none(core, &self.connections, claim)),
         };
         // If no connection accepts signatures, a signature fails as a wrong secret does.
         if signature::is_signature(method) && self.takes_keys(index) {
@@ -271,7 +272,7 @@ impl ExpectAuthRequest {
                 Ok(Plan::Proven(connection, used(remote_id, method), evidence))
             }
             (None, Some(connection), None) => {
-                Err(Unbelieved::Peer(core.blame_for_secret(lookup, &connection, claim)))
+                Err(Unbelieved::Peer(Blame::for_secret(core, lookup, &connection, claim)))
             }
             (None, None, _) => Err(malformed(NotifyType::AUTHENTICATION_FAILED.into())),
         }
@@ -306,9 +307,9 @@ impl ExpectAuthRequest {
         // secret must take the same path (bug class 43).
         let known = key.is_some();
         let key = key.unwrap_or_else(|| lookup.decoy(prf));
-        let verdict = core.verify_initiator(&mut self.transcript, id_i, |octets| {
-            verify_by(prf, &key, octets, data)
-        });
+        let verdict = self
+            .transcript
+            .verify_initiator(&core.channel, id_i, |octets| verify_by(prf, &key, octets, data));
         verdict.ok().filter(|_| known)
     }
 
@@ -326,9 +327,8 @@ impl ExpectAuthRequest {
         // Any connection that accepts public keys will do for a decoy.
         let mut possible = judging.candidates.iter().chain(&*self.connections);
         let asked = id.and_then(|id| {
-            possible.find_map(|connection| {
-                Core::peer_credentials(connection, index, id.clone(), payloads)
-            })
+            possible
+                .find_map(|connection| peer_credentials(connection, index, id.clone(), payloads))
         });
         let Some(asked) = asked else {
             return self.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into());
@@ -406,7 +406,7 @@ impl ExpectAuthRequest {
         // that.
         let remote = self.rounds.remote_id();
         let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
-        let covered = (core.own_covered(&self.transcript, &id), None);
+        let covered = (self.transcript.own_covered(&core.channel, &id), None);
         match core.own_turn(round, id, psk, &self.announced, covered, remote) {
             Err(failure) => self.fail(core, ctx, failure),
             Ok(OwnTurn::Ready(own)) => self.answer_round(core, ctx, Some(own)),
@@ -485,7 +485,7 @@ impl ExpectAuthRequest {
         if let Some(to) = elsewhere {
             // A client that is redirected gets no address and no other attribute.
             let mut auth = AuthReply { config: None, ..auth };
-            core.give_back_assigned(ctx);
+            core.assigned.give_back(ctx);
             auth.notifies.push((NotifyType::REDIRECT, gateway_data(to, &[])));
             if parsed.notify(NotifyType::TICKET_REQUEST).is_some() {
                 auth.notifies.push((NotifyType::TICKET_NACK, Vec::new()));
@@ -500,7 +500,8 @@ impl ExpectAuthRequest {
         let reply = (auth, ppk, unconfigured);
         if established.ends_others(core, ctx, initial_contact) {
             drop(payloads);
-            core.answer_after_others(ctx, request, transcript, reply, initial_contact);
+            let answer = Box::new(LastAnswer { request, transcript, reply, initial_contact });
+            ctx.effects.push_back(Effect::EndOthers(core.id(), answer));
         } else {
             established.answer_last(core, ctx, &parsed, &transcript, reply);
         }
@@ -551,7 +552,7 @@ impl AwaitVerdict<ExpectAuthRequest> {
         if let Some(ticket) = waiting.resume.take() {
             return waiting.on_resumable(core, ctx, &ticket, (&payloads, &message), answer);
         }
-        let judged = core.check_key(ctx, &mut waiting, &mut judging, &payloads, answer);
+        let judged = waiting.check_key(core, ctx, &mut judging, &payloads, answer);
         let connection = judging.candidates.front().cloned();
         match (judged, connection) {
             (Ok((key, used, evidence)), Some(connection)) if judging.decoy.is_none() => {
@@ -567,7 +568,7 @@ impl AwaitVerdict<ExpectAuthRequest> {
                     );
                 }
                 let id = used.id.clone();
-                let asked = Core::peer_credentials(&connection, index, id, &payloads);
+                let asked = peer_credentials(&connection, index, id, &payloads);
                 let Some(asked) = asked else {
                     return waiting.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into());
                 };
@@ -605,38 +606,13 @@ impl AwaitSignature<ExpectAuthRequest> {
     }
 }
 
-impl Core {
-    /// The first of `candidates` that can use the PPK of the request, or go without one. Of candidates that
-    /// identify the peer equally exactly, one that has the PPK is better. Only candidates that make the same keys
-    /// are kept. None, without any change, if none fits.
-    fn first_by_ppk(
-        &self,
-        config: &EndpointConfig,
-        candidates: &mut VecDeque<Arc<ConnectionConfig>>,
-        payloads: &Payloads<'_, '_>,
-    ) -> Option<Arc<ConnectionConfig>> {
-        let choice = |connection: &Arc<ConnectionConfig>| {
-            self.choose_ppk_in_auth(config, connection, payloads).ok()
-        };
-        let fit = candidates.iter().filter_map(|candidate| Some((candidate, choice(candidate)?)));
-        let (first, chosen) = fit.min_by_key(|(candidate, choice)| {
-            let exact = candidate.remote.first().map_or(0, exactness);
-            (std::cmp::Reverse(exact), matches!(choice, PpkChoice::Without(_)))
-        })?;
-        let first = Arc::clone(first);
-        candidates.retain(|other| choice(other).is_some_and(|choice| choice.is_like(&chosen)));
-        // It is tried first. The others stay in their order.
-        candidates.retain(|other| !Arc::ptr_eq(other, &first));
-        candidates.push_front(Arc::clone(&first));
-        Some(first)
-    }
-
+impl ExpectAuthRequest {
     /// Checks whether the answer is a key that has made the signature, or such a key after the check of
     /// revocation.
     fn check_key(
-        &self,
+        &mut self,
+        core: &Core,
         ctx: &Context<'_>,
-        waiting: &mut ExpectAuthRequest,
         judging: &mut Judging,
         payloads: &[Payload<'_>],
         answer: Answer,
@@ -664,8 +640,8 @@ impl Core {
             return Ok((key, used, evidence));
         }
         let parsed = Payloads(payloads);
-        let index = waiting.rounds.proven();
-        let connections = judging.candidates.iter().chain(&*waiting.connections);
+        let index = self.rounds.proven();
+        let connections = judging.candidates.iter().chain(&*self.connections);
         let constraints =
             connections.flat_map(|c| c.remote.get(index)).find_map(|round| match &round.auth {
                 AuthConfig::Pubkey(pubkey) => Some(&pubkey.ike),
@@ -675,24 +651,50 @@ impl Core {
         let (Some(asked), Some(data)) = (constraints, judging.auth_data(&parsed)) else {
             return Err(Failure::Authentication);
         };
-        let verdict = self.verify_initiator(&mut waiting.transcript, *id, |octets| {
+        let verdict = self.transcript.verify_initiator(&core.channel, *id, |octets| {
             signature::verify((ctx.io.config, ctx.crypto), asked, &key.spki, octets, data)
         });
         let (evidence, scheme) = verdict.map_err(|_| Failure::Authentication)?;
         let used = signed_by(id.to_owned(), data.0, scheme, &key);
         Ok((key, used, evidence))
     }
+}
 
-    /// True if `connection` accepts what IKE_SA_INIT has negotiated.
-    fn still_fits(&self, connection: &ConnectionConfig) -> bool {
-        if refuses_short_transcript(connection, self.extensions()) {
-            return false;
-        }
-        let chosen = Sa { proposals: vec![self.channel.session().selected.to_wire(Spi::None)] };
-        let options =
-            SelectOptions { intermediate: self.extensions().intermediate, ..Default::default() };
-        proposal::select(&connection.proposals, &chosen, options).is_some()
+impl Core {
+    /// The first of `candidates` that can use the PPK of the request, or go without one. Of candidates that
+    /// identify the peer equally exactly, one that has the PPK is better. Only candidates that make the same keys
+    /// are kept. None, without any change, if none fits.
+    fn first_by_ppk(
+        &self,
+        config: &EndpointConfig,
+        candidates: &mut VecDeque<Arc<ConnectionConfig>>,
+        payloads: &Payloads<'_, '_>,
+    ) -> Option<Arc<ConnectionConfig>> {
+        let choice = |connection: &Arc<ConnectionConfig>| {
+            self.choose_ppk_in_auth(config, connection, payloads).ok()
+        };
+        let fit = candidates.iter().filter_map(|candidate| Some((candidate, choice(candidate)?)));
+        let (first, chosen) = fit.min_by_key(|(candidate, choice)| {
+            let exact = candidate.remote.first().map_or(0, exactness);
+            (std::cmp::Reverse(exact), matches!(choice, PpkChoice::Without(_)))
+        })?;
+        let first = Arc::clone(first);
+        candidates.retain(|other| choice(other).is_some_and(|choice| choice.is_like(&chosen)));
+        // It is tried first. The others stay in their order.
+        candidates.retain(|other| !Arc::ptr_eq(other, &first));
+        candidates.push_front(Arc::clone(&first));
+        Some(first)
     }
+}
+
+/// True if `connection` accepts what IKE_SA_INIT has negotiated.
+fn still_fits(session: &Session, extensions: Extensions, connection: &ConnectionConfig) -> bool {
+    if refuses_short_transcript(connection, extensions) {
+        return false;
+    }
+    let chosen = Sa { proposals: vec![session.selected.to_wire(Spi::None)] };
+    let options = SelectOptions { intermediate: extensions.intermediate, ..Default::default() };
+    proposal::select(&connection.proposals, &chosen, options).is_some()
 }
 
 /// The identities that a request claims for the peer and requests of this end.

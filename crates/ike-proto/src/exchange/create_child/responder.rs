@@ -10,6 +10,7 @@ use crate::exchange::child_sa::{ChildRequest, ReadyChild};
 use crate::exchange::followup::TheirOffer;
 use crate::exchange::followup::{Reply, Responding};
 use crate::exchange::key_exchange::Halt;
+use crate::exchange::ppk::create_child::ChildPpks;
 use crate::exchange::{Payloads, mode, required, resource, tfc};
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, Answer, ChildActivity};
@@ -113,7 +114,8 @@ impl Established {
         let old = old_id.and_then(|id| self.children.get(id));
         let nr = ctx.nonce();
         let nonces = Nonces { i: ni, r: &nr };
-        let (ppk, ppk_id) = core.ppk_for_request(ctx.io.config, payloads, ni)?.unzip();
+        let (ppk, ppk_id) =
+            ChildPpks::of(&core.channel).for_request(ctx.io.config, payloads, ni)?.unzip();
         let request = ChildRequest { rekeys: old.map(|old| old.id), with_ke: true };
         let answered = self.answer_child(core, ctx, payloads, &request, old)?;
         let child = &answered.child;

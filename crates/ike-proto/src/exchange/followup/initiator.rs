@@ -8,6 +8,7 @@ use crate::crypto::Secret;
 use crate::event::Failure;
 use crate::exchange::Payloads;
 use crate::exchange::key_exchange::Undone;
+use crate::exchange::ppk::create_child::ChildPpks;
 use crate::exchange::sent::{RekeyOffer, Retry, Sent};
 use crate::ike_sa::collision::{self, AfterRekey, RekeyResponse};
 use crate::ike_sa::context::Context;
@@ -53,7 +54,7 @@ impl Established {
             OurOffer::Child(offer) => offer.ppks(),
             OurOffer::Ike(offer) => &offer.ppks,
         };
-        if let Err(reason) = core.ppk_taken(offered, &parsed) {
+        if let Err(reason) = ChildPpks::of(&core.channel).taken(offered, &parsed) {
             // The chain would lead to an SA that this end refuses.
             match what {
                 OurOffer::Child(offer) => {

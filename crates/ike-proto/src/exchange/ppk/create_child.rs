@@ -1,7 +1,8 @@
 //! PPKs in CREATE_CHILD_SA (RFC 9867 §3.2): new children, and rekeys of children and IKE SAs.
 
 use super::{MixedPpk, NotOffered, OfferedPpk};
-use crate::channel::Session;
+use crate::channel::link::Link;
+use crate::channel::{Channel, Session};
 use crate::config::{EndpointConfig, PpkRekey};
 use crate::event::Failure;
 use crate::exchange::sent::{RekeyOffer, Retry};
@@ -39,67 +40,73 @@ impl Established {
         // The peer has moved the children to its new SA: both SAs end.
         let made = self.complete_rekey_ike(core, ctx, offer, &Payloads(payloads), &[], None);
         if let Ok((new, _)) = made {
-            core.discard_successor(ctx, new);
+            ctx.discard(new);
         }
         self.queue.push_first(Task::DeleteIke { reason, request: None });
     }
 }
 
-impl Core {
+/// What the PPKs of a rekey or of a new child depend on.
+pub(crate) struct ChildPpks<'a> {
+    link: &'a Link,
+    session: &'a Session,
+}
+
+impl<'a> ChildPpks<'a> {
+    /// For an SA with this channel.
+    pub(crate) fn of(channel: &'a Channel) -> Self {
+        Self { link: channel.link(), session: channel.session() }
+    }
+
     // ---- initiator ----
 
     /// The PPKs to offer with the nonce `ni`.
-    pub(crate) fn ppks_for_create_child(
-        &self,
-        config: &EndpointConfig,
-        ni: &[u8],
-    ) -> Vec<OfferedPpk> {
-        let ppk = &self.connection().ppk;
+    pub(crate) fn offered(&self, config: &EndpointConfig, ni: &[u8]) -> Vec<OfferedPpk> {
+        let ppk = &self.link.connection().ppk;
         if ppk.rekey == PpkRekey::No {
             return Vec::new();
         }
-        let [spi_i, spi_r] = self.spis().octets();
-        super::offer(config, ppk, self.channel.session().prf, &[ni, &spi_i, &spi_r])
+        let [spi_i, spi_r] = self.link.spis().octets();
+        super::offer(config, ppk, self.session.prf, &[ni, &spi_i, &spi_r])
     }
 
     /// True if no PPK can be offered, and one is required.
-    pub(crate) fn lacks_required_ppk(&self, offered: &[OfferedPpk]) -> bool {
-        offered.is_empty() && self.connection().ppk.rekey == PpkRekey::Require
+    pub(crate) fn lacks_required(&self, offered: &[OfferedPpk]) -> bool {
+        offered.is_empty() && self.link.connection().ppk.rekey == PpkRekey::Require
     }
 
     /// The result of the offered PPKs in the response. The error says why its SA cannot be used.
-    pub(crate) fn ppk_taken(
+    pub(crate) fn taken(
         &self,
         offered: &[OfferedPpk],
         payloads: &Payloads<'_, '_>,
     ) -> Result<Option<MixedPpk>, Failure> {
         match super::taken(offered, payloads) {
             Ok(Some(ppk)) => {
-                let Session { prf, keys, .. } = self.channel.session();
+                let Session { prf, keys, .. } = self.session;
                 let sk_d = mixed_in_create_child(*prf, keys.d(), &ppk.key.secret);
                 Ok(Some(MixedPpk { id: ppk.id.clone(), sk_d }))
             }
-            Ok(None) if self.connection().ppk.rekey == PpkRekey::Require => Err(REQUIRED),
+            Ok(None) if self.link.connection().ppk.rekey == PpkRekey::Require => Err(REQUIRED),
             Ok(None) => Ok(None),
             Err(NotOffered) => Err(Failure::Policy(PolicyReason::PpkNotOffered)),
         }
     }
 
     /// The PPK with which to answer a request with the nonce `ni`, and its PPK_ID as the peer wrote it.
-    pub(crate) fn ppk_for_request(
+    pub(crate) fn for_request(
         &self,
         config: &EndpointConfig,
         payloads: &Payloads<'_, '_>,
         ni: &[u8],
     ) -> Result<Option<(MixedPpk, Vec<u8>)>, Refusal> {
-        let ppk = &self.connection().ppk;
-        let [spi_i, spi_r] = self.spis().octets();
-        let prf = self.channel.session().prf;
-        let allowed = |id: &_| ppk.rekey != PpkRekey::No && self.connection().takes_ppk(id);
+        let ppk = &self.link.connection().ppk;
+        let [spi_i, spi_r] = self.link.spis().octets();
+        let prf = self.session.prf;
+        let allowed = |id: &_| ppk.rekey != PpkRekey::No && self.link.connection().takes_ppk(id);
         match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
             Some(common) => {
-                let sk_d =
-                    mixed_in_create_child(prf, self.channel.session().keys.d(), &common.key.secret);
+                let sk_d = mixed_in_create_child(prf, self.session.keys.d(), &common.key.secret);
                 Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
             }
             //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2

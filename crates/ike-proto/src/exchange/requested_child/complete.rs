@@ -1,13 +1,11 @@
 //! From the response to a Child SA (RFC 7296 §1.2, §1.3).
 
-use std::sync::Arc;
-
 use super::RequestedChild;
 use crate::child::ChildSa;
 use crate::child::processing::Asker;
 use crate::child::selectors::{is_whole, narrow, within};
 use crate::config::proposal::{self, Selected};
-use crate::crypto::{PendingKe, Secret};
+use crate::crypto::Secret;
 use crate::dataplane::{Flow, Mode};
 use crate::event::{Event, Hint};
 use crate::exchange::child_sa::{KeyMaterial, ReadyChild, Terms};
@@ -70,7 +68,7 @@ impl RequestedChild {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
         if self.heritage.is_none() {
-            local_ts = core.narrow_to_own(&self.config, mode, local_ts);
+            local_ts = core.assigned.narrow_to_own(&core.channel, &self.config, mode, local_ts);
             if local_ts.is_empty() {
                 return Err(NotifyType::TS_UNACCEPTABLE.into());
             }
@@ -94,7 +92,7 @@ impl RequestedChild {
             Some((policy, heritage)) => (policy, Some(heritage)),
             None => (self.policy, self.heritage.clone()),
         };
-        let shared = core.complete_ke(ctx, self.ke.as_ref(), &selected, payloads)?;
+        let shared = self.complete_ke(ctx, &selected, payloads)?;
         let terms = Terms {
             id: self.id,
             policy,
@@ -117,6 +115,28 @@ impl RequestedChild {
         ReadyChild::keyed(core, children, ctx, child, material)
     }
 
+    /// The secret of the key exchange in the response, if it has one.
+    fn complete_ke(
+        &self,
+        ctx: &Context<'_>,
+        selected: &Selected,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Option<Secret>, Refusal> {
+        let ke = payloads.ke()?;
+        match (self.ke.as_ref(), selected.ke) {
+            (_, KeMethodId::NONE) if ke.is_none() => Ok(None),
+            (Some((method, half)), chosen) if *method == chosen => {
+                let ke = required(ke)?;
+                if ke.method != chosen {
+                    return Err(NotifyType::INVALID_SYNTAX.into());
+                }
+                let shared = ctx.complete(chosen, half, ke.data);
+                shared.map(Some).map_err(|_| NotifyType::INVALID_SYNTAX.into())
+            }
+            _ => Err(NotifyType::INVALID_SYNTAX.into()),
+        }
+    }
+
     /// The child beside which this is a further one, or which it replaces. Fails if there is none any more.
     fn members<'a>(&self, children: &'a Children) -> Result<Option<&'a ChildSa>, Refusal> {
         let Some(join) = self.join else {
@@ -132,28 +152,6 @@ impl Core {
     /// The role for choosing numbers: this end, or this end for `packet`.
     pub(crate) fn asker(&self, packet: Option<Flow>) -> Asker {
         if self.renews || packet.is_some() { Asker::Trap } else { Asker::Us }
-    }
-
-    fn complete_ke(
-        &self,
-        ctx: &Context<'_>,
-        ours: Option<&(KeMethodId, Arc<dyn PendingKe>)>,
-        selected: &Selected,
-        payloads: &Payloads<'_, '_>,
-    ) -> Result<Option<Secret>, Refusal> {
-        let ke = payloads.ke()?;
-        match (ours, selected.ke) {
-            (_, KeMethodId::NONE) if ke.is_none() => Ok(None),
-            (Some((method, half)), chosen) if *method == chosen => {
-                let ke = required(ke)?;
-                if ke.method != chosen {
-                    return Err(NotifyType::INVALID_SYNTAX.into());
-                }
-                let shared = ctx.complete(chosen, half, ke.data);
-                shared.map(Some).map_err(|_| NotifyType::INVALID_SYNTAX.into())
-            }
-            _ => Err(NotifyType::INVALID_SYNTAX.into()),
-        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::config::ChildConfig;
 use crate::dataplane::Flow;
 use crate::event::{ChildSaId, Failure, RequestId};
 use crate::exchange::parts::{Parts, Started};
-use crate::exchange::ppk::create_child::NO_KEY;
+use crate::exchange::ppk::create_child::{ChildPpks, NO_KEY};
 use crate::exchange::sent::{Retry, Sent};
 use crate::ike_sa::state::Task;
 use crate::wire::payload::{Notify, Payload};
@@ -48,7 +48,7 @@ impl RequestedChild {
             config: &config,
             rekeys: None,
             joins,
-            dynamic: core.dynamic(),
+            dynamic: core.assigned.dynamic(),
             packet,
             ike_method: Some(core.channel.session().selected.ke),
             ordinal,
@@ -86,7 +86,7 @@ impl RequestedChild {
             config: &old.config,
             rekeys: Some(old),
             joins: None,
-            dynamic: core.dynamic(),
+            dynamic: core.assigned.dynamic(),
             // RFC 7296 §2.9.2: no selectors of a packet here.
             packet: None,
             ike_method: Some(core.channel.session().selected.ke),
@@ -110,8 +110,8 @@ impl RequestedChild {
 
     fn send(mut self: Box<Self>, parts: &mut Parts<'_, '_>) -> Started {
         let Parts { core, children, ctx, .. } = &mut *parts;
-        self.ppks = core.ppks_for_create_child(ctx.io.config, &self.nonce);
-        if core.lacks_required_ppk(&self.ppks) {
+        self.ppks = ChildPpks::of(&core.channel).offered(ctx.io.config, &self.nonce);
+        if ChildPpks::of(&core.channel).lacks_required(&self.ppks) {
             self.refuse_ppk(parts, NO_KEY, true);
             return Started::Not;
         }

@@ -8,6 +8,7 @@ use crate::event::{Failure, RequestId};
 use crate::exchange::child_sa::{KeyMaterial, ReadyChild};
 use crate::exchange::create_child::taken;
 use crate::exchange::parts::{Outcome, Parts};
+use crate::exchange::ppk::create_child::ChildPpks;
 use crate::exchange::sent::Retry;
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Children;
@@ -38,7 +39,7 @@ impl RequestedChild {
         };
         let ni = self.nonce.clone();
         let shared: Vec<_> = additional.iter().collect();
-        match parts.core.ppk_taken(&self.ppks, &parsed) {
+        match ChildPpks::of(&parts.core.channel).taken(&self.ppks, &parsed) {
             Ok(ppk) => {
                 let nonces = Nonces { i: &ni, r: nr };
                 let material = KeyMaterial { shared: &shared, nonces, ppk };

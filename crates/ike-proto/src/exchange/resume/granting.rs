@@ -68,10 +68,7 @@ impl Established {
             return;
         };
         let now = ctx.io.now.mono;
-        let vips = match &core.assigned {
-            Some(assigned) if assigned.0.ours => assigned.0.addresses.clone(),
-            _ => Vec::new(),
-        };
+        let vips = core.assigned.virtual_ips(true).to_vec();
         let held = Held {
             octets: octets.into(),
             expires: now + lifetime,
@@ -146,8 +143,8 @@ impl Established {
         };
         let octets = ticket.seal(&ctx.io.config.resumption, ctx.crypto, ctx.io.rng)?;
         core.ticketed = true;
-        if let Some(assigned) = core.assigned.as_ref().filter(|assigned| !assigned.0.ours) {
-            ctx.registry.lend(core.spis().pair(), &assigned.0.addresses);
+        if let Some(assigned) = core.assigned.given() {
+            ctx.registry.lend(core.spis().pair(), &assigned.addresses);
         }
         Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
     }

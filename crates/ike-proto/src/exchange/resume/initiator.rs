@@ -186,7 +186,7 @@ impl ExpectAuthResponse {
         let Some(id) = held.former.local_id().cloned() else {
             return self.end(core, Failure::Credentials("the ticket has no identity".to_owned()));
         };
-        let octets = core.own_covered(&self.transcript, &id).octets;
+        let octets = self.transcript.own_covered(&core.channel, &id).octets;
         let data = auth_by(core.channel.session().prf, core.channel.session().keys.pi(), &octets);
         let used = used(id, METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk: None, named: false };

@@ -260,7 +260,7 @@ impl ExpectAuthRequest {
         let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pi().duplicate());
         let verdict = {
             let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);
-            core.verify_initiator(&mut self.transcript, *id, verify)
+            self.transcript.verify_initiator(&core.channel, *id, verify)
         };
         verdict.map_err(|_| failed())
     }
@@ -289,7 +289,7 @@ impl ExpectAuthRequest {
         }
         // There may be tickets of another configuration, which are valid for longer.
         ctx.effects.push_back(Effect::TicketOver(core.id(), Some(*spis)));
-        let octets = core.own_covered(&self.transcript, own_id).octets;
+        let octets = self.transcript.own_covered(&core.channel, own_id).octets;
         let data = auth_by(core.channel.session().prf, keys.pr(), &octets);
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk: None, named: false };

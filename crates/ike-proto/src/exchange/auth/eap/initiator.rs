@@ -160,7 +160,7 @@ impl ExpectAuthResponse {
         //# includes a PPK_IDENTITY (and optionally a NO_PPK_AUTH) notification
         //# in the request message containing the AUTH payload.
         let unmixed = (first && core.may_go_without_ppk()).then(|| {
-            let covered = core.own_covered(&self.transcript, &id);
+            let covered = self.transcript.own_covered(&core.channel, &id);
             auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets)
         });
         if first && let Err(failure) = core.mix_ppk_in_auth(ctx.io.config) {
@@ -168,7 +168,7 @@ impl ExpectAuthResponse {
         }
         let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
         let own = UsedAuth { eap: shown, ..used(id, AuthMethod::PSK) };
-        let covered = core.own_covered(&self.transcript, &own.id);
+        let covered = self.transcript.own_covered(&core.channel, &own.id);
         let data = auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets);
         self.rounds.local.push(own.clone());
         eap.stage = EapStage::Through(msk, own);

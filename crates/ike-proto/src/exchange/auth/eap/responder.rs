@@ -143,7 +143,7 @@ impl ExpectAuthRequest {
         let prf = core.channel.session().prf;
         let theirs = key(prf, msk, core.channel.session().keys.pi());
         let verify = |octets: &SignedOctets| verify_by(prf, &theirs, octets, data);
-        let verdict = core.verify_initiator(&mut self.transcript, eap.id(), verify);
+        let verdict = self.transcript.verify_initiator(&core.channel, eap.id(), verify);
         let right = auth.method == AuthMethod::PSK
             && parsed.notify(NotifyType::ANOTHER_AUTH_FOLLOWS).is_none();
         let Some(evidence) = verdict.ok().filter(|_| right) else {
@@ -154,7 +154,7 @@ impl ExpectAuthRequest {
         // This end's AUTH again, or for the first time.
         let last = self.rounds.local.last().map(|own| own.id.clone());
         let id = last.unwrap_or_else(|| local_id(&connection, core));
-        let covered = core.own_covered(&self.transcript, &id);
+        let covered = self.transcript.own_covered(&core.channel, &id);
         let data = auth_by(prf, &key(prf, msk, &covered.sk_p), &covered.octets);
         let method = used_eap.eap.as_ref().map(|eap| eap.method.clone()).unwrap_or_default();
         let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
