@@ -1,10 +1,10 @@
 //! A responder's IKE SA that has answered IKE_SA_INIT and has received nothing since. There may be many such SAs,
 //! and most of their peers never come back. So this is smaller than an [`IkeSa`].
 
-use crate::channel::NewChannel;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::channel::NewChannel;
 use crate::config::ConnectionConfig;
 use crate::crypto::CryptoError;
 use crate::event::{IkeSaId, IkeState, IkeStatus, Path, Ticket, Transport};

@@ -19,7 +19,8 @@ use crate::config::ChildConfig;
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::Secret;
 use crate::dataplane::{Command, Direction, Mode, PolicyId, TrafficSelector};
-use crate::event::{ChildSaId, Event, Path};
+use crate::event::{ChildSaId, Event};
+use crate::exchange::mobike::Ends;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Established;
 use crate::ike_sa::{Children, Core, Identity};
@@ -201,7 +202,7 @@ impl Established {
         transport: bool,
     ) -> Result<(Mode, Chosen), Refusal> {
         if transport {
-            let (local, remote) = core.as_seen_here(local, remote);
+            let (local, remote) = Ends::of(&core.channel).as_seen_here(local, remote);
             if let Ok(chosen) = self.choose_child(core, old, &local, &remote)
                 && chosen.0.mode == Mode::Transport
             {
@@ -261,20 +262,6 @@ impl Established {
             second_best.get_or_insert(chosen);
         }
         second_best.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
-    }
-}
-
-impl Core {
-    /// Selectors of transport mode, with the addresses of the IKE SA instead of those that a NAT changes (RFC 7296
-    /// §2.23.1).
-    pub(super) fn as_seen_here(
-        &self,
-        local: &[TrafficSelector],
-        remote: &[TrafficSelector],
-    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        let Path { local: here, remote: there, .. } = self.channel.route().esp_path();
-        let local = translated(local, self.channel.route().nat().local, here.ip().to_canonical());
-        (local, translated(remote, self.channel.route().nat().remote, there.ip().to_canonical()))
     }
 }
 
@@ -486,7 +473,7 @@ fn few(mut narrowed: Vec<TrafficSelector>, configured: &[TrafficSelector]) -> Ve
 
 /// `selectors` with `address` instead of their only one, if a NAT is in front of it. Selectors of several
 /// addresses are not those of transport mode and stay as they are.
-fn translated(
+pub(super) fn translated(
     selectors: &[TrafficSelector],
     nat: bool,
     address: std::net::IpAddr,

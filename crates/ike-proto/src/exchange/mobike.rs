@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use super::OwnedNotifies;
 use super::Payloads;
+use super::child_sa::translated;
 use super::sa_init::{NatHashes, detect_nat, status};
 use crate::channel::{Channel, NatStatus};
 use crate::child::ChildSa;
@@ -456,5 +457,17 @@ impl<'a> Ends<'a> {
         let back = self.channel.route().path().transport == Transport::UdpEncap
             && path.transport == Transport::Udp;
         !back && self.fits(path.local.ip().to_canonical())
+    }
+
+    /// Selectors of transport mode, with the addresses of the IKE SA instead of those that a NAT changes (RFC 7296
+    /// §2.23.1).
+    pub(super) fn as_seen_here(
+        self,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
+        let Path { local: here, remote: there, .. } = self.channel.route().esp_path();
+        let local = translated(local, self.channel.route().nat().local, here.ip().to_canonical());
+        (local, translated(remote, self.channel.route().nat().remote, there.ip().to_canonical()))
     }
 }

@@ -7,7 +7,6 @@
 //!
 //! The new SA is an [`IkeSa`] of its own. The children are moved to it, never copied.
 
-use crate::channel::{NewChannel, Session, SessionKeys};
 use std::time::{Duration, Instant};
 
 use super::child_sa::respond_ke;
@@ -18,7 +17,9 @@ use super::ppk::{self, MixedPpk, PpkStage};
 use super::requested_child::usable_methods;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, payloads_of, qcd, required};
+use crate::channel::Channel;
 use crate::channel::timer::{Timer, TimerKey};
+use crate::channel::{NewChannel, Session, SessionKeys};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Event, Failure, IkeSaId, RequestId};
@@ -43,7 +44,7 @@ impl Established {
         request: Option<RequestId>,
         retry: Retry,
     ) {
-        match core.rekey_offer(ctx, request, retry) {
+        match RekeyOffer::begin(&core.channel, ctx, request, retry) {
             Ok(offer) if ChildPpks::of(&core.channel).lacks_required(&offer.ppks) => {
                 self.refuse_ppk_of_ike(core, ctx, &offer, &[], NO_KEY, true);
             }
@@ -427,15 +428,16 @@ impl Established {
     }
 }
 
-impl Core {
-    fn rekey_offer(
-        &self,
+impl RekeyOffer {
+    /// What this end offers for the successor of an SA with this `channel`.
+    fn begin(
+        channel: &Channel,
         ctx: &mut Context<'_>,
         request: Option<RequestId>,
         retry: Retry,
-    ) -> Result<RekeyOffer, Undone> {
-        let methods = usable_methods(ctx, &self.connection().proposals);
-        let current = self.channel.session().selected.ke;
+    ) -> Result<Self, Undone> {
+        let methods = usable_methods(ctx, &channel.link().connection().proposals);
+        let current = channel.session().selected.ke;
         let method = retry
             .method
             .or_else(|| methods.iter().copied().find(|&method| method == current))
@@ -444,14 +446,14 @@ impl Core {
         let ke = ctx.initiate(method)?;
         let spi = ctx.ids.ike_spi(ctx.io.rng);
         let proposals = (1..)
-            .zip(&self.connection().proposals)
+            .zip(&channel.link().connection().proposals)
             .map(|(number, proposal)| proposal.led_by(method).to_wire(number, Spi::Ike(spi)))
             .collect();
         let nonce = ctx.nonce();
-        Ok(RekeyOffer {
+        Ok(Self {
             spi,
             proposals,
-            ppks: ChildPpks::of(&self.channel).offered(ctx.io.config, &nonce),
+            ppks: ChildPpks::of(channel).offered(ctx.io.config, &nonce),
             nonce: nonce.into(),
             method,
             ke,

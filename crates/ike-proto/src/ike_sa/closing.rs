@@ -5,7 +5,7 @@ use super::context::{Context, Effect};
 use super::state::{Established, IkePhase, Task};
 use super::succession::Inheritance;
 use crate::child::{ChildSa, Phase};
-use crate::config::FailureShunt;
+use crate::config::{ConnectionConfig, FailureShunt};
 use crate::dataplane::{Command, PolicyId};
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::requested_child::RequestedChild;
@@ -68,7 +68,7 @@ impl Established {
             return;
         };
         // What is made in its place may have no policy yet.
-        let held = core.holds(ctx, child, &reason).then(|| child.hold_policy());
+        let held = ctx.holds(core.connection(), child, &reason).then(|| child.hold_policy());
         child.half_closed = true;
         child.pending_out = None;
         let routed = std::mem::take(&mut child.routed);
@@ -215,7 +215,7 @@ impl Core {
             }
             let own = established.work().reason_to_delete(child.id);
             let cause = own.filter(|own| **own == Failure::Terminated).unwrap_or(cause);
-            let held = self.holds(ctx, child, cause).then_some(child.policy);
+            let held = ctx.holds(self.connection(), child, cause).then_some(child.policy);
             let name = &child.config.name;
             match endings.iter_mut().find(|ended| ended.child.as_ref() == Some(name)) {
                 // Of one name there may be several, each for a part of the traffic.
@@ -255,13 +255,20 @@ impl Core {
             held: held.into_iter().collect(),
         }
     }
+}
 
+impl Context<'_> {
     /// True if the traffic of `child`, which ends for `reason`, must not leave until the child is up again or its trap
     /// is installed.
-    pub(crate) fn holds(&self, ctx: &Context<'_>, child: &ChildSa, reason: &Failure) -> bool {
+    pub(crate) fn holds(
+        &self,
+        connection: &ConnectionConfig,
+        child: &ChildSa,
+        reason: &Failure,
+    ) -> bool {
         let config = &child.config;
-        let wanted = ctx.wants.has(&self.connection().name, &config.name);
-        let wishes = Wishes::of(self.connection(), Some(config), wanted, 0);
+        let wanted = self.wants.has(&connection.name, &config.name);
+        let wishes = Wishes::of(connection, Some(config), wanted, 0);
         // A replacement may have no policy of its own yet, or may never get one.
         config.failure_shunt != FailureShunt::Passthrough
             && after(End::of_sa(reason), wishes) != Next::Nothing

@@ -65,6 +65,14 @@ impl Context<'_> {
         ticket
     }
 
+    /// A child of this name is up.
+    pub(super) fn tell_carried(&mut self, connection: &ConnectionConfig, name: &str) {
+        if !self.wants.is_empty() || self.io.config.shard.count > 1 {
+            let (connection, child) = (connection.name.clone(), Some(name.to_owned()));
+            self.effects.push_back(Effect::Carried { connection, child });
+        }
+    }
+
     /// Deletes an SA that this end has made and must not use.
     pub(crate) fn discard(&mut self, mut new: IkeSa) {
         new.mark_redundant();

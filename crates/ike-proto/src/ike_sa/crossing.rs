@@ -152,7 +152,7 @@ impl Established {
         // If it does not yield, the peer has ended the other one, or one of the two has been replaced.
         let fate = match self.children.iter().any(yields) {
             true => Fate::Ends,
-            false => core.fate_of_double(ctx, self, child),
+            false => Fate::of(core, ctx, self, child),
         };
         let busy = self.work().ike_activity(self.phase) != IkeActivity::Idle
             || self.work().activity(child, &self.children) != ChildActivity::Idle;

@@ -1,16 +1,16 @@
 //! Who is at the two ends of an IKE SA, as both have proven.
 
-use crate::config::{ChildConfig, Unique};
-use crate::exchange::config::resolve;
-use crate::ike_sa::Core;
-use crate::wire::registry::IdType;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::child::selectors::narrow;
+use crate::config::{ChildConfig, Unique};
 use crate::dataplane::TrafficSelector;
 use crate::exchange::auth::rounds::Authenticated;
+use crate::exchange::config::resolve;
+use crate::ike_sa::Core;
 use crate::wire::payload::IdData;
+use crate::wire::registry::IdType;
 
 /// Who authenticated, how and when. It does not change while the SA exists, and a rekeyed SA has a copy.
 pub(crate) struct Identity {

@@ -4,20 +4,20 @@
 //! address is gone, or when the peer answers only by another path. The responder follows, and decides only if its
 //! own address is gone.
 
-use crate::channel::NatStatus;
-use crate::channel::Whereabouts;
-use crate::channel::mobike::Mobike;
-use crate::exchange::mobike::Ends;
-use crate::ike_sa::Children;
 use std::net::IpAddr;
 use std::time::Instant;
 
 use super::Core;
 use super::context::Context;
 use super::state::{Established, IkePhase, Task};
+use crate::channel::NatStatus;
+use crate::channel::Whereabouts;
+use crate::channel::mobike::Mobike;
 use crate::event::{Output, Path, Transmit, TransmitKind, Transport};
+use crate::exchange::mobike::Ends;
 use crate::exchange::mobike::Mobility;
 use crate::exchange::sent::Sent;
+use crate::ike_sa::Children;
 
 /// Transmissions of a request on one path before other paths are tried as well.
 const TRIES_ALONE: u32 = 2;

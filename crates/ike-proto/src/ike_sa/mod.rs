@@ -49,7 +49,7 @@ pub(crate) use children::{Carries, Children};
 pub(crate) use context::Context;
 pub(crate) use identity::Identity;
 pub(crate) use life::Life;
-use pending::Pending;
+use pending::Waits;
 pub(crate) use queue::Queue;
 use state::State;
 pub(crate) use work::Work;
@@ -80,7 +80,7 @@ pub(crate) struct Core {
     /// The token that the peer will send if it loses this SA (RFC 6290).
     pub(crate) peer_token: Option<Secret>,
     /// Slow key exchanges that are done outside the engine.
-    pending: Option<Box<Pending>>,
+    pending: Waits,
 }
 
 /// The IKE SAs before this one.
@@ -108,7 +108,7 @@ impl Core {
             assigned: Assigned::default(),
             ticketed: false,
             peer_token: None,
-            pending: None,
+            pending: Waits::default(),
         }
     }
 }
@@ -148,7 +148,7 @@ impl IkeSa {
         {
             match key {
                 TimerKey::Ike(Timer::HalfOpen) => {
-                    let asked = self.state.ticket().is_some() || self.core.pending.is_some();
+                    let asked = self.state.ticket().is_some() || self.core.pending.get().is_some();
                     let unanswered = || Failure::Credentials("no answer in time".to_owned());
                     self.close(ctx, if asked { unanswered() } else { Failure::Timeout });
                 }
@@ -233,7 +233,7 @@ impl IkeSa {
         if let Some(ticket) = state.ticket() {
             ctx.ids.asked.remove(&ticket);
         }
-        self.core.give_up_pending(ctx);
+        self.core.pending.give_up(ctx);
         self.core.channel.close(&mut ctx.io);
         match state {
             State::Established(mut established) => {

@@ -1,12 +1,12 @@
 //! The addresses that an IKE SA and its children use: following a peer behind a NAT, and keeping the NAT's mapping
 //! (RFC 7296 §2.11, §2.23).
 
-use crate::channel::EspMove;
 use std::net::SocketAddr;
 
 use super::Core;
 use super::context::{Context, Effect};
 use super::state::{Established, Task};
+use crate::channel::EspMove;
 use crate::event::{ChildSaId, Event, Failure, Path, Transport};
 use crate::exchange::sent::Retry;
 use crate::ike_sa::children::Moves;

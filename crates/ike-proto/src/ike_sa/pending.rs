@@ -4,17 +4,18 @@
 //! into account that has happened meanwhile, and a message whose SA is gone needs no answer. Meanwhile the peer's
 //! request is in progress for the message window, and no later message of ours is sent.
 
-use crate::ike_sa::Queue;
 use std::time::{Duration, Instant};
 
 use super::context::Context;
 use super::keeping::no_room;
 use super::state::{State, Step, Task};
 use super::{Core, IkeSa};
+use crate::channel::Channel;
 use crate::channel::memory::Kept;
 use crate::event::{Failure, Ticket};
 use crate::exchange::Refusal;
 use crate::exchange::sent::Sent;
+use crate::ike_sa::Queue;
 use crate::keys::epoch::Opened;
 use crate::question::{Answer, Claim, Exchange, Exchanged, Key, Question};
 use crate::wire::decode_inner_payloads;
@@ -22,6 +23,10 @@ use crate::wire::registry::{ExchangeType, NotifyType};
 
 /// How long an established IKE SA waits for a secret that it needs: as long as it would wait for a peer.
 const PATIENCE: Duration = Duration::from_secs(165);
+
+/// Waiting messages and tasks of an IKE SA. Most SAs have none.
+#[derive(Default)]
+pub(crate) struct Waits(Option<Box<Pending>>);
 
 /// Waiting messages and tasks, at most one of each end's exchanges.
 #[derive(Default)]
@@ -84,16 +89,52 @@ impl Pending {
     }
 }
 
+impl Waits {
+    /// What waits, or was waited for.
+    pub(super) fn get(&self) -> Option<&Pending> {
+        self.0.as_deref()
+    }
+
+    /// The results for `task`, which is sent now.
+    pub(super) fn take_ready(&mut self, task: &Task) -> Vec<Exchanged> {
+        let pending = self.0.as_deref_mut().filter(|_| task.exchanges_keys());
+        let ready = pending.map(|pending| std::mem::take(&mut pending.ready));
+        self.0.take_if(|pending| pending.is_empty());
+        ready.unwrap_or_default()
+    }
+
+    /// Gives up everything that waits, because the SA ends.
+    pub(super) fn give_up(&mut self, ctx: &mut Context<'_>) {
+        for waiting in self.0.take().iter().flat_map(|pending| pending.all()) {
+            ctx.ids.asked.remove(&waiting.ticket);
+        }
+    }
+
+    /// Sets when the first of them is given up.
+    fn arm(&self, channel: &mut Channel) {
+        let all = self.0.iter().flat_map(|pending| pending.all());
+        let first = all.map(|waiting| waiting.until).min();
+        channel.deadlines().limit_exchange(first);
+    }
+
+    /// Keeps results that the first task has not used, because the window is not free.
+    fn keep_ready(&mut self, queue: &Queue, left: Vec<Exchanged>) {
+        if !left.is_empty() && queue.tasks().any(Task::exchanges_keys) {
+            self.0.get_or_insert_default().ready = left;
+        }
+    }
+}
+
 impl IkeSa {
     /// True while this SA waits for a signature, a verdict or a key exchange.
     pub(crate) fn is_waiting_here(&self) -> bool {
         let asked = |pending: &Pending| pending.all().next().is_some();
-        self.core.pending.as_deref().is_some_and(asked) || self.state.ticket().is_some()
+        self.core.pending.0.as_deref().is_some_and(asked) || self.state.ticket().is_some()
     }
 
     /// Handles the answer to `ticket`, for which this SA waits.
     pub(crate) fn on_exchanged(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
-        let Some(pending) = &mut self.core.pending else { return };
+        let Some(pending) = &mut self.core.pending.0 else { return };
         let Some(waiting) = pending.take(|its| its.ticket == ticket) else { return };
         let done = match answer {
             Answer::Exchanged(done) if done.is_of(&waiting.key) => done,
@@ -106,7 +147,7 @@ impl IkeSa {
     pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.io.now.mono;
         while !self.is_closed()
-            && let Some(pending) = &mut self.core.pending
+            && let Some(pending) = &mut self.core.pending.0
             && let Some(waiting) = pending.take(|its| its.until <= now)
         {
             ctx.ids.asked.remove(&waiting.ticket);
@@ -116,8 +157,8 @@ impl IkeSa {
     }
 
     fn resume(&mut self, ctx: &mut Context<'_>, waiting: Waiting, last: Exchanged) {
-        self.core.pending.take_if(|pending| pending.is_empty());
-        self.core.arm_pending();
+        self.core.pending.0.take_if(|pending| pending.is_empty());
+        self.core.pending.arm(&mut self.core.channel);
         let Waiting { mut done, what, kept, .. } = waiting;
         self.core.channel.let_go(&mut ctx.io, kept);
         done.push(last);
@@ -157,7 +198,8 @@ impl IkeSa {
             What::Task => {
                 if let Some((established, core)) = self.established_mut() {
                     established.pump(core, ctx);
-                    core.keep_ready(&established.queue, std::mem::take(&mut ctx.ids.exchanged));
+                    core.pending
+                        .keep_ready(&established.queue, std::mem::take(&mut ctx.ids.exchanged));
                 }
             }
         }
@@ -166,7 +208,7 @@ impl IkeSa {
 
     /// Answers the waiting request of the peer as if its key exchange had failed.
     pub(super) fn refuse_waiting(&mut self, ctx: &mut Context<'_>) {
-        let waiting = self.core.pending.as_mut().and_then(|pending| pending.theirs.take());
+        let waiting = self.core.pending.0.as_mut().and_then(|pending| pending.theirs.take());
         if let Some(waiting) = waiting {
             ctx.ids.asked.remove(&waiting.ticket);
             let failed = Exchanged::failed(waiting.key.clone());
@@ -206,42 +248,15 @@ impl Core {
         let claim = exchange.claim(theirs && self.channel.link().is_stranger());
         let ticket = ctx.ask(Question::Exchange(exchange));
         let waiting = Waiting { ticket, key, _claim: claim, until, done, what, kept };
-        let pending = self.pending.get_or_insert_default();
+        let pending = self.pending.0.get_or_insert_default();
         let place = if theirs { &mut pending.theirs } else { &mut pending.ours };
         *place = Some(waiting);
-        self.arm_pending();
+        self.pending.arm(&mut self.channel);
     }
 
     /// True if this SA waits for the answer to `ticket`.
     pub(crate) fn awaits_exchange(&self, ticket: Ticket) -> bool {
-        self.pending.as_ref().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))
-    }
-
-    /// The results for `task`, which is sent now.
-    pub(super) fn take_ready(&mut self, task: &Task) -> Vec<Exchanged> {
-        let pending = self.pending.as_deref_mut().filter(|_| task.exchanges_keys());
-        let ready = pending.map(|pending| std::mem::take(&mut pending.ready));
-        self.pending.take_if(|pending| pending.is_empty());
-        ready.unwrap_or_default()
-    }
-
-    /// Gives up everything that waits, because the SA ends.
-    pub(super) fn give_up_pending(&mut self, ctx: &mut Context<'_>) {
-        for waiting in self.pending.take().iter().flat_map(|pending| pending.all()) {
-            ctx.ids.asked.remove(&waiting.ticket);
-        }
-    }
-
-    fn arm_pending(&mut self) {
-        let all = self.pending.iter().flat_map(|pending| pending.all());
-        let first = all.map(|waiting| waiting.until).min();
-        self.channel.deadlines().limit_exchange(first);
-    }
-
-    /// Keeps results that the first task has not used, because the window is not free.
-    fn keep_ready(&mut self, queue: &Queue, left: Vec<Exchanged>) {
-        if !left.is_empty() && queue.tasks().any(Task::exchanges_keys) {
-            self.pending.get_or_insert_default().ready = left;
-        }
+        let pending = &self.pending.0;
+        pending.as_ref().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))
     }
 }

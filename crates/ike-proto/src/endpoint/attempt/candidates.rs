@@ -1,7 +1,5 @@
 //! The candidates of an attempt: a half-made IKE SA for each IKE_SA_INIT response that could be genuine.
 
-use crate::channel::nat::{beside, floated};
-use crate::channel::{NewChannel, Twin};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,7 +7,9 @@ use std::time::Instant;
 use super::waiting::{Response, What};
 use super::{Attempt, MAX_CANDIDATES};
 use crate::channel::Session;
+use crate::channel::nat::{beside, floated};
 use crate::channel::rtt::OVERHEAD;
+use crate::channel::{NewChannel, Twin};
 use crate::config::Childless;
 use crate::event::{Failure, Path};
 use crate::exchange::auth::rounds::Rounds;

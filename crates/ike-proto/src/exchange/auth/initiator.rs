@@ -58,16 +58,16 @@ impl ExpectAuthResponse {
         if round.auth == AuthConfig::Eap {
             return self.begin_eap_round(core, ctx, index, id);
         }
-        let unmixed = first && core.may_go_without_ppk();
+        let unmixed = first && PpkStage::is_optional(core.channel.link());
         let unmixed = unmixed.then(|| self.transcript.own_covered(&core.channel, &id));
-        if first && let Err(failure) = core.mix_ppk_in_auth(ctx.io.config) {
+        if first && let Err(failure) = core.ppk.mix_in_auth(&mut core.channel, ctx.io.config) {
             return self.end(core, failure);
         }
         let remote = connection.remote.get(index).or(connection.remote.last());
         let remote = remote.map_or(&IdMatch::Any, |round| &round.id);
         let psk = own_psk(ctx.lookup, &id, remote);
         let covered = (self.transcript.own_covered(&core.channel, &id), unmixed);
-        match core.own_turn(round, id, psk, &self.announced, covered, None) {
+        match OwnTurn::begin(&core.channel, round, id, psk, &self.announced, covered, None) {
             Err(failure) => self.end(core, failure),
             Ok(OwnTurn::Ready(own)) => self.send_auth_request(core, ctx, Some(own)),
             Ok(OwnTurn::Sign(round, request)) => {
@@ -198,7 +198,7 @@ impl ExpectAuthResponse {
             Err(failure) => return self.reject(core, ctx, failure),
         };
         if matches!(core.ppk, PpkStage::Offered(..))
-            && let Err(failure) = core.settle_ppk(&parsed)
+            && let Err(failure) = core.ppk.settle(&mut core.channel, &parsed)
         {
             return self.disbelieve(core, ctx, id, None, failure);
         }

@@ -65,7 +65,7 @@ impl Core {
         established.life.begin(self.connection(), ctx);
         established.keep_reauth_time(self);
         ctx.io.event(Event::IkeUp(self.id()));
-        self.audit_ppk(ctx);
+        self.ppk.audit(self.channel.link(), ctx);
         established
     }
 }

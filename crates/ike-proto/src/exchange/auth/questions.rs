@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::blame::Blame;
 use super::rounds::{OwnAuth, used};
 use super::signature;
+use crate::channel::Channel;
 use crate::config::lookup::Psk;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, SendCert};
 use crate::crypto::{Secret, SignatureScheme};
@@ -57,44 +58,30 @@ pub(super) enum OwnTurn {
     Sign(SigningRound, SignRequest),
 }
 
-impl Core {
-    /// The identity that the peer claims, or is to have.
-    fn peer_name(&self, claimed: Option<&IdData>) -> String {
-        match (claimed, self.connection().remote_id()) {
-            (Some(id), _) | (None, IdMatch::Exact(id)) => id.to_string(),
-            (None, _) => "any peer".to_owned(),
-        }
-    }
-
+impl OwnTurn {
     /// Makes this end's AUTH of `round`, or says what must be signed for it. NO_PPK_AUTH covers `unmixed`. `claimed`
     /// is the identity that the peer has claimed already.
-    pub(super) fn own_turn(
-        &self,
+    pub(super) fn begin(
+        channel: &Channel,
         round: &LocalAuth,
         id: IdData,
         psk: Option<Arc<Psk>>,
         announced: &Announcements,
         (covered, unmixed): (Covered, Option<Covered>),
         claimed: Option<&IdData>,
-    ) -> Result<OwnTurn, Failure> {
-        let prf = self.channel.session().prf;
+    ) -> Result<Self, Failure> {
+        let prf = channel.session().prf;
         let mac = |method, key: &dyn Fn(&Covered) -> Secret| {
             let data = auth_by(prf, &key(&covered), &covered.octets);
             let no_ppk = unmixed.as_ref();
             let no_ppk = no_ppk.map(|c| auth_by(prf, &key(c), &c.octets));
             let used = used(id.clone(), method);
-            OwnTurn::Ready(OwnAuth {
-                used,
-                certs: Vec::new(),
-                data: Some(data),
-                no_ppk,
-                named: false,
-            })
+            Self::Ready(OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk, named: false })
         };
         match &round.auth {
             AuthConfig::Psk => {
                 let psk = psk.ok_or_else(|| {
-                    let peer = self.peer_name(claimed);
+                    let peer = peer_name(channel.link().connection(), claimed);
                     Failure::Config(format!("no pre-shared key for {id} and {peer}"))
                 })?;
                 Ok(mac(AuthMethod::PSK, &|_| psk.padded(prf)))
@@ -105,7 +92,7 @@ impl Core {
             //# for the content of the AUTH payload.
             AuthConfig::Null => Ok(mac(AuthMethod::NULL, &|c| padded(prf, &c.sk_p))),
             // The AUTH comes after EAP.
-            AuthConfig::Eap => Ok(OwnTurn::Ready(OwnAuth::before_eap(id))),
+            AuthConfig::Eap => Ok(Self::Ready(OwnAuth::before_eap(id))),
             AuthConfig::Pubkey(pubkey) => {
                 let accepted = signature::accepted(announced, &pubkey.ike);
                 if accepted.is_empty() {
@@ -120,7 +107,7 @@ impl Core {
                     count: octets.len(),
                 };
                 let request = SignRequest {
-                    connection: self.connection().name.clone(),
+                    connection: channel.link().connection().name.clone(),
                     round: round.name.clone(),
                     id,
                     requests: announced.requests.clone(),
@@ -128,9 +115,17 @@ impl Core {
                     schemes: accepted,
                     octets,
                 };
-                Ok(OwnTurn::Sign(signing, request))
+                Ok(Self::Sign(signing, request))
             }
         }
+    }
+}
+
+/// The identity that the peer claims, or is to have.
+fn peer_name(connection: &ConnectionConfig, claimed: Option<&IdData>) -> String {
+    match (claimed, connection.remote_id()) {
+        (Some(id), _) | (None, IdMatch::Exact(id)) => id.to_string(),
+        (None, _) => "any peer".to_owned(),
     }
 }
 

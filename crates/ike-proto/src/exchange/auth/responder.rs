@@ -238,11 +238,18 @@ impl ExpectAuthRequest {
             return Ok(Plan::Eap(candidates));
         }
         let first = match index {
-            0 => core.first_by_ppk(config, &mut candidates, payloads).or(first),
+            0 => {
+                let choice = |connection: &Arc<ConnectionConfig>| {
+                    core.ppk.choose_in_auth(core.channel.link(), config, connection, payloads).ok()
+                };
+                first_by_ppk(&mut candidates, choice).or(first)
+            }
             _ => first,
         };
         let taken = match &first {
-            Some(connection) if index == 0 => core.take_ppk_in_auth(config, connection, payloads),
+            Some(connection) if index == 0 => {
+                core.ppk.take_in_auth(&mut core.channel, config, connection, payloads)
+            }
             _ => Ok(AuthData::Payload),
         };
         let claim = Claim { index, id: &remote_id, wanted: id_r, method };
@@ -407,7 +414,7 @@ impl ExpectAuthRequest {
         let remote = self.rounds.remote_id();
         let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
         let covered = (self.transcript.own_covered(&core.channel, &id), None);
-        match core.own_turn(round, id, psk, &self.announced, covered, remote) {
+        match OwnTurn::begin(&core.channel, round, id, psk, &self.announced, covered, remote) {
             Err(failure) => self.fail(core, ctx, failure),
             Ok(OwnTurn::Ready(own)) => self.answer_round(core, ctx, Some(own)),
             Ok(OwnTurn::Sign(round, request)) => {
@@ -431,7 +438,7 @@ impl ExpectAuthRequest {
         let proves = proves.is_some();
         let packet = self.take_first_packet();
         let another = self.rounds.local.len() < core.connection().local.len();
-        let ppk = (first && core.took_ppk_in_auth()).then(Vec::new);
+        let ppk = (first && core.ppk.took_in_auth(core.channel.link())).then(Vec::new);
         let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
         if packet.is_none() && self.rounds.are_complete(core.connection()) {
             return self.configure_peer(core, ctx, reply, ppk);
@@ -660,31 +667,24 @@ impl ExpectAuthRequest {
     }
 }
 
-impl Core {
-    /// The first of `candidates` that can use the PPK of the request, or go without one. Of candidates that
-    /// identify the peer equally exactly, one that has the PPK is better. Only candidates that make the same keys
-    /// are kept. None, without any change, if none fits.
-    fn first_by_ppk(
-        &self,
-        config: &EndpointConfig,
-        candidates: &mut VecDeque<Arc<ConnectionConfig>>,
-        payloads: &Payloads<'_, '_>,
-    ) -> Option<Arc<ConnectionConfig>> {
-        let choice = |connection: &Arc<ConnectionConfig>| {
-            self.choose_ppk_in_auth(config, connection, payloads).ok()
-        };
-        let fit = candidates.iter().filter_map(|candidate| Some((candidate, choice(candidate)?)));
-        let (first, chosen) = fit.min_by_key(|(candidate, choice)| {
-            let exact = candidate.remote.first().map_or(0, exactness);
-            (std::cmp::Reverse(exact), matches!(choice, PpkChoice::Without(_)))
-        })?;
-        let first = Arc::clone(first);
-        candidates.retain(|other| choice(other).is_some_and(|choice| choice.is_like(&chosen)));
-        // It is tried first. The others stay in their order.
-        candidates.retain(|other| !Arc::ptr_eq(other, &first));
-        candidates.push_front(Arc::clone(&first));
-        Some(first)
-    }
+/// The first of `candidates` that can use the PPK of the request, or go without one: `choice` says how. Of candidates
+/// that identify the peer equally exactly, one that has the PPK is better. Only candidates that make the same keys are
+/// kept. None, without any change, if none fits.
+fn first_by_ppk<'a>(
+    candidates: &mut VecDeque<Arc<ConnectionConfig>>,
+    choice: impl Fn(&Arc<ConnectionConfig>) -> Option<PpkChoice<'a>>,
+) -> Option<Arc<ConnectionConfig>> {
+    let fit = candidates.iter().filter_map(|candidate| Some((candidate, choice(candidate)?)));
+    let (first, chosen) = fit.min_by_key(|(candidate, choice)| {
+        let exact = candidate.remote.first().map_or(0, exactness);
+        (std::cmp::Reverse(exact), matches!(choice, PpkChoice::Without(_)))
+    })?;
+    let first = Arc::clone(first);
+    candidates.retain(|other| choice(other).is_some_and(|choice| choice.is_like(&chosen)));
+    // It is tried first. The others stay in their order.
+    candidates.retain(|other| !Arc::ptr_eq(other, &first));
+    candidates.push_front(Arc::clone(&first));
+    Some(first)
 }
 
 /// True if `connection` accepts what IKE_SA_INIT has negotiated.

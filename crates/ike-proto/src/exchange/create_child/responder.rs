@@ -94,7 +94,16 @@ impl Established {
             Answer::Accept => {}
             Answer::TemporaryFailure => return Err(NotifyType::TEMPORARY_FAILURE.into()),
             Answer::ChildSaNotFound => {
-                core.respond_child_sa_not_found(ctx, rekeys);
+                //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
+                //# The SA that the
+                //# initiator attempted to rekey is indicated by the SPI field in the
+                //# Notify payload, which is copied from the SPI field in the REKEY_SA
+                //# notification.
+                if let Some(notify) = rekeys {
+                    let reply =
+                        Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };
+                    core.respond(ctx, &[Payload::Notify(reply)]);
+                }
                 return Ok(());
             }
         }
@@ -242,19 +251,6 @@ impl Established {
 }
 
 impl Core {
-    /// Answers that the child in REKEY_SA does not exist.
-    fn respond_child_sa_not_found(&mut self, ctx: &mut Context<'_>, rekeys: Option<&Notify<'_>>) {
-        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
-        //# The SA that the
-        //# initiator attempted to rekey is indicated by the SPI field in the
-        //# Notify payload, which is copied from the SPI field in the REKEY_SA
-        //# notification.
-        if let Some(notify) = rekeys {
-            let reply = Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };
-            self.respond(ctx, &[Payload::Notify(reply)]);
-        }
-    }
-
     /// Answers a request that its child is not possible, by an error of this `kind`.
     fn respond_without_child(
         &mut self,

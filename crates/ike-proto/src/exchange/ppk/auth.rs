@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{PpkStage, key_of, read_id, usable, wire_id};
-use crate::channel::PpkPlace;
+use crate::channel::link::Link;
+use crate::channel::{Channel, PpkPlace};
 use crate::config::{ConnectionConfig, EndpointConfig, PostQuantumKey, PpkExchange, PpkId};
 use crate::event::{Disbelief, Event, Failure};
 use crate::exchange::Payloads;
-use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::reason::PolicyReason;
 use crate::wire::registry::NotifyType;
@@ -43,41 +43,45 @@ impl PpkChoice<'_> {
     }
 }
 
-impl Core {
+impl PpkStage {
     // ---- initiator ----
 
     /// True if IKE_AUTH offers a PPK that the peer may decline. Then NO_PPK_AUTH is made before
-    /// [`mix_ppk_in_auth`](Self::mix_ppk_in_auth).
-    pub(crate) fn may_go_without_ppk(&self) -> bool {
-        self.extensions().ppk == Some(PpkPlace::Auth) && !self.connection().requires_ppk()
+    /// [`mix_in_auth`](Self::mix_in_auth).
+    pub(crate) fn is_optional(link: &Link) -> bool {
+        link.extensions().ppk == Some(PpkPlace::Auth) && !link.connection().requires_ppk()
     }
 
     /// Mixes the PPK in before AUTH is made. Returns the data of PPK_IDENTITY, if there is a PPK to offer.
-    pub(crate) fn mix_ppk_in_auth(
+    pub(crate) fn mix_in_auth(
         &mut self,
+        channel: &mut Channel,
         config: &EndpointConfig,
     ) -> Result<Option<Vec<u8>>, Failure> {
-        if self.extensions().ppk != Some(PpkPlace::Auth) {
+        if channel.link().extensions().ppk != Some(PpkPlace::Auth) {
             return Ok(None);
         }
         // There was one when IKE_SA_INIT announced it. A reload may have removed it.
-        let found = usable(config, &self.connection().ppk).into_iter().next();
+        let found = usable(config, &channel.link().connection().ppk).into_iter().next();
         let (id, key) = found.ok_or(Failure::Policy(PolicyReason::PpkGone))?;
-        let mixed =
-            self.channel.session().keys.mixed_in_auth(self.channel.session().prf, &key.secret);
-        let unmixed = self.channel.proving().replace_auth_keys(mixed);
+        let mixed = channel.session().keys.mixed_in_auth(channel.session().prf, &key.secret);
+        let unmixed = channel.proving().replace_auth_keys(mixed);
         let data = wire_id(&id);
-        self.ppk = PpkStage::Offered(id, Box::new(unmixed));
+        *self = Self::Offered(id, Box::new(unmixed));
         Ok(Some(data))
     }
 
     /// Reads from the response whether the peer has accepted the PPK. To be called before the peer's AUTH is
     /// checked.
-    pub(crate) fn settle_ppk(&mut self, payloads: &Payloads<'_, '_>) -> Result<(), Failure> {
-        let (id, unmixed) = match std::mem::take(&mut self.ppk) {
-            PpkStage::Offered(id, unmixed) => (id, unmixed),
+    pub(crate) fn settle(
+        &mut self,
+        channel: &mut Channel,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<(), Failure> {
+        let (id, unmixed) = match std::mem::take(self) {
+            Self::Offered(id, unmixed) => (id, unmixed),
             settled => {
-                self.ppk = settled;
+                *self = settled;
                 return Ok(());
             }
         };
@@ -85,7 +89,7 @@ impl Core {
         //# the content of the received PPK_IDENTITY (if any) MUST
         //# be ignored.
         if payloads.notify(NotifyType::PPK_IDENTITY).is_some() {
-            self.ppk = PpkStage::Used(id);
+            *self = Self::Used(id);
             return Ok(());
         }
         //= https://www.rfc-editor.org/rfc/rfc8784#section-3
@@ -94,10 +98,10 @@ impl Core {
         //# AUTHENTICATION_FAILED notification in the INFORMATIONAL exchange (if
         //# the PPK was configured as mandatory) or continue without using the
         //# PPK
-        if self.connection().requires_ppk() {
+        if channel.link().connection().requires_ppk() {
             return Err(Failure::Policy(PolicyReason::PpkNotTaken));
         }
-        self.channel.proving().replace_auth_keys(*unmixed);
+        channel.proving().replace_auth_keys(*unmixed);
         Ok(())
     }
 
@@ -105,23 +109,21 @@ impl Core {
 
     /// Mixes in the PPK of the request, if `connection` allows it, and returns the place of the Authentication
     /// Data to check. After an error, which says why, the SA must end.
-    pub(crate) fn take_ppk_in_auth<'a>(
+    pub(crate) fn take_in_auth<'a>(
         &mut self,
+        channel: &mut Channel,
         config: &EndpointConfig,
         connection: &ConnectionConfig,
         payloads: &Payloads<'a, '_>,
     ) -> Result<AuthData<'a>, Disbelief> {
-        Ok(match self.choose_ppk_in_auth(config, connection, payloads)? {
+        Ok(match self.choose_in_auth(channel.link(), config, connection, payloads)? {
             PpkChoice::Settled => AuthData::Payload,
             PpkChoice::Without(data) => AuthData::NoPpkAuth(data),
             PpkChoice::Use(id, key) => {
-                let mixed = self
-                    .channel
-                    .session()
-                    .keys
-                    .mixed_in_auth(self.channel.session().prf, &key.secret);
-                self.channel.proving().replace_auth_keys(mixed);
-                self.ppk = PpkStage::Used(id);
+                let mixed =
+                    channel.session().keys.mixed_in_auth(channel.session().prf, &key.secret);
+                channel.proving().replace_auth_keys(mixed);
+                *self = Self::Used(id);
                 AuthData::Payload
             }
         })
@@ -129,15 +131,16 @@ impl Core {
 
     /// How `connection` handles the PPK of the request. Changes nothing, because the peer may belong to another
     /// connection.
-    pub(crate) fn choose_ppk_in_auth<'a>(
+    pub(crate) fn choose_in_auth<'a>(
         &self,
+        link: &Link,
         config: &EndpointConfig,
         connection: &ConnectionConfig,
         payloads: &Payloads<'a, '_>,
     ) -> Result<PpkChoice<'a>, Disbelief> {
-        if self.extensions().ppk != Some(PpkPlace::Auth) {
+        if link.extensions().ppk != Some(PpkPlace::Auth) {
             // It was decided before. The connection, which is known now, has the last word.
-            return match self.ppk.used() {
+            return match self.used() {
                 //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
                 //# In this case, the
                 //# responder SHOULD abort negotiation and return back the
@@ -180,17 +183,17 @@ impl Core {
     // ---- both ----
 
     /// True if the IKE_AUTH response reports a PPK from this exchange.
-    pub(crate) fn took_ppk_in_auth(&self) -> bool {
-        self.extensions().ppk == Some(PpkPlace::Auth) && self.ppk.used().is_some()
+    pub(crate) fn took_in_auth(&self, link: &Link) -> bool {
+        link.extensions().ppk == Some(PpkPlace::Auth) && self.used().is_some()
     }
 
     /// Reports an established SA without the PPK that is configured for it.
-    pub(crate) fn audit_ppk(&self, ctx: &mut Context<'_>) {
+    pub(crate) fn audit(&self, link: &Link, ctx: &mut Context<'_>) {
         //= https://www.rfc-editor.org/rfc/rfc8784#section-6
         //# if a PPK was configured but was not used for a particular IKE
         //# SA, then implementations SHOULD audit this event.
-        if !self.connection().ppk.ids.is_empty() && self.ppk.used().is_none() {
-            ctx.io.event(Event::WithoutPpk(self.id()));
+        if !link.connection().ppk.ids.is_empty() && self.used().is_none() {
+            ctx.io.event(Event::WithoutPpk(link.id()));
         }
     }
 }

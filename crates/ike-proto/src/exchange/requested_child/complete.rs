@@ -9,6 +9,7 @@ use crate::crypto::Secret;
 use crate::dataplane::{Flow, Mode};
 use crate::event::{Event, Hint};
 use crate::exchange::child_sa::{KeyMaterial, ReadyChild, Terms};
+use crate::exchange::mobike::Ends;
 use crate::exchange::mode::{Asked, Requirements};
 use crate::exchange::parts::Parts;
 use crate::exchange::{Payloads, Refusal, required, resource, tfc};
@@ -41,7 +42,7 @@ impl RequestedChild {
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.23.1
             //# Do address substitution before using those Traffic Selectors
             //# for anything other than storing original content of them.
-            (local_ts, remote_ts) = core.as_seen_here(&local_ts, &remote_ts);
+            (local_ts, remote_ts) = Ends::of(&core.channel).as_seen_here(&local_ts, &remote_ts);
         }
         // RFC 7296 §2.9: the responder may narrow and must not widen. If it does widen, this end uses the
         // selectors that it has requested, because its policy lets nothing else through.

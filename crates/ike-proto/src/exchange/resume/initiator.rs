@@ -1,10 +1,10 @@
 //! The client's side: IKE_SESSION_RESUME, and the IKE_AUTH after it.
 
-use crate::channel::Extensions;
 use std::sync::Arc;
 
 use super::former::{Former, Held, Resumed};
 use super::{METHOD, session};
+use crate::channel::Extensions;
 use crate::config::{EndpointConfig, FragmentAckTypes, Fragmentation};
 use crate::crypto::{CryptoError, CryptoProvider, PendingKe, Secret};
 use crate::event::{Failure, Transport};

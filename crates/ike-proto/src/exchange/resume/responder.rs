@@ -1,12 +1,12 @@
 //! The gateway's side: IKE_SESSION_RESUME, and the IKE_AUTH after it.
 
-use crate::channel::Extensions;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::former::{Former, Resumed};
 use super::ticket::{TicketState, Unusable};
 use super::{METHOD, fits};
+use crate::channel::Extensions;
 use crate::config::candidates::Candidates;
 use crate::config::{Childless, ConnectionConfig, EndpointConfig, SeparateTransports};
 use crate::event::{Disbelief, Distrust, Failure, Path, Transport};

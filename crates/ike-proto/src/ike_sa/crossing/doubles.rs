@@ -87,60 +87,6 @@ impl Life {
     }
 }
 
-impl Core {
-    /// What is to become of `child`, for which others may stand in.
-    pub(super) fn fate_of_double(
-        &self,
-        ctx: &Context<'_>,
-        established: &Established,
-        child: &ChildSa,
-    ) -> Fate {
-        let several = ctx.wants.has_several(&self.connection().name, &child.config.name);
-        if !child.ours || several {
-            return Fate::Stays;
-        }
-        // What an operator begins beside the peer's is meant.
-        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8
-        //# deleting SAs on the basis of duplicate Traffic Selectors SHOULD NOT
-        //# be used.
-        // `unique = never` obeys that. Otherwise the configuration of this end asks for one. A child that this end has
-        // made without being asked, in place of one that the peer had lost, gives way to the peer's in any case.
-        let wanted = ctx.wants.has(&self.connection().name, &child.config.name);
-        let configured = match self.connection().unique {
-            Unique::Never => child.config.start_action == Action::None && !wanted,
-            _ => child.config.start_action == Action::Start,
-        };
-        let now = ctx.io.now.mono;
-        let mut fate = Fate::Stays;
-        for other in established.children.iter().filter(|other| child.doubles(other)) {
-            let redundant =
-                is_redundant((child.spi_in, child.spi_out), (other.spi_in, other.spi_out));
-            let since = child.installed.max(other.installed);
-            let age = |at: Instant| now.saturating_duration_since(at);
-            let late = !other.ours && age(since) >= PATIENCE + THEIRS_FIRST;
-            let concerns = if other.ours { redundant } else { configured };
-            // It may be about to end itself.
-            let ends = established.work().reason_to_delete(other.id).is_some();
-            if !concerns || ends {
-                continue;
-            }
-            let settled = age(other.installed) >= SETTLED;
-            if redundant && settled {
-                return Fate::Ends;
-            }
-            // The peer's Delete for its own one may be on a path that is dead.
-            let heard = self.channel.last_heard() >= since + PATIENCE;
-            match late && settled {
-                true if heard => return Fate::Ends,
-                true => fate = Fate::AsksFirst,
-                false if fate == Fate::Stays => fate = Fate::Waits(LATER),
-                false => {}
-            }
-        }
-        fate
-    }
-}
-
 impl Children {
     /// Looks whether there is another child for the traffic of `id`, which is installed.
     pub(crate) fn judge_double(&self, life: &mut Life, ctx: &Context<'_>, id: ChildSaId) {
@@ -165,5 +111,59 @@ impl Children {
             let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
             life.set(key, ctx.io.now.mono + wait);
         }
+    }
+}
+
+impl Fate {
+    /// What is to become of `child`, for which others may stand in.
+    pub(super) fn of(
+        core: &Core,
+        ctx: &Context<'_>,
+        established: &Established,
+        child: &ChildSa,
+    ) -> Self {
+        let several = ctx.wants.has_several(&core.connection().name, &child.config.name);
+        if !child.ours || several {
+            return Self::Stays;
+        }
+        // What an operator begins beside the peer's is meant.
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.8
+        //# deleting SAs on the basis of duplicate Traffic Selectors SHOULD NOT
+        //# be used.
+        // `unique = never` obeys that. Otherwise the configuration of this end asks for one. A child that this end has
+        // made without being asked, in place of one that the peer had lost, gives way to the peer's in any case.
+        let wanted = ctx.wants.has(&core.connection().name, &child.config.name);
+        let configured = match core.connection().unique {
+            Unique::Never => child.config.start_action == Action::None && !wanted,
+            _ => child.config.start_action == Action::Start,
+        };
+        let now = ctx.io.now.mono;
+        let mut fate = Self::Stays;
+        for other in established.children.iter().filter(|other| child.doubles(other)) {
+            let redundant =
+                is_redundant((child.spi_in, child.spi_out), (other.spi_in, other.spi_out));
+            let since = child.installed.max(other.installed);
+            let age = |at: Instant| now.saturating_duration_since(at);
+            let late = !other.ours && age(since) >= PATIENCE + THEIRS_FIRST;
+            let concerns = if other.ours { redundant } else { configured };
+            // It may be about to end itself.
+            let ends = established.work().reason_to_delete(other.id).is_some();
+            if !concerns || ends {
+                continue;
+            }
+            let settled = age(other.installed) >= SETTLED;
+            if redundant && settled {
+                return Self::Ends;
+            }
+            // The peer's Delete for its own one may be on a path that is dead.
+            let heard = core.channel.last_heard() >= since + PATIENCE;
+            match late && settled {
+                true if heard => return Self::Ends,
+                true => fate = Self::AsksFirst,
+                false if fate == Self::Stays => fate = Self::Waits(LATER),
+                false => {}
+            }
+        }
+        fate
     }
 }

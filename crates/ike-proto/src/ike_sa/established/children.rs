@@ -48,7 +48,7 @@ impl Established {
         match replaces {
             None => {
                 ctx.io.event(Event::ChildUp { ike, child: id });
-                core.tell_carried(ctx, &config.name);
+                ctx.tell_carried(core.connection(), &config.name);
             }
             // The peer's Delete will show that it uses the new SA, unless there is nothing to delete.
             Some(old) if pending => {
@@ -61,7 +61,7 @@ impl Established {
                 ctx.io.event(Event::ChildRekeyed { ike, old, new: id });
                 if self.children.get(old).is_none() {
                     // Its end has had the child started again, and its traffic kept in.
-                    core.tell_carried(ctx, &config.name);
+                    ctx.tell_carried(core.connection(), &config.name);
                 }
                 self.retire(ctx, old, id);
             }
@@ -136,7 +136,8 @@ impl Established {
         ctx.ids.esp.remove(&child.spi_in);
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
-        let held = (!shared && core.holds(ctx, &child, reason)).then_some(child.policy);
+        let held =
+            (!shared && ctx.holds(core.connection(), &child, reason)).then_some(child.policy);
         match held {
             // In a batch of its own: only batches of removals are repeated until they succeed.
             Some(_) => ctx.change(vec![child.hold_policy()], Vec::new(), Vec::new()),
@@ -205,7 +206,9 @@ impl Established {
         let rekeys = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
         let renews = self.queue.tasks().any(rekeys)
             || !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);
-        let grace = child.soft_at.filter(|_| renews).map(|soft| (soft, core.grace(ctx, soft)));
+        let grace = child.soft_at.filter(|_| renews).map(|soft| {
+            (soft, super::timers::grace(ctx.lookup.schedule(), core.channel.last_heard(), soft))
+        });
         match grace {
             Some((_, until)) if until > ctx.io.now.mono => {
                 self.life.set(TimerKey::Child(id, ChildTimer::HardLifeChild), until);
@@ -251,15 +254,5 @@ impl Established {
         let wanted = ctx.wants.has(&core.connection().name, &child.config.name);
         let wishes = Wishes::of(core.connection(), Some(&child.config), wanted, 0);
         self.phase == IkePhase::Alive && after(End::Lifetime, wishes).starts()
-    }
-}
-
-impl Core {
-    /// A child of this name is up.
-    fn tell_carried(&self, ctx: &mut Context<'_>, name: &str) {
-        if !ctx.wants.is_empty() || ctx.io.config.shard.count > 1 {
-            let (connection, child) = (self.connection().name.clone(), Some(name.to_owned()));
-            ctx.effects.push_back(Effect::Carried { connection, child });
-        }
     }
 }

@@ -57,7 +57,7 @@ impl Established {
                 // The initiator has no SA before its IKE_AUTH response.
                 return;
             }
-            let pending = core.pending.as_deref();
+            let pending = core.pending.get();
             let preparing = pending.is_some_and(Pending::is_preparing);
             let answering = pending.is_some_and(Pending::is_answering);
             let busy = self.answering.waits() || self.children.is_installing() || answering;
@@ -80,7 +80,7 @@ impl Established {
                 return;
             }
             let Some(task) = self.queue.pop() else { return };
-            let ready = core.take_ready(&task);
+            let ready = core.pending.take_ready(&task);
             if ready.is_empty() {
                 self.start(core, ctx, task);
                 continue;

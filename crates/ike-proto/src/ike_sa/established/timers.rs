@@ -86,7 +86,10 @@ impl Established {
         let renews = self.life.renews()
             || self.sent.as_ref().is_some_and(|ours| ours.ike().is_some())
             || self.queue.tasks().any(rekeys);
-        let grace = self.life.soft_at().map(|soft| core.grace(ctx, soft));
+        let grace = self
+            .life
+            .soft_at()
+            .map(|soft| grace(ctx.lookup.schedule(), core.channel.last_heard(), soft));
         if let Some(until) = grace.filter(|until| renews && *until > ctx.io.now.mono) {
             return self.life.set(TimerKey::Ike(timer), until);
         }
@@ -167,11 +170,8 @@ impl Established {
     }
 }
 
-impl Core {
-    /// Until when a hard limit waits for the renewal that began at `soft`: for one retransmission schedule,
-    /// because a host may have been suspended. A peer that has been silent since then may have lost the SA.
-    pub(super) fn grace(&self, ctx: &Context<'_>, soft: Instant) -> Instant {
-        let schedule = ctx.lookup.schedule();
-        soft + if self.channel.last_heard() > soft { schedule } else { schedule.min(SILENT_GRACE) }
-    }
+/// Until when a hard limit waits for the renewal that began at `soft`: for one retransmission schedule,
+/// because a host may have been suspended. A peer that has been silent since then may have lost the SA.
+pub(super) fn grace(schedule: Duration, heard: Instant, soft: Instant) -> Instant {
+    soft + if heard > soft { schedule } else { schedule.min(SILENT_GRACE) }
 }

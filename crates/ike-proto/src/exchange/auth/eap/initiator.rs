@@ -159,11 +159,11 @@ impl ExpectAuthResponse {
         //# covers the EAP authentication case too, is that the initiator
         //# includes a PPK_IDENTITY (and optionally a NO_PPK_AUTH) notification
         //# in the request message containing the AUTH payload.
-        let unmixed = (first && core.may_go_without_ppk()).then(|| {
+        let unmixed = (first && PpkStage::is_optional(core.channel.link())).then(|| {
             let covered = self.transcript.own_covered(&core.channel, &id);
             auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets)
         });
-        if first && let Err(failure) = core.mix_ppk_in_auth(ctx.io.config) {
+        if first && let Err(failure) = core.ppk.mix_in_auth(&mut core.channel, ctx.io.config) {
             return self.end(core, failure);
         }
         let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
@@ -200,7 +200,7 @@ impl ExpectAuthResponse {
             _ => return self.eap_refused(core, ctx, &parsed),
         };
         if matches!(core.ppk, PpkStage::Offered(..))
-            && let Err(failure) = core.settle_ppk(&parsed)
+            && let Err(failure) = core.ppk.settle(&mut core.channel, &parsed)
         {
             return self.reject(core, ctx, failure);
         }

@@ -129,7 +129,7 @@ impl ExpectAuthRequest {
         let connection = Arc::clone(core.connection());
         let ids = || (Some(eap.id.clone()), None);
         let taken = match index {
-            0 => core.take_ppk_in_auth(ctx.io.config, &connection, parsed),
+            0 => core.ppk.take_in_auth(&mut core.channel, ctx.io.config, &connection, parsed),
             _ => Ok(AuthData::Payload),
         };
         let data = match taken {
@@ -161,7 +161,7 @@ impl ExpectAuthRequest {
         let shown = UsedAuth { eap: shown, ..used(id, AuthMethod::PSK) };
         let (certs, data) = (Vec::new(), Some(data));
         let own = OwnAuth { used: shown, certs, data, no_ppk: None, named: true };
-        let ppk = (index == 0 && core.took_ppk_in_auth()).then(Vec::new);
+        let ppk = (index == 0 && core.ppk.took_in_auth(core.channel.link())).then(Vec::new);
         self.rounds.prove(used_eap.clone(), evidence);
         if eap.alone {
             self.rounds.local.push(own.used.clone());
