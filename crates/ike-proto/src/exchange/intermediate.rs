@@ -319,7 +319,7 @@ impl ExpectIntermediateRequest {
         let chosen = self.choose_initial_ppk(core, ctx.io.config, payloads);
         if chosen.is_err() {
             let why = Disbelief::NoCommonPpk;
-            core.blame(ctx, (None, None), Blame::of(Some(core.connection()), why));
+            Blame::of(Some(core.connection()), why).tell(core, ctx, (None, None));
         }
         chosen
     }

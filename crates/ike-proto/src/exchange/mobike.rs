@@ -339,49 +339,8 @@ impl Established {
     }
 }
 
-impl Core {
-    /// The notifies of this end's IKE_AUTH message with the SA payload.
-    pub(crate) fn mobike_in_auth(
-        &mut self,
-        ctx: &Context<'_>,
-        children: &[ChildSa],
-    ) -> OwnedNotifies {
-        let supported = if self.is_initiator() {
-            self.connection().mobike
-        } else {
-            self.channel.route().mobike().is_some()
-        };
-        if !supported {
-            return Vec::new();
-        }
-        let further = Ends::of(&self.channel).further_addresses(ctx, children);
-        let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
-        if self.is_initiator() && !self.channel.route().nat().supported {
-            notifies
-                .push((NotifyType::NO_NATS_ALLOWED, no_nats(self.channel.route().path(), true)));
-        }
-        notifies.extend(further.iter().map(additional));
-        self.channel.roaming().note_told(further);
-        notifies
-    }
-
-    /// Reads the notifies of the peer's IKE_AUTH message. False if its addresses were changed on the path although
-    /// it has no NAT traversal. `told` are the addresses in this end's own message.
-    pub(crate) fn read_mobike(&mut self, payloads: &Payloads<'_, '_>, told: Vec<IpAddr>) -> bool {
-        if !self.connection().mobike || payloads.notify(NotifyType::MOBIKE_SUPPORTED).is_none() {
-            return true;
-        }
-        if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
-            && !self.is_initiator()
-            && said.data != no_nats(self.channel.route().answer_to(), false)
-        {
-            return false;
-        }
-        let peer = read_addresses(payloads).unwrap_or_default();
-        self.channel.roaming().begin_mobike(peer, told);
-        true
-    }
-}
+/// The addresses of the peer's message were changed on the path although the peer has no NAT traversal.
+pub(crate) struct Translated;
 
 /// The addresses of both ends, as the connection and the children permit them.
 #[derive(Clone, Copy)]
@@ -393,6 +352,45 @@ impl<'a> Ends<'a> {
     /// Those of an SA with this channel.
     pub(crate) fn of(channel: &'a Channel) -> Self {
         Self { channel }
+    }
+
+    /// The notifies of this end's IKE_AUTH message with the SA payload, and the addresses in them.
+    pub(crate) fn in_auth(
+        self,
+        ctx: &Context<'_>,
+        children: &[ChildSa],
+    ) -> (OwnedNotifies, Vec<IpAddr>) {
+        let (link, route) = (self.channel.link(), self.channel.route());
+        let supported =
+            if link.is_initiator() { link.connection().mobike } else { route.mobike().is_some() };
+        if !supported {
+            return Default::default();
+        }
+        let further = self.further_addresses(ctx, children);
+        let mut notifies = vec![(NotifyType::MOBIKE_SUPPORTED, Vec::new())];
+        if link.is_initiator() && !route.nat().supported {
+            notifies.push((NotifyType::NO_NATS_ALLOWED, no_nats(route.path(), true)));
+        }
+        notifies.extend(further.iter().map(additional));
+        (notifies, further)
+    }
+
+    /// The addresses in the peer's IKE_AUTH message, if both ends have MOBIKE.
+    pub(crate) fn of_auth(
+        self,
+        payloads: &Payloads<'_, '_>,
+    ) -> Result<Option<Vec<IpAddr>>, Translated> {
+        let (link, route) = (self.channel.link(), self.channel.route());
+        if !link.connection().mobike || payloads.notify(NotifyType::MOBIKE_SUPPORTED).is_none() {
+            return Ok(None);
+        }
+        if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
+            && !link.is_initiator()
+            && said.data != no_nats(route.answer_to(), false)
+        {
+            return Err(Translated);
+        }
+        Ok(Some(read_addresses(payloads).unwrap_or_default()))
     }
 
     /// Addresses of this end besides the one in use that the connection allows.

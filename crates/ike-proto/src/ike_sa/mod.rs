@@ -306,11 +306,6 @@ impl Core {
         self.channel.link().extensions()
     }
 
-    /// True if the peer is authenticated.
-    pub(crate) fn is_authenticated(&self) -> bool {
-        self.channel.link().is_authenticated()
-    }
-
     /// Ends the SA once the present handler has returned. The first reason counts.
     pub(crate) fn end(&mut self, reason: Failure) {
         self.ending.get_or_insert_with(|| Box::new(reason));

@@ -51,7 +51,7 @@ impl Core {
         reason: Failure,
     ) {
         self.respond(ctx, &[refusal.payload()]);
-        let unauthenticated = !self.is_authenticated();
+        let unauthenticated = self.channel.link().is_stranger();
         if refusal.ends_sa() || unauthenticated {
             self.end(reason);
         }

@@ -36,6 +36,25 @@ impl Blame {
         Self { distrust: Some(kind), ..self }
     }
 
+    /// Reports to the log that the peer is not believed.
+    pub(crate) fn tell(
+        self,
+        core: &Core,
+        ctx: &mut Context<'_>,
+        ids: (Option<IdData>, Option<IdData>),
+    ) {
+        let path = if core.is_initiator() {
+            core.channel.route().path()
+        } else {
+            core.channel.route().answer_to()
+        };
+        let (remote_id, local_id) = ids;
+        let Self { connection, why, distrust } = self;
+        let ike = core.id();
+        let refused = PeerRefused { ike, path, connection, local_id, remote_id, distrust, why };
+        ctx.io.event(Event::PeerRefused(Box::new(refused)));
+    }
+
     /// Why none of `connections` accepts the claim: the nearest of them, and what it lacks.
     pub(super) fn for_none(
         core: &Core,
@@ -123,27 +142,8 @@ impl Core {
         ids: (Option<IdData>, Option<IdData>),
         blame: Blame,
     ) {
-        self.blame(ctx, ids, blame);
+        blame.tell(self, ctx, ids);
         self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
-    }
-
-    /// Reports to the log that the peer is not believed.
-    pub(crate) fn blame(
-        &self,
-        ctx: &mut Context<'_>,
-        ids: (Option<IdData>, Option<IdData>),
-        blame: Blame,
-    ) {
-        let path = if self.is_initiator() {
-            self.channel.route().path()
-        } else {
-            self.channel.route().answer_to()
-        };
-        let (remote_id, local_id) = ids;
-        let Blame { connection, why, distrust } = blame;
-        let ike = self.id();
-        let refused = PeerRefused { ike, path, connection, local_id, remote_id, distrust, why };
-        ctx.io.event(Event::PeerRefused(Box::new(refused)));
     }
 }
 

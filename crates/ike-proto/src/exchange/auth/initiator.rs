@@ -96,13 +96,8 @@ impl ExpectAuthResponse {
         own: Option<OwnAuth>,
     ) -> State {
         let connection = Arc::clone(core.connection());
-        let mobike = core.mobike_in_auth(ctx, &[]);
+        let (mobike, told) = Ends::of(&core.channel).in_auth(ctx, &[]);
         let token = core.own_token(ctx);
-        let told = if mobike.is_empty() {
-            Vec::new()
-        } else {
-            Ends::of(&core.channel).further_addresses(ctx, &[])
-        };
         let Some(own) = own else {
             let sent = core.channel.request(&mut ctx.io, ExchangeType::IKE_AUTH, &[]);
             sent.unwrap_or_else(|unsent| unsent.end(core));
@@ -343,7 +338,9 @@ impl ExpectAuthResponse {
         };
         let Self { transcript, child, queue, vips, told, .. } = *self;
         let mut established = core.establish(ctx, authenticated, queue);
-        core.read_mobike(&parsed, told);
+        if let Ok(Some(peer)) = Ends::of(&core.channel).of_auth(&parsed) {
+            core.channel.roaming().begin_mobike(peer, told);
+        }
         if let Some(to) = core.redirect_in(ctx, &parsed) {
             established.leave_for(core, ctx, to, child);
             return State::Established(established);
@@ -382,7 +379,7 @@ impl ExpectAuthResponse {
             other => Blame::of(Some(core.connection()), Disbelief::Failed(other.clone())),
         });
         let local = local_id(core.connection(), core);
-        core.blame(ctx, (Some(id.to_owned()), Some(local)), blame);
+        blame.tell(core, ctx, (Some(id.to_owned()), Some(local)));
         self.reject(core, ctx, failure)
     }
 

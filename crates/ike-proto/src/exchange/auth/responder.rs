@@ -21,6 +21,7 @@ use crate::exchange::child_sa::ReadyChild;
 use crate::exchange::create_child::answer_notifies;
 use crate::exchange::followup::Reply;
 use crate::exchange::key_exchange::Halt;
+use crate::exchange::mobike::{Ends, Translated};
 use crate::exchange::ppk::auth::{AuthData, PpkChoice};
 use crate::exchange::redirect::gateway_data;
 use crate::exchange::sa_init::refuses_short_transcript;
@@ -94,11 +95,9 @@ impl Established {
             }
         };
         let token = core.own_token(ctx);
-        let mut auth = AuthReply {
-            notifies: core.mobike_in_auth(ctx, self.children.as_slice()),
-            token,
-            ..auth
-        };
+        let (notifies, told) = Ends::of(&core.channel).in_auth(ctx, self.children.as_slice());
+        core.channel.roaming().note_told(told);
+        let mut auth = AuthReply { notifies, token, ..auth };
         auth.notifies.extend(self.own_auth_lifetime(core, ctx.io.now.mono));
         auth.notifies.extend(self.answer_ticket_request(core, ctx, parsed));
         let mut payloads = auth.payloads();
@@ -474,8 +473,12 @@ impl ExpectAuthRequest {
             //# described in Section 5.
             return self.refuse(core, ctx, NotifyType::INVALID_SYNTAX.into());
         }
-        if !core.read_mobike(&parsed, Vec::new()) {
-            return self.refuse(core, ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
+        match Ends::of(&core.channel).of_auth(&parsed) {
+            Ok(Some(peer)) => core.channel.roaming().begin_mobike(peer, Vec::new()),
+            Ok(None) => {}
+            Err(Translated) => {
+                return self.refuse(core, ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
+            }
         }
         let Some(authenticated) = self.rounds.finish(core.connection()) else {
             debug_assert!(false, "IKE_AUTH ends before its last round");
@@ -596,7 +599,7 @@ impl AwaitVerdict<ExpectAuthRequest> {
                     }
                     _ => Blame::of(connection.as_deref(), Disbelief::WrongSignature),
                 });
-                core.blame(ctx, ids(&Payloads(&payloads)), blame);
+                blame.tell(core, ctx, ids(&Payloads(&payloads)));
                 waiting.fail(core, ctx, reason)
             }
         }

@@ -179,13 +179,7 @@ impl Established {
         if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             let kind = self.children.no_room(&ready.child);
-            return core.respond_without_child(
-                ctx,
-                &reply,
-                kind,
-                &ready.child.config.name,
-                taken(),
-            );
+            return reply.refuse_child(core, ctx, kind, &ready.child.config.name, taken());
         }
         // A peer that rekeys a child has shown that it has the child.
         ready.child.standby = ready.child.replaces.is_none()
@@ -225,7 +219,7 @@ impl Established {
                     .map_or(NotifyType::NO_ADDITIONAL_SAS, |failed| self.children.no_room(failed));
                 let name = self.remove_failed(ctx, child);
                 let failure = Failure::DataPlane(error.0);
-                core.respond_without_child(ctx, &reply, kind, &name, failure);
+                reply.refuse_child(core, ctx, kind, &name, failure);
             }
         }
     }
@@ -250,27 +244,27 @@ impl Established {
     }
 }
 
-impl Core {
+impl Reply {
     /// Answers a request that its child is not possible, by an error of this `kind`.
-    fn respond_without_child(
-        &mut self,
+    pub(crate) fn refuse_child(
+        &self,
+        core: &mut Core,
         ctx: &mut Context<'_>,
-        reply: &Reply,
         kind: NotifyType,
         name: &str,
         reason: Failure,
     ) {
         let refusal = notify(kind, &[]);
-        match &reply.auth {
+        match &self.auth {
             Some(auth) => {
                 let mut payloads = auth.payloads();
-                payloads.extend(reply.ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
+                payloads.extend(self.ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
                 payloads.push(refusal);
-                self.respond(ctx, &payloads);
+                core.respond(ctx, &payloads);
             }
-            None => self.respond(ctx, &[refusal]),
+            None => core.respond(ctx, &[refusal]),
         }
-        self.child_failed(ctx, name, reason);
+        core.child_failed(ctx, name, reason);
     }
 }
 

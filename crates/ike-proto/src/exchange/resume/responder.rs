@@ -210,7 +210,7 @@ impl ExpectAuthRequest {
         let void = Disbelief::VoidTicket(why);
         let why = void.to_string();
         let blame = Blame::of(self.connections.first().map(|one| &**one), void).distrusting(kind);
-        core.blame(ctx, ids(&Payloads(payloads)), blame);
+        blame.tell(core, ctx, ids(&Payloads(payloads)));
         self.fail(core, ctx, Failure::Untrusted(kind, why))
     }
 

@@ -121,7 +121,7 @@ impl ExpectAuthResponse {
         let failure = packet.first() == Some(&4);
         let name = core.connection().local.get(index).map(|round| round.name.clone());
         let name = name.unwrap_or_default();
-        let ticket = core.ask_eap(ctx, &name, local_id, &mut eap, Some(packet));
+        let ticket = eap.ask(core, ctx, &name, local_id, Some(packet));
         let asked = AwaitEap { ticket, waiting: self, eap, failure };
         State::AwaitAuthenticatorPacket(Box::new(asked))
     }
@@ -255,7 +255,7 @@ impl AwaitEap<ExpectAuthResponse> {
             Ok(EapAnswer::Failure { why, .. }) | Err(why) => {
                 let blame = Blame::of(Some(core.connection()), Disbelief::Eap(why.clone()));
                 let local = local_id(core.connection(), core);
-                core.blame(ctx, (Some(eap.id), Some(local)), blame);
+                blame.tell(core, ctx, (Some(eap.id), Some(local)));
                 let why = Failure::Credentials(format!("EAP: {why}"));
                 if failure {
                     // The responder has completed its part already.

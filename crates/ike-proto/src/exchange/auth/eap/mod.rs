@@ -134,39 +134,6 @@ fn key(prf: &dyn Prf, msk: Option<&Secret>, sk_p: &Secret) -> Secret {
     padded(prf, msk.unwrap_or(sk_p))
 }
 
-impl Core {
-    fn ask_eap(
-        &mut self,
-        ctx: &mut Context<'_>,
-        round: &str,
-        local_id: IdData,
-        eap: &mut EapRound,
-        packet: Option<Vec<u8>>,
-    ) -> Ticket {
-        let named = |other: &Arc<ConnectionConfig>| {
-            Some((other.name.clone(), other.remote.last()?.name.clone()))
-        };
-        let path = if self.is_initiator() {
-            self.channel.route().path()
-        } else {
-            self.channel.route().answer_to()
-        };
-        let message = EapMessage {
-            connection: self.connection().name.clone(),
-            round: round.to_owned(),
-            initiator: self.is_initiator(),
-            alone: eap.alone,
-            local_id,
-            remote_id: eap.id.clone(),
-            path,
-            others: eap.others.iter().filter_map(named).collect(),
-            packet,
-            state: std::mem::take(&mut eap.state),
-        };
-        self.ask(ctx, Question::Eap(Box::new(message)))
-    }
-}
-
 /// What follows from an answer. An error is one of this end.
 fn outcome(answer: Answer, alone: bool) -> Result<EapAnswer, String> {
     match answer {
@@ -185,5 +152,39 @@ fn outcome(answer: Answer, alone: bool) -> Result<EapAnswer, String> {
         },
         Answer::Failed(why) => Err(why),
         _ => Err("an answer to another question".to_owned()),
+    }
+}
+
+impl EapRound {
+    /// Asks for the next packet of this end, which is known as `local_id`.
+    fn ask(
+        &mut self,
+        core: &mut Core,
+        ctx: &mut Context<'_>,
+        round: &str,
+        local_id: IdData,
+        packet: Option<Vec<u8>>,
+    ) -> Ticket {
+        let named = |other: &Arc<ConnectionConfig>| {
+            Some((other.name.clone(), other.remote.last()?.name.clone()))
+        };
+        let path = if core.is_initiator() {
+            core.channel.route().path()
+        } else {
+            core.channel.route().answer_to()
+        };
+        let message = EapMessage {
+            connection: core.connection().name.clone(),
+            round: round.to_owned(),
+            initiator: core.is_initiator(),
+            alone: self.alone,
+            local_id,
+            remote_id: self.id.clone(),
+            path,
+            others: self.others.iter().filter_map(named).collect(),
+            packet,
+            state: std::mem::take(&mut self.state),
+        };
+        core.ask(ctx, Question::Eap(Box::new(message)))
     }
 }

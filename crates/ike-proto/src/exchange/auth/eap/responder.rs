@@ -107,7 +107,7 @@ impl ExpectAuthRequest {
         let name = core.connection().remote.get(index).map(|round| round.name.clone());
         let local = local_id(core.connection(), core);
         let name = name.unwrap_or_default();
-        let ticket = core.ask_eap(ctx, &name, local, &mut eap, packet);
+        let ticket = eap.ask(core, ctx, &name, local, packet);
         let asked = AwaitEap { ticket, waiting: self, eap, failure: false };
         State::AwaitPeerPacket(Box::new(asked))
     }
@@ -257,7 +257,7 @@ impl Core {
         why: String,
     ) {
         let blame = Blame::of(Some(self.connection()), Disbelief::Eap(why));
-        self.blame(ctx, (Some(id), None), blame);
+        blame.tell(self, ctx, (Some(id), None));
         // The packet is for EAP, and the notify is for IKE (RFC 7296 §2.21.2).
         let failed = Refusal::new(NotifyType::AUTHENTICATION_FAILED);
         let mut payloads: Vec<Payload<'_>> =
