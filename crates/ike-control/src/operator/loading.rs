@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ike_config::{Blobs, Difference, Kind};
+use ike_proto::IkeState;
 use ike_proto::config::{Action, ChildConfig, ConnectionConfig};
-use ike_proto::{Command, IkeState};
 use ike_tokio::Target;
 use tokio::sync::{Mutex, MutexGuard};
 use toml::de::DeTable;
 
-use super::{Operator, names_of};
+use super::Operator;
 use crate::error::OperatorError;
 use crate::program::{Configuration, Loader};
 
@@ -53,8 +53,6 @@ struct Follow {
     end: BTreeSet<String>,
     /// Whether an IKE SA ends that has no other children.
     end_ike: bool,
-    /// Children whose trap is not configured any more.
-    untrap: Vec<String>,
     begin: Vec<(String, Action)>,
 }
 
@@ -211,45 +209,23 @@ impl Operator {
             all.filter(changed).cloned().collect()
         };
         let (old, new) = (children(&old), children(&new));
-        let trapped = |child: &&Arc<ChildConfig>| child.start_action == Action::Trap;
-        let still = |child: &&Arc<ChildConfig>| {
-            new.iter().filter(trapped).any(|other| other.name == child.name)
-        };
         let started = old.iter().filter(|child| child.start_action == Action::Start);
-        let untrap = old.iter().filter(trapped).filter(|child| !still(child));
-        let begin = new.iter().filter(|child| child.start_action != Action::None);
         Follow {
             connection: name.to_owned(),
             end: started.map(|child| child.name.clone()).collect(),
             end_ike: difference == Difference::All,
-            untrap: untrap.map(|child| child.name.clone()).collect(),
-            begin: begin.map(|child| (child.name.clone(), child.start_action)).collect(),
+            begin: new.iter().map(|child| (child.name.clone(), child.start_action)).collect(),
         }
     }
 
     async fn follow_up(&self, follow: Follow) {
-        let Follow { connection, end, end_ike, untrap, begin } = follow;
-        for child in untrap {
-            let command = Command::UninstallTrap { connection: connection.clone(), child };
-            // With its connection it is gone already.
-            let _ = self.command(command).await;
-        }
+        let Follow { connection, end, end_ike, begin } = follow;
         if !end.is_empty() {
             self.end_started(&connection, &end, end_ike).await;
         }
-        if begin.is_empty() {
-            return;
-        }
-        let views = self.handle.list().await.unwrap_or_default();
-        let up: BTreeSet<(String, String)> = views.iter().flat_map(names_of).collect();
-        for (child, action) in begin {
-            let is_up = up.contains(&(connection.clone(), child.clone()));
-            if action == Action::Start && is_up && !self.is_for_ever(&connection) {
-                continue;
-            }
-            let (operator, connection) = (self.clone(), connection.clone());
-            tokio::spawn(async move { operator.start(connection, child, action).await });
-        }
+        let begin = begin.into_iter();
+        self.begin(begin.map(|(child, action)| (connection.clone(), child, action)).collect())
+            .await;
     }
 
     /// Ends what `start_action` had begun.

@@ -245,19 +245,42 @@ impl Operator {
 
     /// Does what `start_action` says for every child that is not up, each in a task of its own.
     pub async fn start_actions(&self) {
+        let config = self.config();
+        let mut children = Vec::new();
+        for connection in &config.endpoint.connections {
+            children.extend(
+                connection
+                    .children
+                    .iter()
+                    .map(|child| (connection.name.clone(), child.name.clone(), child.start_action)),
+            );
+        }
+        self.begin(children).await;
+    }
+
+    /// Begins what the `start_action` of each child says. A trap is installed whether its child is up or not, because the
+    /// SAs may cover less than the trap, and end.
+    async fn begin(&self, mut children: Vec<(String, String, Action)>) {
+        children.retain(|(.., action)| *action != Action::None);
+        if children.is_empty() {
+            return;
+        }
         let up: BTreeSet<(String, String)> = match self.handle.list().await {
             Ok(views) => views.iter().flat_map(names_of).collect(),
-            Err(_) => return,
+            Err(error) => {
+                tracing::debug!(%error, "start_action: the drivers have ended");
+                return;
+            }
         };
-        for connection in &self.config().endpoint.connections {
-            for child in &connection.children {
-                let names = (connection.name.clone(), child.name.clone());
-                // What is up already may have been brought up by the peer: it is wanted all the same.
-                let wanted = child.start_action == Action::Start && connection.keyingtries == 0;
-                if child.start_action == Action::None || (up.contains(&names) && !wanted) {
-                    continue;
-                }
-                let (connection, child, action) = (names.0, names.1, child.start_action);
+        let config = self.config();
+        let for_ever = config.endpoint.connections.iter().filter(|it| it.keyingtries == 0);
+        let for_ever: BTreeSet<&str> = for_ever.map(|it| &*it.name).collect();
+        for (connection, child, action) in children {
+            // What is up may have been brought up by the peer: if it is wanted for ever, it is wanted all the same.
+            let is_there = action == Action::Start
+                && !for_ever.contains(&*connection)
+                && up.contains(&(connection.clone(), child.clone()));
+            if !is_there {
                 let operator = self.clone();
                 tokio::spawn(async move { operator.start(connection, child, action).await });
             }

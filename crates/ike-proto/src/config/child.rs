@@ -168,4 +168,9 @@ impl ChildConfig {
             unique: UniqueNumbers::default(),
         }
     }
+
+    /// True if one of its actions is a trap.
+    pub(crate) fn wants_trap(&self) -> bool {
+        [self.start_action, self.close_action, self.dpd_action].contains(&Action::Trap)
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::attempt::{Attempt, NewAttempt, Switch};
 use super::wants::{FIRST_CAREFUL_WAIT, Name};
-use super::{Endpoint, Entry, Shutdown, Slot, Trap};
+use super::{Endpoint, Entry, Shutdown, Slot, Trap, traps};
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
 use crate::config::{ConnectionConfig, EndpointConfig};
@@ -94,7 +94,7 @@ impl Endpoint {
                 self.done(request, result);
             }
             Command::Reload(config) => {
-                self.reload(*config);
+                self.reload(now, *config);
                 self.done(request, Ok(()));
             }
             Command::Shutdown => self.on_shutdown(now, request),
@@ -676,7 +676,7 @@ impl Endpoint {
         self.index.towards(connection, remote).any(makes)
     }
 
-    fn reload(&mut self, config: EndpointConfig) {
+    fn reload(&mut self, now: Now, config: EndpointConfig) {
         // The shard is part of every SPI in use and cannot change.
         let config = super::usable::usable(config, &self.crypto);
         self.budget.set_limit(config.reassembly_memory);
@@ -685,17 +685,13 @@ impl Endpoint {
         self.config = EndpointConfig { shard: self.config.shard, ..config };
         (self.lookup, self.lists) = (Lookup::new(&self.config), Lists::default());
         self.tickets.reconfigure(&self.config, &self.lookup, &self.crypto);
-        let lookup = &self.lookup;
-        let is_gone = |trap: &mut Trap| {
-            let connection = lookup.connection(&trap.connection);
-            connection.is_none_or(|c| c.child(&trap.child.name).is_none())
-        };
-        let gone: Vec<_> = self.traps.extract_if(.., is_gone).collect();
+        let gone = traps::reload(&mut self.traps, now, &self.lookup);
         for trap in &gone {
             self.ids.numbers.forget_trap(&trap.connection, &trap.child.name);
             self.tell_given_up(&trap.name());
         }
         self.remove_each(gone.into_iter().flat_map(Trap::into_removals));
+        self.run_traps(now);
         self.review_wants();
     }
 

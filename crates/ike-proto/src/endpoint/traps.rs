@@ -10,7 +10,8 @@ use super::unattended::{Removal, Unattended};
 use super::wants::Name;
 use super::{Endpoint, Entry, Slot};
 use crate::child::processing::NoneLeft;
-use crate::config::{Action, ChildConfig, TsSpec};
+use crate::config::lookup::Lookup;
+use crate::config::{ChildConfig, TsSpec};
 use crate::dataplane::{
     Command as Plane, DataPlaneError, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
     TrafficSelector,
@@ -83,9 +84,53 @@ impl Trap {
 
     /// True if the configuration wants the trap, not only a command.
     fn is_configured(&self) -> bool {
-        let ChildConfig { start_action, close_action, dpd_action, .. } = &*self.child;
-        [start_action, close_action, dpd_action].contains(&&Action::Trap)
+        self.child.wants_trap()
     }
+
+    /// Compares the trap with its child in a new configuration.
+    fn reloaded(&self, child: Option<&ChildConfig>) -> Reloaded {
+        let Some(new) = child else { return Reloaded::Gone };
+        let old = &self.child;
+        let is_same = old.local_ts == new.local_ts
+            && old.remote_ts == new.remote_ts
+            && old.mode == new.mode
+            && old.priority == new.priority
+            && old.unique == new.unique
+            && old.processing == new.processing;
+        match (old.wants_trap(), new.wants_trap()) {
+            (true, false) => Reloaded::Gone,
+            _ if is_same => Reloaded::Same,
+            _ => Reloaded::Changed,
+        }
+    }
+}
+
+/// The use of a trap for a new configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reloaded {
+    Same,
+    /// Its policy is another one.
+    Changed,
+    /// Nothing wants it any more.
+    Gone,
+}
+
+/// Compares the traps with a new configuration, whether their children are up or not: without the new policy, traffic that
+/// only the new configuration protects would leave in clear beside the SA of before. Traps with another policy are due.
+/// Returns those that nothing wants any more.
+pub(super) fn reload(traps: &mut Vec<Trap>, now: Now, lookup: &Lookup) -> Vec<Trap> {
+    let compare = |trap: &Trap| {
+        let connection = lookup.connection(&trap.connection);
+        trap.reloaded(connection.and_then(|it| it.child(&trap.child.name)).map(|child| &**child))
+    };
+    let is_gone = |trap: &mut Trap| compare(trap) == Reloaded::Gone;
+    let gone = traps.extract_if(.., is_gone).collect();
+    for trap in traps {
+        if compare(trap) == Reloaded::Changed {
+            trap.again = Some(now.mono);
+        }
+    }
+    gone
 }
 
 /// Handles that the peer of `connection` has moved, away from its address `from`, or this end.

@@ -7,5 +7,6 @@ mod iptfs;
 mod numbers;
 mod per_cpu;
 mod per_cpu_peers;
+mod reloads;
 mod sha256_96;
 mod tfc;

@@ -33,7 +33,7 @@ impl Established {
         // If a peer wants an SA for each pair of addresses, there can be another child for this pair.
         let enough = |child: &ChildSa| {
             trap.is_none_or(|trap| child.is_marked_like(trap))
-                && (child.takes(packet) || !child.is_single_pair())
+                && (child.takes(packet) || !child.is_single_pair() && child.was_meant_for(packet))
         };
         self.work().makes(name) || there.clone().any(enough) || there.count() >= MAX_PAIRS
     }
