@@ -15,6 +15,8 @@ use ipsec_types::dataplane::{
 use crate::events::Events;
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
+#[cfg(feature = "tun")]
+use crate::sad::Sa;
 use crate::sad::{Path, Sad, no_such_sa};
 use crate::spd::Spd;
 use crate::stats::Stats;
@@ -153,6 +155,18 @@ impl Plane {
     #[cfg(feature = "tun")]
     pub(crate) fn receives(&self, spi: u32, dst: std::net::IpAddr) -> bool {
         self.shared.tables().sad.inbound(spi, dst).is_some()
+    }
+
+    /// See [`Sad::retire`].
+    #[cfg(feature = "tun")]
+    pub(crate) fn retire(&self, id: SaId) -> Option<Arc<Sa>> {
+        self.shared.change(|tables| tables.sad.retire(id))
+    }
+
+    /// See [`Sad::forget`].
+    #[cfg(feature = "tun")]
+    pub(crate) fn forget(&self, retired: &Arc<Sa>) {
+        self.shared.change(|tables| tables.sad.forget(retired));
     }
 
     /// Number of SAs installed.

@@ -67,12 +67,19 @@ impl Sad {
     /// Removes an SA, if it is there.
     pub fn remove(&mut self, id: SaId) {
         self.sas.remove(&id);
-        if let Some(list) = self.inbound.get_mut(&id.spi) {
-            list.retain(|sa| sa.id != id);
-            if list.is_empty() {
-                self.inbound.remove(&id.spi);
-            }
-        }
+        self.drop_inbound(id.spi, |sa| sa.id == id);
+    }
+
+    /// Removes an inbound SA, but for packets that have arrived already: [`Self::inbound`] finds it until
+    /// [`Self::forget`]. `None` if there is no such inbound SA.
+    pub fn retire(&mut self, id: SaId) -> Option<Arc<Sa>> {
+        self.sas.get(&id).filter(|sa| sa.direction == Direction::In)?;
+        self.sas.remove(&id)
+    }
+
+    /// Removes the rest of a retired SA. A new SA of its name stays.
+    pub fn forget(&mut self, retired: &Arc<Sa>) {
+        self.drop_inbound(retired.id.spi, |sa| Arc::ptr_eq(sa, retired));
     }
 
     /// Moves an SA to another path. The new destination is part of its name from then on.
@@ -114,6 +121,15 @@ impl Sad {
     /// True if there is none.
     pub fn is_empty(&self) -> bool {
         self.sas.is_empty()
+    }
+
+    fn drop_inbound(&mut self, spi: u32, which: impl Fn(&Arc<Sa>) -> bool) {
+        if let Some(list) = self.inbound.get_mut(&spi) {
+            list.retain(|sa| !which(sa));
+            if list.is_empty() {
+                self.inbound.remove(&spi);
+            }
+        }
     }
 
     fn put(&mut self, sa: Arc<Sa>) {

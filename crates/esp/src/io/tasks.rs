@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
 use tracing::{debug, error, warn};
 
 use super::device::{ReadBatch, Reader, WriteBatch, Writer};
@@ -21,6 +22,7 @@ use crate::ip::IpPacket;
 use crate::outbound::{Fate, Outbound};
 use crate::packet;
 use crate::plane::{Plane, RUN};
+use crate::sad::Sa;
 use crate::stats::DropReason;
 use crate::udp::{Datagram, classify};
 
@@ -35,6 +37,10 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 
 /// The error of reading a device that has been deleted.
 const EBADFD: i32 = 77;
+
+/// How long an inbound SA that is removed opens packets that have arrived before. IKE has a socket and a task of its
+/// own: the message that ends an SA may be read before packets that the peer sent earlier.
+const BEHIND: Duration = Duration::from_secs(1);
 
 /// Tells the driver when the plane has events.
 #[derive(Clone)]
@@ -54,6 +60,26 @@ impl Alarm {
 
 /// Tells idle workers that an SA is gone, so that its keys do not stay with them.
 pub(super) type Removals = watch::Receiver<()>;
+
+/// An inbound SA that has been removed, and when.
+pub(super) type Retired = (Instant, Arc<Sa>);
+
+/// Starts the task that forgets inbound SAs a while after they were removed.
+pub(super) fn forget_retired(
+    tasks: &mut JoinSet<()>,
+    plane: Plane,
+    removals: watch::Sender<()>,
+) -> mpsc::UnboundedSender<Retired> {
+    let (sender, mut retired) = mpsc::unbounded_channel::<Retired>();
+    tasks.spawn(async move {
+        while let Some((since, sa)) = retired.recv().await {
+            tokio::time::sleep_until((since + BEHIND).into()).await;
+            plane.forget(&sa);
+            removals.send_replace(());
+        }
+    });
+    sender
+}
 
 /// Waits for `input`, and meanwhile calls `renew` when SAs are removed.
 async fn next<T>(
@@ -190,6 +216,9 @@ pub(super) async fn inbound_udp(
             for datagram in datagrams {
                 match classify(datagram) {
                     Datagram::Ike(message) => {
+                        // It may end the SA of the packets before it.
+                        open(&mut worker, now, &outer, &mut esp, &mut packets, &writer, &early)
+                            .await;
                         let local = SocketAddr::new(from.local, local.port());
                         let bytes = message.to_vec();
                         // A full queue loses the message, as the network may; the peer sends it again.

@@ -25,7 +25,7 @@ use super::now;
 use super::raw::{ClearSockets, PlainEsp};
 use super::sender::Sockets;
 use super::streams::{Feed, Streams};
-use super::tasks::{self, Alarm};
+use super::tasks::{self, Alarm, Retired};
 use crate::inbound::{Carrier, Outer};
 use crate::plane::Plane;
 use crate::udp::{Datagram, classify};
@@ -70,6 +70,7 @@ pub struct UserspacePlane {
     guard: Option<Guard>,
     exemptions: Exemptions,
     early: Early,
+    retired: mpsc::UnboundedSender<Retired>,
     removals: watch::Sender<()>,
     tasks: JoinSet<()>,
 }
@@ -91,8 +92,7 @@ impl UserspacePlane {
         };
         let plane = Plane::new(now(), ciphers);
         plane.set_mtu(mtu);
-        let notify = Arc::new(Notify::new());
-        let lost = Arc::new(Notify::new());
+        let (notify, lost) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (ring, give_up) = (Arc::clone(&notify), Arc::clone(&lost));
         let alarm = Alarm { plane: plane.clone(), notify: ring, lost: give_up };
         let (fed, inbox) = mpsc::channel(FED_QUEUE);
@@ -140,7 +140,7 @@ impl UserspacePlane {
             ));
         }
         tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, early.clone(), alarm, seen));
-        let exemptions = Exemptions::default();
+        let retired = tasks::forget_retired(&mut tasks, plane.clone(), removals.clone());
         Ok(Self {
             plane,
             notify,
@@ -150,8 +150,9 @@ impl UserspacePlane {
             tcp_esp,
             routes,
             guard,
-            exemptions,
+            exemptions: Exemptions::default(),
             early,
+            retired,
             removals,
             tasks,
         })
@@ -313,7 +314,12 @@ impl DataPlane for UserspacePlane {
                 }
                 self.plane.apply(command)
             }
-            Command::RemoveSa(_) => {
+            Command::RemoveSa(id) => {
+                if let Some(sa) = self.plane.retire(id) {
+                    // Its task ends with the plane only.
+                    _ = self.retired.send((now(), sa));
+                    return Ok(Reply::Done);
+                }
                 let reply = self.plane.apply(command);
                 self.removals.send_replace(());
                 reply

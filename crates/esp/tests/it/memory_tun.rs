@@ -214,6 +214,53 @@ async fn packets_before_their_sa_wait_for_it() {
     assert_eq!(right.recv().await, next);
 }
 
+/// The message that ends an SA may be read before packets that the peer sent earlier: IKE has another socket than ESP
+/// without UDP, and another task. Fails if `RemoveSa` of an inbound SA does not leave it to `forget_retired`.
+#[tokio::test]
+async fn packets_that_came_before_the_end_of_their_sa_are_opened() {
+    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let tunnel = Tunnel { left: ip, right: ip, encap: true, ..Tunnel::v4() };
+    let (mut left, mut right) = (End::new(ip).await, End::new(ip).await);
+    let id = SaId { spi: 0x100, dst: ip };
+    one_way(&mut left, &mut right, &tunnel, id);
+    let first = tunnel.packet(60);
+    assert!(left.host.send(first.clone()).await);
+    assert_eq!(right.recv().await, first);
+
+    right.plane.apply(Command::RemoveSa(id)).unwrap();
+    assert!(!right.plane.plane().has_sa(id), "for the caller it is gone");
+    let behind = tunnel.packet(61);
+    assert!(left.host.send(behind.clone()).await);
+    assert_eq!(right.recv().await, behind);
+
+    let unknown = || right.plane.plane().stats().dropped(DropReason::UnknownSpi);
+    let refused = async {
+        while unknown() == 0 {
+            assert!(left.host.send(tunnel.packet(62)).await);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(LONG, refused).await.expect("its packets are refused in the end");
+    assert!(right.plane.apply(Command::QueryUsage(id)).is_err());
+}
+
+/// A new SA may have the name of one that was removed a moment ago.
+#[tokio::test]
+async fn an_sa_outlives_the_former_one_of_its_name() {
+    let ip = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let tunnel = Tunnel { left: ip, right: ip, encap: true, ..Tunnel::v4() };
+    let (mut left, mut right) = (End::new(ip).await, End::new(ip).await);
+    let id = SaId { spi: 0x100, dst: ip };
+    one_way(&mut left, &mut right, &tunnel, id);
+    right.plane.apply(Command::RemoveSa(id)).unwrap();
+    arriving(&left, &mut right, &tunnel, id);
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let packet = tunnel.packet(60);
+    assert!(left.host.send(packet.clone()).await);
+    assert_eq!(right.recv().await, packet);
+    assert!(right.plane.plane().has_sa(id));
+}
+
 /// Workers remember the SAs they have seen. What is removed must not stay with one that has nothing to do.
 #[tokio::test]
 async fn idle_workers_keep_no_keys() {
