@@ -10,10 +10,11 @@ use super::{Payloads, payloads_of, qcd};
 use crate::channel::timer::{Timer, TimerKey};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::exchange::mobike::Ends;
+use crate::exchange::redirect::ToldGateway;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
 use crate::ike_sa::collision::{self, ChildActivity, DeleteAnswer, IkeDelete};
-use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, IkePhase};
 use crate::wire::payload::{Delete, Payload};
 use crate::wire::registry::{ExchangeType, ProtocolId};
@@ -127,9 +128,8 @@ impl Established {
                 }
             }
         }
-        if let Some(to) = core.redirect_in(ctx, &parsed) {
-            let wanted = Vec::new();
-            ctx.effects.push_back(Effect::Redirect { ike: core.id(), to, wanted });
+        if let Some(told) = ToldGateway::read(&parsed, &core.channel, ctx) {
+            told.follow(core.id(), ctx);
         }
         let mobility = self.on_mobility_request(core, ctx, &parsed);
         let config = core.assigned.answer(&parsed);

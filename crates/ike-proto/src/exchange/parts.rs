@@ -48,4 +48,6 @@ pub(crate) enum Outcome {
     Won(Option<ChildSaId>),
     /// The child is gone at the peer: it ends for this reason, and another takes its place.
     Anew(Box<RequestedChild>, Failure),
+    /// The client has been redirected, and gets the time to go.
+    Leaves,
 }

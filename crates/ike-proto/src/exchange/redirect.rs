@@ -10,11 +10,13 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::Payloads;
-use crate::event::{Failure, RequestId};
+use crate::channel::Channel;
+use crate::event::{Failure, IkeSaId, Path, RequestId};
+use crate::exchange::parts::{Outcome, Parts, Started};
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::state::{Established, ExpectAuthResponse, Task};
+use crate::ike_sa::state::{ExpectAuthResponse, Task};
 use crate::ike_sa::{Core, notify};
 use crate::reason::DropReason;
 use crate::wants::Wanted;
@@ -107,45 +109,23 @@ pub(crate) fn redirected_from(payloads: &Payloads<'_, '_>) -> Option<IpAddr> {
     read_gateway(from.data).ok().map(|(gateway, _)| gateway)
 }
 
-impl Established {
-    /// Handles a redirect at the end of IKE_AUTH: the children that were wanted of this SA are wanted of the other
-    /// gateway.
-    pub(crate) fn leave_for(
-        &mut self,
-        core: &mut Core,
-        ctx: &mut Context<'_>,
-        to: IpAddr,
-        child: Option<Box<RequestedChild>>,
-    ) {
-        let mut wanted = Vec::new();
-        if let Some(offer) = child {
-            ctx.ids.esp.remove(&offer.spi_in());
-            wanted.push(offer.into_wanted());
-        }
-        for task in self.queue.drain() {
-            if let Task::CreateChild { config, packet, request, .. } = task {
-                wanted.push(Wanted { child: Some(config), request, packet });
-            }
-        }
-        let waiting = std::mem::take(&mut core.waiting).into_iter();
-        let alone = |request| Wanted { child: None, request: Some(request), packet: None };
-        wanted.extend(waiting.map(alone));
-        let reason = Failure::Replaced;
-        self.queue.push_first(Task::DeleteIke { reason, request: None });
-        ctx.effects.push_back(Effect::Redirect { ike: core.id(), to, wanted });
-    }
+/// A redirect of an authenticated client that this end, the gateway, has requested.
+pub(crate) struct RequestedRedirect {
+    request: Option<RequestId>,
+}
 
-    /// Gateway: redirects the client to `to`.
-    pub(crate) fn send_redirect(
-        &mut self,
+impl RequestedRedirect {
+    /// Requests that the client goes to `to`.
+    pub(crate) fn request(
         core: &mut Core,
         ctx: &mut Context<'_>,
         to: IpAddr,
         request: Option<RequestId>,
-    ) {
+    ) -> Started {
         if !core.extensions().redirect {
             let text = "the peer has not said that it follows redirects".to_owned();
-            return ctx.done(request, Err(Failure::Config(text)));
+            ctx.done(request, Err(Failure::Config(text)));
+            return Started::Not;
         }
         let data = gateway_data(to, &[]);
         let sent = core.channel.request(
@@ -154,7 +134,83 @@ impl Established {
             &[notify(NotifyType::REDIRECT, &data)],
         );
         sent.unwrap_or_else(|unsent| unsent.end(core));
-        self.sent = Some(Sent::Redirect(request));
+        Started::Sent(Sent::Redirect(Self { request }))
+    }
+
+    /// Handles the response: the client goes, whatever the response says.
+    pub(crate) fn on_response(self, ctx: &mut Context<'_>) -> Outcome {
+        ctx.done(self.request, Ok(()));
+        Outcome::Leaves
+    }
+
+    /// The command that waits for it.
+    pub(crate) fn command(&self) -> Option<RequestId> {
+        self.request
+    }
+}
+
+/// The gateway to which the policy redirects the client of `channel`, which is authenticated.
+pub(crate) fn target(channel: &Channel, ctx: &Context<'_>) -> Option<IpAddr> {
+    let policy = &ctx.io.config.redirect;
+    if !policy.in_auth || !channel.link().extensions().redirect {
+        return None;
+    }
+    let Path { local, remote, .. } = channel.route().path();
+    let avoid = [Some(local.ip().to_canonical())];
+    policy.target(ctx.load, ctx.io.config.shard.count, remote.ip(), &avoid)
+}
+
+/// The gateway to which this client is redirected by a protected message.
+pub(crate) struct ToldGateway(IpAddr);
+
+impl ToldGateway {
+    /// The gateway in a message of `channel`; `None` if this end follows no redirect.
+    pub(crate) fn read(
+        payloads: &Payloads<'_, '_>,
+        channel: &Channel,
+        ctx: &mut Context<'_>,
+    ) -> Option<Self> {
+        let notify: &Notify<'_> = payloads.notify(NotifyType::REDIRECT)?;
+        if !ctx.io.config.follow_redirects || !channel.link().extensions().client {
+            return None;
+        }
+        let gateway = read_gateway(notify.data);
+        gateway
+            .inspect_err(|&why| ctx.io.dropped(channel.route().path(), why))
+            .ok()
+            .map(|(gateway, _)| Self(gateway))
+    }
+
+    /// Follows a redirect at the end of IKE_AUTH: the children that were wanted of this SA, `child` among them, are
+    /// wanted of the other gateway.
+    pub(crate) fn follow_at_once(
+        self,
+        parts: &mut Parts<'_, '_>,
+        child: Option<Box<RequestedChild>>,
+    ) {
+        let Parts { core, queue, ctx, .. } = parts;
+        let mut wanted = Vec::new();
+        if let Some(offer) = child {
+            ctx.ids.esp.remove(&offer.spi_in());
+            wanted.push(offer.into_wanted());
+        }
+        for task in queue.drain() {
+            if let Task::CreateChild { config, packet, request, .. } = task {
+                wanted.push(Wanted { child: Some(config), request, packet });
+            }
+        }
+        let waiting = std::mem::take(&mut core.waiting).into_iter();
+        let alone = |request| Wanted { child: None, request: Some(request), packet: None };
+        wanted.extend(waiting.map(alone));
+        let reason = Failure::Replaced;
+        queue.push_first(Task::DeleteIke { reason, request: None });
+        ctx.effects.push_back(Effect::Redirect { ike: core.id(), to: self.0, wanted });
+    }
+
+    /// Follows a redirect while the SA `ike` is up: its children are made at the other gateway.
+    pub(crate) fn follow(self, ike: IkeSaId, ctx: &mut Context<'_>) {
+        let wanted = Vec::new();
+        ctx.effects.push_back(Effect::Redirect { ike, to: self.0, wanted });
     }
 }
 
@@ -178,43 +234,9 @@ impl ExpectAuthResponse {
         if !first || last {
             return false;
         }
-        let to = core.redirect_in(ctx, &Payloads(payloads));
-        self.redirect = to;
-        to.is_some()
-    }
-}
-
-impl Core {
-    /// The gateway to which this client is redirected, by a protected message.
-    pub(crate) fn redirect_in(
-        &self,
-        ctx: &mut Context<'_>,
-        payloads: &Payloads<'_, '_>,
-    ) -> Option<IpAddr> {
-        let notify: &Notify<'_> = payloads.notify(NotifyType::REDIRECT)?;
-        if !ctx.io.config.follow_redirects || !self.extensions().client {
-            return None;
-        }
-        let gateway = read_gateway(notify.data);
-        gateway
-            .inspect_err(|&why| ctx.io.dropped(self.channel.route().path(), why))
-            .ok()
-            .map(|(gateway, _)| gateway)
-    }
-
-    /// Gateway: the gateway to which the policy redirects an authenticated client.
-    pub(crate) fn redirect_target(&self, ctx: &Context<'_>) -> Option<IpAddr> {
-        let policy = &ctx.io.config.redirect;
-        if !policy.in_auth || !self.extensions().redirect {
-            return None;
-        }
-        let avoid = [Some(self.channel.route().path().local.ip().to_canonical())];
-        policy.target(
-            ctx.load,
-            ctx.io.config.shard.count,
-            self.channel.route().path().remote.ip(),
-            &avoid,
-        )
+        self.redirect =
+            ToldGateway::read(&Payloads(payloads), &core.channel, ctx).map(|told| told.0);
+        self.redirect.is_some()
     }
 }
 

@@ -8,6 +8,7 @@ use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::exchange::followup::Followup;
 use crate::exchange::mobike::SentMobility;
 use crate::exchange::ppk::OfferedPpk;
+use crate::exchange::redirect::RequestedRedirect;
 use crate::exchange::requested_child::RequestedChild;
 use crate::keys::{Nonces, OwnNonces};
 use crate::wire::payload::Proposal;
@@ -32,7 +33,7 @@ pub(crate) enum Sent {
     Liveness,
     TicketRequest,
     Mobility(Box<SentMobility>),
-    Redirect(Option<RequestId>),
+    Redirect(RequestedRedirect),
 }
 
 /// How often a request was refused temporarily, and the method that the peer asked for.
@@ -100,7 +101,7 @@ impl Sent {
         match self {
             Self::Child(offer) => (offer.command(), false),
             Self::RekeyIke(offer) => (offer.request, false),
-            Self::Redirect(request) => (request, false),
+            Self::Redirect(redirect) => (redirect.command(), false),
             Self::Followup(followup) => (followup.what.request(), false),
             Self::DeleteChild { request, .. } | Self::DeleteIke { request, .. } => (request, true),
             Self::DeleteSpi | Self::Liveness | Self::TicketRequest | Self::Mobility(_) => {

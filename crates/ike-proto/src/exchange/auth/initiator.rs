@@ -15,6 +15,7 @@ use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::config::OwnedConfig;
 use crate::exchange::mobike::Ends;
 use crate::exchange::ppk::{PpkStage, wire_id};
+use crate::exchange::redirect::ToldGateway;
 use crate::exchange::{Payloads, Refusal, payloads_of, qcd};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
@@ -341,8 +342,8 @@ impl ExpectAuthResponse {
         if let Ok(Some(peer)) = Ends::of(&core.channel).of_auth(&parsed) {
             core.channel.roaming().begin_mobike(peer, told);
         }
-        if let Some(to) = core.redirect_in(ctx, &parsed) {
-            established.leave_for(core, ctx, to, child);
+        if let Some(told) = ToldGateway::read(&parsed, &core.channel, ctx) {
+            told.follow_at_once(&mut established.parts(core, ctx), child);
             return State::Established(established);
         }
         core.take_token(payloads);

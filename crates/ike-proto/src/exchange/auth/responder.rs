@@ -23,7 +23,7 @@ use crate::exchange::followup::Reply;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::mobike::{Ends, Translated};
 use crate::exchange::ppk::auth::{AuthData, PpkChoice};
-use crate::exchange::redirect::gateway_data;
+use crate::exchange::redirect::{self, gateway_data};
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
 use crate::ike_sa::context::{Context, Effect};
@@ -491,7 +491,7 @@ impl ExpectAuthRequest {
         if let Some(lifetime) = lifetime {
             established.life.limit_authentication(core.connection(), ctx.io.now.mono, lifetime);
         }
-        let elsewhere = core.redirect_target(ctx);
+        let elsewhere = redirect::target(&core.channel, ctx);
         if let Some(to) = elsewhere {
             // A client that is redirected gets no address and no other attribute.
             let mut auth = AuthReply { config: None, ..auth };

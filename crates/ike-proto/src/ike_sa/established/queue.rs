@@ -6,6 +6,7 @@ use crate::event::Failure;
 use crate::exchange::Payloads;
 use crate::exchange::followup::OurOffer;
 use crate::exchange::parts::{Outcome, Parts, Started};
+use crate::exchange::redirect::RequestedRedirect;
 use crate::exchange::requested_child::{NewChild, RequestedChild};
 use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
@@ -211,7 +212,10 @@ impl Established {
             Task::InvalidSpi(spi) => self.send_invalid_spi(core, ctx, spi),
             Task::RequestTicket => self.send_ticket_request(core, ctx),
             Task::Mobility(what) => self.send_mobility(core, ctx, what),
-            Task::Redirect { to, request } => self.send_redirect(core, ctx, to, request),
+            Task::Redirect { to, request } => {
+                let started = RequestedRedirect::request(core, ctx, to, request);
+                self.on_started(core, ctx, started);
+            }
         }
     }
 
@@ -259,6 +263,7 @@ impl Established {
                 }
                 self.queue.push(offer.anew(&self.children));
             }
+            Outcome::Leaves => self.queue.let_leave(&mut self.life, ctx),
         }
     }
 
@@ -303,9 +308,9 @@ impl Established {
                 core.take_token(payloads);
                 self.on_mobility_response(core, ctx, &sent, payloads);
             }
-            Some(Sent::Redirect(request)) => {
-                ctx.done(request, Ok(()));
-                self.queue.let_leave(&mut self.life, ctx);
+            Some(Sent::Redirect(redirect)) => {
+                let outcome = redirect.on_response(ctx);
+                self.conclude(core, ctx, outcome);
             }
             Some(Sent::DeleteSpi) | None => {}
         }
