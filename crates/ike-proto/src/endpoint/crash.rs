@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::admission::origin;
 use super::{Endpoint, Entry, Slot};
-use crate::crypto::Secret;
 use crate::event::{Event, IkeSaId, Now, Output, Path};
-use crate::exchange::qcd;
+use crate::exchange::qcd::{self, OwnToken};
 use crate::exchange::sa_init::answer_unknown_spi;
 use crate::ike_sa::established::ComingSpis;
 use crate::reason::DropReason;
@@ -173,7 +172,7 @@ impl Endpoint {
     //# A token maker MUST NOT send a valid QCD token in an unprotected
     //# message for an existing IKE SA.
     /// The tokens that may be sent in answer to `message`, whose SPIs belong to no IKE SA of this shard.
-    fn tokens_for(&self, now: Now, message: &Message<'_>) -> Vec<Secret> {
+    fn tokens_for(&self, now: Now, message: &Message<'_>) -> Vec<OwnToken> {
         let header = &message.header;
         let own = if header.flags.initiator { header.spi_r } else { header.spi_i };
         let quiet = self.crash.age(now.mono) < self.config.qcd.quiet;
@@ -181,7 +180,7 @@ impl Endpoint {
         if quiet || !qcd::deserves_tokens(message) || self.config.shard.is_of_another(own) {
             return Vec::new();
         }
-        qcd::all_for(&self.crypto, &self.config, header)
+        OwnToken::all_for(&self.crypto, &self.config, header)
     }
 
     /// Handles an unprotected message with a token for the IKE SA `id`. False if `id` has no token.
@@ -193,7 +192,7 @@ impl Endpoint {
         message: &Message<'_>,
     ) -> bool {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&id) else { return false };
-        let Some(good) = sa.core.judge_token(message) else { return false };
+        let Some(good) = sa.core.peer_token.judge(&sa.core.channel, message) else { return false };
         //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
         //# If the QCD_TOKEN cannot be
         //# validated, a response MUST NOT be sent, and the event may be logged.

@@ -6,7 +6,7 @@
 //! ```
 
 use super::config::OwnedConfig;
-use super::{Payloads, payloads_of, qcd};
+use super::{Payloads, payloads_of};
 use crate::channel::timer::{Timer, TimerKey};
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::exchange::mobike::Ends;
@@ -34,13 +34,6 @@ impl Established {
             nat.push(&mut payloads);
         }
         self.inform(core, ctx, &payloads, Sent::Liveness);
-    }
-
-    /// Sends the peer the token of this SA (RFC 6290 §4.3). Its answer counts as that of a liveness check.
-    pub(crate) fn send_token(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        if let Some(token) = core.own_token(ctx) {
-            self.inform(core, ctx, &[qcd::payload(&token)], Sent::Liveness);
-        }
     }
 
     /// Deletes the pair of SAs whose inbound SA has `spi`.
@@ -116,7 +109,7 @@ impl Established {
             core.respond(ctx, &[]);
             return core.end(Failure::Peer(kind));
         }
-        core.take_token(payloads);
+        core.peer_token.take(&core.channel, payloads);
         self.take_auth_lifetime(core, ctx.io.now.mono, &parsed);
         let mut answered = Vec::new();
         for delete in deletes().filter(|delete| delete.protocol == ProtocolId::ESP) {

@@ -17,15 +17,18 @@
 use std::ops::RangeInclusive;
 
 use super::Payloads;
+use crate::channel::Channel;
 use crate::config::EndpointConfig;
 use crate::crypto::{CryptoProvider, Secret};
 use crate::event::{Failure, IkeSaId};
+use crate::exchange::parts::Started;
+use crate::exchange::sent::Sent;
 use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::keys::Spis;
 use crate::wire::payload::{Notify, Payload, Spi};
-use crate::wire::registry::{NotifyType, PrfId, ProtocolId};
+use crate::wire::registry::{ExchangeType, NotifyType, PrfId, ProtocolId};
 use crate::wire::{Header, Message};
 
 //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
@@ -58,34 +61,102 @@ const _: () = {
 /// Separates tokens from other uses of the secret.
 const LABEL: &[u8] = b"QCD_TOKEN";
 
-/// The payload of a token.
-pub(crate) fn payload(token: &Secret) -> Payload<'_> {
-    //= https://www.rfc-editor.org/rfc/rfc6290#section-4.1
-    //# Protocol ID (1 octet) MUST be 1, as this message is related to an
-    //# IKE SA.
-    let kind = NotifyType::QUICK_CRASH_DETECTION;
-    let (protocol, spi, data) = (ProtocolId::IKE, Spi::None, token.expose());
-    Payload::Notify(Notify { protocol, spi, kind, data })
+/// A token that this end makes for an IKE SA.
+#[derive(Debug)]
+pub(crate) struct OwnToken(Secret);
+
+impl OwnToken {
+    /// The one for the SA of `channel`; `None` if this end makes none for its connection.
+    pub(crate) fn of(channel: &Channel, ctx: &Context<'_>) -> Option<Self> {
+        let link = channel.link();
+        let secret = ctx.io.config.qcd.secrets.first().filter(|_| link.connection().qcd)?;
+        Self::make(ctx.crypto, secret, link.is_initiator(), link.spis())
+    }
+
+    /// The same for the SA with these SPIs that the peer's rekey makes.
+    pub(crate) fn of_responder(channel: &Channel, ctx: &Context<'_>, spis: Spis) -> Option<Self> {
+        let secret =
+            ctx.io.config.qcd.secrets.first().filter(|_| channel.link().connection().qcd)?;
+        Self::make(ctx.crypto, secret, false, spis)
+    }
+
+    /// Those that this end may have given for the IKE SA of `request`.
+    pub(crate) fn all_for(
+        crypto: &CryptoProvider,
+        config: &EndpointConfig,
+        request: &Header,
+    ) -> Vec<Self> {
+        let (initiator, spis) = (!request.flags.initiator, Spis::of(request));
+        let secrets = config.qcd.secrets.iter().take(MOST_TOKENS);
+        secrets.filter_map(|secret| Self::make(crypto, secret, initiator, spis)).collect()
+    }
+
+    /// The token for an IKE SA; `initiator` if its maker is the original initiator.
+    fn make(crypto: &CryptoProvider, secret: &Secret, initiator: bool, spis: Spis) -> Option<Self> {
+        // Always the same PRF, whatever is negotiated or configured later.
+        let prf = crypto.prf(PrfId::HMAC_SHA2_256)?;
+        let (role, [spi_i, spi_r]) = ([u8::from(initiator)], spis.octets());
+        let token = prf.prf(secret.expose(), &[LABEL, &role, &spi_i, &spi_r]);
+        token.expose().get(..LENGTH).map(Secret::copy_from).map(Self)
+    }
+
+    /// The payload of the token.
+    pub(crate) fn payload(&self) -> Payload<'_> {
+        //= https://www.rfc-editor.org/rfc/rfc6290#section-4.1
+        //# Protocol ID (1 octet) MUST be 1, as this message is related to an
+        //# IKE SA.
+        let kind = NotifyType::QUICK_CRASH_DETECTION;
+        let (protocol, spi, data) = (ProtocolId::IKE, Spi::None, self.0.expose());
+        Payload::Notify(Notify { protocol, spi, kind, data })
+    }
+
+    /// The task that gives the peer the token of the SA of `channel`, which this end's rekey has made.
+    pub(crate) fn to_give(channel: &Channel, ctx: &Context<'_>) -> Option<Task> {
+        //= https://www.rfc-editor.org/rfc/rfc6290#section-4.3
+        //# If the initiator is also a token maker, it SHOULD initiate an
+        //# INFORMATIONAL exchange immediately after the CREATE_CHILD_SA exchange
+        Self::of(channel, ctx).map(|_| Task::Token)
+    }
+
+    /// Sends the peer the token of this SA (RFC 6290 §4.3). The response counts as that of a liveness check.
+    pub(crate) fn request(core: &mut Core, ctx: &mut Context<'_>) -> Started {
+        let Some(token) = Self::of(&core.channel, ctx) else {
+            // A reload has turned tokens off since the task was queued.
+            return Started::Not;
+        };
+        let sent =
+            core.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &[token.payload()]);
+        sent.unwrap_or_else(|unsent| unsent.end(core));
+        Started::Sent(Sent::Liveness)
+    }
 }
 
-/// The token for an IKE SA; `initiator` if its maker is the original initiator.
-fn make(crypto: &CryptoProvider, secret: &Secret, initiator: bool, spis: Spis) -> Option<Secret> {
-    // Always the same PRF, whatever is negotiated or configured later.
-    let prf = crypto.prf(PrfId::HMAC_SHA2_256)?;
-    let (role, [spi_i, spi_r]) = ([u8::from(initiator)], spis.octets());
-    let token = prf.prf(secret.expose(), &[LABEL, &role, &spi_i, &spi_r]);
-    token.expose().get(..LENGTH).map(Secret::copy_from)
-}
+/// The token that the peer sends if it loses an IKE SA.
+#[derive(Default)]
+pub(crate) struct PeerToken(Option<Secret>);
 
-/// The tokens that this end may have given for the IKE SA of `request`.
-pub(crate) fn all_for(
-    crypto: &CryptoProvider,
-    config: &EndpointConfig,
-    request: &Header,
-) -> Vec<Secret> {
-    let spis = Spis::of(request);
-    let secrets = config.qcd.secrets.iter().take(MOST_TOKENS);
-    secrets.filter_map(|secret| make(crypto, secret, !request.flags.initiator, spis)).collect()
+impl PeerToken {
+    //= https://www.rfc-editor.org/rfc/rfc6290#section-4.4
+    //# A token taker MUST accept such gratuitous QCD_TOKEN notifications as
+    //# long as they are carried in protected exchanges.
+    /// Stores the token in a protected message of `channel`. It replaces an earlier one.
+    pub(crate) fn take(&mut self, channel: &Channel, payloads: &[Payload<'_>]) {
+        if let Some(token) = tokens(payloads).next().filter(|_| channel.link().connection().qcd) {
+            self.0 = Some(Secret::copy_from(token));
+        }
+    }
+
+    /// Compares the token in an unprotected message with this one, for the SA of `channel`; `None` if there is
+    /// nothing to compare.
+    pub(crate) fn judge(&self, channel: &Channel, message: &Message<'_>) -> Option<bool> {
+        let (header, link) = (&message.header, channel.link());
+        let ours = Spis::of(header) == link.spis() && header.flags.initiator != link.is_initiator();
+        let known = self.0.as_ref().filter(|_| ours)?;
+        //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
+        //# The token is considered verified
+        //# if any of the QCD_TOKEN notifications matches.
+        Some(tokens(&message.payloads).take(MOST_TOKENS).any(|token| known.ct_eq(token)))
+    }
 }
 
 /// True for an unprotected message with a token.
@@ -118,16 +189,6 @@ fn tokens<'a, 'b>(payloads: &'b [Payload<'a>]) -> impl Iterator<Item = &'a [u8]>
 }
 
 impl Established {
-    /// Sends the peer the token of this SA, which this end's rekey has made.
-    pub(crate) fn give_token(&mut self, core: &mut Core, ctx: &Context<'_>) {
-        //= https://www.rfc-editor.org/rfc/rfc6290#section-4.3
-        //# If the initiator is also a token maker, it SHOULD initiate an
-        //# INFORMATIONAL exchange immediately after the CREATE_CHILD_SA exchange
-        if core.own_token(ctx).is_some() {
-            self.queue.push(Task::Token);
-        }
-    }
-
     //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
     //# If the QCD_TOKEN verifies OK, the receiver MUST silently discard the
     //# IKE SA and all associated child SAs.
@@ -149,42 +210,6 @@ impl Established {
         if self.phase == IkePhase::Crossed(from) {
             core.end(Failure::LostByPeer);
         }
-    }
-}
-
-impl Core {
-    /// This end's token for this SA; `None` if this end makes none for this connection.
-    pub(crate) fn own_token(&self, ctx: &Context<'_>) -> Option<Secret> {
-        let secret = ctx.io.config.qcd.secrets.first().filter(|_| self.connection().qcd)?;
-        make(ctx.crypto, secret, self.is_initiator(), self.spis())
-    }
-
-    /// The same for the SA with these SPIs that the peer's rekey makes.
-    pub(crate) fn responders_token(&self, ctx: &Context<'_>, spis: Spis) -> Option<Secret> {
-        let secret = ctx.io.config.qcd.secrets.first().filter(|_| self.connection().qcd)?;
-        make(ctx.crypto, secret, false, spis)
-    }
-
-    //= https://www.rfc-editor.org/rfc/rfc6290#section-4.4
-    //# A token taker MUST accept such gratuitous QCD_TOKEN notifications as
-    //# long as they are carried in protected exchanges.
-    /// Stores the peer's token for this SA from a protected message. It replaces an earlier one.
-    pub(crate) fn take_token(&mut self, payloads: &[Payload<'_>]) {
-        if let Some(token) = tokens(payloads).next().filter(|_| self.connection().qcd) {
-            self.peer_token = Some(Secret::copy_from(token));
-        }
-    }
-
-    /// Compares the token in an unprotected message with the peer's for this SA; `None` if there is nothing to
-    /// compare.
-    pub(crate) fn judge_token(&self, message: &Message<'_>) -> Option<bool> {
-        let header = &message.header;
-        let ours = Spis::of(header) == self.spis() && header.flags.initiator != self.is_initiator();
-        let known = self.peer_token.as_ref().filter(|_| ours)?;
-        //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
-        //# The token is considered verified
-        //# if any of the QCD_TOKEN notifications matches.
-        Some(tokens(&message.payloads).take(MOST_TOKENS).any(|token| known.ct_eq(token)))
     }
 }
 

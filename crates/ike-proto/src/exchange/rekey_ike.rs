@@ -16,13 +16,14 @@ use super::ppk::create_child::{ChildPpks, NO_KEY};
 use super::ppk::{self, MixedPpk, PpkStage};
 use super::requested_child::usable_methods;
 use super::sa_init::invalid_ke;
-use super::{Payloads, Refusal, payloads_of, qcd, required};
+use super::{Payloads, Refusal, payloads_of, required};
 use crate::channel::Channel;
 use crate::channel::timer::{Timer, TimerKey};
 use crate::channel::{NewChannel, Session, SessionKeys};
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Event, Failure, IkeSaId, RequestId};
+use crate::exchange::qcd::OwnToken;
 use crate::exchange::sent::{RekeyOffer, Retry, Sent};
 use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, RekeyResponse};
 use crate::ike_sa::context::{Context, Effect};
@@ -116,7 +117,9 @@ impl Established {
                 self.yield_ike(core, ctx, &offer);
             }
             _ => {
-                new.give_token(ctx);
+                if let Some(task) = OwnToken::to_give(&new.core.channel, ctx) {
+                    new.push(task);
+                }
                 ctx.effects.push_back(Effect::Rekeyed(new));
                 self.replaced_by(core, ctx, new_id);
                 if let Some(theirs) = offer.crossed.as_ref().and_then(|crossed| crossed.ike) {
@@ -209,7 +212,7 @@ impl Established {
             started: offer.started,
         };
         let mut new = self.successor(core, ctx, successor)?;
-        new.core.take_token(payloads.0);
+        new.core.peer_token.take(&new.core.channel, payloads.0);
         Ok((new, nr))
     }
 
@@ -310,8 +313,8 @@ impl Established {
             Payload::Ke(Ke { method, data: &public }),
         ];
         reply.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-        let token = core.responders_token(ctx, spis);
-        reply.extend(token.iter().map(qcd::payload));
+        let token = OwnToken::of_responder(&core.channel, ctx, spis);
+        reply.extend(token.iter().map(OwnToken::payload));
         if selected.additional().next().is_some() {
             let what = TheirOffer::Ike { spis, selected, started };
             let link = self.answering.start_chain(core, ctx, what, vec![shared], nonces, ppk);

@@ -174,13 +174,6 @@ impl IkeSa {
         })
     }
 
-    /// See [`Established::give_token`].
-    pub(crate) fn give_token(&mut self, ctx: &Context<'_>) {
-        if let Some((established, core)) = self.established_mut() {
-            established.give_token(core, ctx);
-        }
-    }
-
     /// See [`Queue::give_up_child`](super::Queue::give_up_child).
     pub(crate) fn give_up_child(&mut self, child: ChildSaId, reason: Failure) {
         if let Some((established, _)) = self.established_mut() {

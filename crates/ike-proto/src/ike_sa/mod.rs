@@ -36,11 +36,11 @@ use crate::channel::timer::{Timer, TimerKey};
 use crate::channel::{Channel, Extensions, NewChannel, Stalled};
 use crate::child::processing::IfIds;
 use crate::config::ConnectionConfig;
-use crate::crypto::Secret;
 use crate::dataplane::{self, DataPlaneError};
 use crate::event::{Event, Failure, IkeSaId, RequestId, Ticket};
 use crate::exchange::config::Assigned;
 use crate::exchange::ppk::PpkStage;
+use crate::exchange::qcd::PeerToken;
 use crate::exchange::redirect::Redirected;
 use crate::keys::Spis;
 use crate::wire::payload::{Notify, Payload};
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     /// Gateway: a ticket was given for this SA (RFC 5723).
     pub(crate) ticketed: bool,
     /// The token that the peer will send if it loses this SA (RFC 6290).
-    pub(crate) peer_token: Option<Secret>,
+    pub(crate) peer_token: PeerToken,
     /// Slow key exchanges that are done outside the engine.
     pending: Waits,
 }
@@ -107,7 +107,7 @@ impl Core {
             if_ids: IfIds::default(),
             assigned: Assigned::default(),
             ticketed: false,
-            peer_token: None,
+            peer_token: PeerToken::default(),
             pending: Waits::default(),
         }
     }

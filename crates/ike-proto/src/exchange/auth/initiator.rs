@@ -15,8 +15,9 @@ use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::config::OwnedConfig;
 use crate::exchange::mobike::Ends;
 use crate::exchange::ppk::{PpkStage, wire_id};
+use crate::exchange::qcd::OwnToken;
 use crate::exchange::redirect::ToldGateway;
-use crate::exchange::{Payloads, Refusal, payloads_of, qcd};
+use crate::exchange::{Payloads, Refusal, payloads_of};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{AwaitSignature, AwaitVerdict, ExpectAuthResponse, State};
@@ -98,7 +99,7 @@ impl ExpectAuthResponse {
     ) -> State {
         let connection = Arc::clone(core.connection());
         let (mobike, told) = Ends::of(&core.channel).in_auth(ctx, &[]);
-        let token = core.own_token(ctx);
+        let token = OwnToken::of(&core.channel, ctx);
         let Some(own) = own else {
             let sent = core.channel.request(&mut ctx.io, ExchangeType::IKE_AUTH, &[]);
             sent.unwrap_or_else(|unsent| unsent.end(core));
@@ -147,7 +148,7 @@ impl ExpectAuthResponse {
         if another {
             payloads.push(notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
         }
-        payloads.extend(token.iter().filter(|_| first).map(qcd::payload));
+        payloads.extend(token.iter().filter(|_| first).map(OwnToken::payload));
         payloads.extend(config.as_ref().map(OwnedConfig::payload));
         payloads.extend(child.unwrap_or_default());
         payloads.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
@@ -346,7 +347,7 @@ impl ExpectAuthResponse {
             told.follow_at_once(&mut established.parts(core, ctx), child);
             return State::Established(established);
         }
-        core.take_token(payloads);
+        core.peer_token.take(&core.channel, payloads);
         established.take_configuration(core, ctx, &vips, payloads);
         established.take_auth_lifetime(core, ctx.io.now.mono, &parsed);
         established.take_ticket(core, ctx, &parsed, true);

@@ -23,6 +23,7 @@ use crate::exchange::followup::Reply;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::mobike::{Ends, Translated};
 use crate::exchange::ppk::auth::{AuthData, PpkChoice};
+use crate::exchange::qcd::OwnToken;
 use crate::exchange::redirect::{self, gateway_data};
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
@@ -94,7 +95,7 @@ impl Established {
                 return false;
             }
         };
-        let token = core.own_token(ctx);
+        let token = OwnToken::of(&core.channel, ctx);
         let (notifies, told) = Ends::of(&core.channel).in_auth(ctx, self.children.as_slice());
         core.channel.roaming().note_told(told);
         let mut auth = AuthReply { notifies, token, ..auth };
@@ -506,7 +507,7 @@ impl ExpectAuthRequest {
             established.queue.let_leave(&mut established.life, ctx);
             return State::Established(established);
         }
-        core.take_token(&payloads);
+        core.peer_token.take(&core.channel, &payloads);
         let reply = (auth, ppk, unconfigured);
         if established.ends_others(core, ctx, initial_contact) {
             drop(payloads);

@@ -15,8 +15,9 @@ use crate::config::ConnectionConfig;
 use crate::crypto::Secret;
 use crate::event::UsedAuth;
 use crate::exchange::config::OwnedConfig;
+use crate::exchange::qcd::OwnToken;
 use crate::exchange::resume::former::Resumed;
-use crate::exchange::{OwnedNotifies, payloads_of, qcd};
+use crate::exchange::{OwnedNotifies, payloads_of};
 use crate::keys::signed_octets::PeerAuthenticated;
 use crate::question::OwnedCert;
 use crate::wire::payload::{Auth, IdData, Payload};
@@ -185,7 +186,7 @@ pub(crate) struct AuthReply {
     /// `None` if this end has completed its rounds before.
     pub(crate) own: Option<OwnAuth>,
     /// QCD_TOKEN, in the last response.
-    pub(crate) token: Option<Secret>,
+    pub(crate) token: Option<OwnToken>,
     /// CP(CFG_REPLY).
     pub(crate) config: Option<OwnedConfig>,
     /// Further notifies of the last response.
@@ -204,7 +205,7 @@ impl AuthReply {
             payloads.extend(own.certs());
             payloads.extend(own.auth());
         }
-        payloads.extend(self.token.as_ref().map(qcd::payload));
+        payloads.extend(self.token.as_ref().map(OwnToken::payload));
         payloads.extend(self.config.as_ref().map(OwnedConfig::payload));
         payloads.extend(payloads_of(&self.notifies));
         payloads

@@ -1,7 +1,7 @@
 //! Unprotected answers, which keep no state and prove nothing.
 
-use crate::crypto::Secret;
-use crate::exchange::{Refusal, qcd};
+use crate::exchange::Refusal;
+use crate::exchange::qcd::OwnToken;
 use crate::wire::payload::{Notify, Payload};
 use crate::wire::registry::{NotifyType, PayloadType};
 use crate::wire::{Flags, Header, encode_message};
@@ -12,10 +12,10 @@ pub(crate) fn refuse(request: &Header, refusal: &Refusal) -> Vec<u8> {
 }
 
 /// The answer to a request for an IKE SA that this end does not have, with the tokens of RFC 6290 §4.5.
-pub(crate) fn answer_unknown_spi(request: &Header, tokens: &[Secret]) -> Vec<u8> {
+pub(crate) fn answer_unknown_spi(request: &Header, tokens: &[OwnToken]) -> Vec<u8> {
     let unknown = Payload::Notify(Notify::new(NotifyType::INVALID_IKE_SPI, &[]));
     let payloads: Vec<_> =
-        std::iter::once(unknown).chain(tokens.iter().map(qcd::payload)).collect();
+        std::iter::once(unknown).chain(tokens.iter().map(OwnToken::payload)).collect();
     unprotected(request, request.spi_r, &payloads)
 }
 

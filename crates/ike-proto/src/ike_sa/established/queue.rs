@@ -6,6 +6,7 @@ use crate::event::Failure;
 use crate::exchange::Payloads;
 use crate::exchange::followup::OurOffer;
 use crate::exchange::parts::{Outcome, Parts, Started};
+use crate::exchange::qcd::OwnToken;
 use crate::exchange::redirect::RequestedRedirect;
 use crate::exchange::requested_child::{NewChild, RequestedChild};
 use crate::exchange::sent::Sent;
@@ -207,7 +208,10 @@ impl Established {
             Task::DeleteSpi(spi) => self.send_delete_child(core, ctx, spi, Sent::DeleteSpi),
             Task::DeleteIke { reason, request } => self.send_delete_ike(core, ctx, reason, request),
             Task::Liveness => self.send_liveness(core, ctx),
-            Task::Token => self.send_token(core, ctx),
+            Task::Token => {
+                let started = OwnToken::request(core, ctx);
+                self.on_started(core, ctx, started);
+            }
             Task::AuthLifetime => self.send_auth_lifetime(core, ctx),
             Task::InvalidSpi(spi) => self.send_invalid_spi(core, ctx, spi),
             Task::RequestTicket => self.send_ticket_request(core, ctx),
@@ -301,11 +305,11 @@ impl Established {
             }
             Some(Sent::TicketRequest) => self.take_ticket(core, ctx, &Payloads(payloads), false),
             Some(Sent::Liveness) => {
-                core.take_token(payloads);
+                core.peer_token.take(&core.channel, payloads);
                 self.on_mapping_seen(core, payloads);
             }
             Some(Sent::Mobility(sent)) => {
-                core.take_token(payloads);
+                core.peer_token.take(&core.channel, payloads);
                 self.on_mobility_response(core, ctx, &sent, payloads);
             }
             Some(Sent::Redirect(redirect)) => {
