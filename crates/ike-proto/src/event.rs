@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::{EndpointConfig, PpkId};
+use crate::config::{ChildConfig, EndpointConfig, PpkId};
 use crate::crypto::SignatureScheme;
 use crate::dataplane::{
     self, DataPlaneError, Encapsulation, Flow, Mode, Reply, SaId, TrafficSelector,
@@ -580,10 +580,8 @@ pub struct ChildStatus {
     pub id: ChildSaId,
     /// Configuration name.
     pub name: String,
-    /// `updown` of its configuration.
-    pub updown: Option<String>,
-    /// `hostaccess` of its configuration.
-    pub hostaccess: bool,
+    /// The configuration that it was made with. After a reload, that of its name may be another one.
+    pub config: Arc<ChildConfig>,
     /// State.
     pub state: ChildState,
     /// Mode.

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use ike_config::{HostSpec, Hosts};
+use ike_proto::config::ConnectionConfig;
 use ike_proto::{ChildSaId, ChildState, IkeSaId, IkeState};
-use ike_tokio::{IkeView, Target};
+use ike_tokio::{ChildView, IkeView, Target};
 
 use crate::error::OperatorError;
 use crate::program::Configuration;
@@ -125,6 +126,24 @@ pub(super) fn choose(views: &[IkeView], target: &Target) -> Result<Chosen, Opera
         return Err(OperatorError::NoSa(named));
     }
     Ok(chosen)
+}
+
+/// The children that are up and are as they are configured now, by connection and name. `find` finds connections.
+pub(super) fn up_as_configured<'a>(
+    views: &'a [IkeView],
+    find: impl Fn(&str) -> Option<&'a ConnectionConfig>,
+) -> BTreeSet<(&'a str, &'a str)> {
+    let of_one = |view: &'a IkeView| {
+        let connection = &*view.status.connection;
+        let configured = find(connection);
+        let is_present = move |child: &&'a ChildView| {
+            let present = configured.and_then(|found| found.child(&child.status.name));
+            present.is_some_and(|present| child.status.config.asks_same_as(present))
+        };
+        let present = view.children.iter().filter(is_present);
+        present.map(move |child| (connection, &*child.status.name))
+    };
+    views.iter().flat_map(of_one).collect()
 }
 
 /// The names of the connection and of each child of an IKE SA.

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use crate::error::OperatorError;
 use crate::program::{Configuration, Program};
 use crate::views::Waiting;
-use choose::{Chosen, choose, names_of, not_up, to_initiate};
+use choose::{Chosen, choose, names_of, not_up, to_initiate, up_as_configured};
 use names::Names;
 
 mod choose;
@@ -258,28 +258,30 @@ impl Operator {
         self.begin(children).await;
     }
 
-    /// Begins what the `start_action` of each child says. A trap is installed whether its child is up or not, because the
+    /// Begins what the `start_action` of each child says. What is up counts if it is as the child is configured now: one of
+    /// its name from before a reload may protect other traffic. A trap is installed whether its child is up or not, because the
     /// SAs may cover less than the trap, and end.
     async fn begin(&self, mut children: Vec<(String, String, Action)>) {
         children.retain(|(.., action)| *action != Action::None);
         if children.is_empty() {
             return;
         }
-        let up: BTreeSet<(String, String)> = match self.handle.list().await {
-            Ok(views) => views.iter().flat_map(names_of).collect(),
+        let views = match self.handle.list().await {
+            Ok(views) => views,
             Err(error) => {
                 tracing::debug!(%error, "start_action: the drivers have ended");
                 return;
             }
         };
         let config = self.config();
-        let for_ever = config.endpoint.connections.iter().filter(|it| it.keyingtries == 0);
-        let for_ever: BTreeSet<&str> = for_ever.map(|it| &*it.name).collect();
+        let all = config.endpoint.connections.iter().map(|it| (&*it.name, it));
+        let all: BTreeMap<&str, _> = all.collect();
+        let up = up_as_configured(&views, |name| all.get(name).map(|it| &***it));
         for (connection, child, action) in children {
             // What is up may have been brought up by the peer: if it is wanted for ever, it is wanted all the same.
             let is_there = action == Action::Start
-                && !for_ever.contains(&*connection)
-                && up.contains(&(connection.clone(), child.clone()));
+                && all.get(&*connection).is_none_or(|it| it.keyingtries != 0)
+                && up.contains(&(&*connection, &*child));
             if !is_there {
                 let operator = self.clone();
                 tokio::spawn(async move { operator.start(connection, child, action).await });

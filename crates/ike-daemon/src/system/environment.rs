@@ -142,7 +142,7 @@ fn common(ike: &IkeStatus, child: &ChildStatus) -> Vec<(String, String)> {
     if let Some(Encapsulation::Udp(ports)) = child.encap {
         put("PLUTO_UDP_ENC", ports.dst_port.to_string());
     }
-    if child.hostaccess {
+    if child.config.hostaccess {
         put("PLUTO_HOST_ACCESS", "1".to_owned());
     }
     if let Some(assignment) = &ike.assignment {

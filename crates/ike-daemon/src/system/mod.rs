@@ -137,7 +137,7 @@ impl System {
     }
 
     fn child_up(&self, ike: &IkeStatus, child: &ChildStatus) {
-        let Some(program) = child.updown.as_deref() else { return };
+        let Some(program) = child.config.updown.as_deref() else { return };
         let (program, lane, owner): (Arc<str>, _, _) = (program.into(), child.policy.0, ike.id.0);
         let mut environments = Environment::of(ike, child);
         // What is not told that the child has come up is not told that it has gone.

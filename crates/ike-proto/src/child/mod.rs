@@ -309,8 +309,7 @@ impl ChildSa {
         ChildStatus {
             id: self.id,
             name: self.config.name.clone(),
-            updown: self.config.updown.clone(),
-            hostaccess: self.config.hostaccess,
+            config: Arc::clone(&self.config),
             state: match self.phase {
                 Phase::Installing => ChildState::Installing,
                 Phase::Installed => ChildState::Installed,

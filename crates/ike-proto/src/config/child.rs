@@ -169,6 +169,18 @@ impl ChildConfig {
         }
     }
 
+    /// True if `other`, of the same name, protects the same traffic in the same way: a Child SA of the one serves the
+    /// other. Algorithms and lifetimes do not count.
+    pub fn asks_same_as(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+            || self.local_ts == other.local_ts
+                && self.remote_ts == other.remote_ts
+                && self.mode == other.mode
+                && self.priority == other.priority
+                && self.unique == other.unique
+                && self.processing == other.processing
+    }
+
     /// True if one of its actions is a trap.
     pub(crate) fn wants_trap(&self) -> bool {
         [self.start_action, self.close_action, self.dpd_action].contains(&Action::Trap)

@@ -8,7 +8,7 @@ use super::auth::{AuthConfig, IdMatch, LocalAuth, RemoteAuth, SendCert};
 use super::child::ChildConfig;
 use super::numbers::InterfaceId;
 use super::ppk::{PpkConfig, PpkId};
-use super::proposal::ProposalConfig;
+use super::proposal::{ProposalConfig, Selected};
 use crate::crypto::Secret;
 use crate::wire::payload::IdData;
 
@@ -299,6 +299,21 @@ impl ConnectionConfig {
         let null = |auth: &AuthConfig| matches!(auth, AuthConfig::Null);
         self.local.iter().any(|round| null(&round.auth))
             || self.remote.iter().any(|round| null(&round.auth))
+    }
+
+    /// True if an IKE SA of this connection with the peer at `remote`, with the algorithms `selected`, could be one of
+    /// `new` as well: both ends prove the same identities in the same way, and `new` takes the peer's address and the
+    /// algorithms. The secrets are compared elsewhere. Settings that need no agreement do not count.
+    pub(crate) fn could_be_of(&self, new: &Self, remote: IpAddr, selected: &Selected) -> bool {
+        let takes_peer = || new.remote_addrs.iter().any(|spec| spec.contains(remote));
+        self.local == new.local
+            && self.remote == new.remote
+            && self.credentials == new.credentials
+            && self.ppk == new.ppk
+            && self.downgrade_prevention == new.downgrade_prevention
+            && self.pools == new.pools
+            && (self.remote_addrs == new.remote_addrs || takes_peer())
+            && selected.is_chosen_by(&new.proposals)
     }
 
     /// The child called `name`.

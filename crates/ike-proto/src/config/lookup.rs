@@ -36,6 +36,11 @@ impl Psk {
         &self.config.ids
     }
 
+    /// The key itself.
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.config.secret
+    }
+
     /// See [`padded`]; the caller gets a copy.
     pub(crate) fn padded(&self, prf: &dyn Prf) -> Secret {
         self.padded.of(prf, &self.config.secret)

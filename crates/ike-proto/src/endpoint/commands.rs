@@ -13,12 +13,13 @@ use crate::config::lookup::Lookup;
 use crate::config::{ConnectionConfig, EndpointConfig};
 use crate::dataplane::{Flow, PolicyId, Processing};
 use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
+use crate::exchange::redirect::Redirected;
 use crate::exchange::sent::Retry;
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{IkePhase, State, Task};
 use crate::wants::aftermath::{End, Wishes, after, may_lock_account};
-use crate::wants::{Ended, Wanted};
+use crate::wants::{Ended, Sought, Wanted};
 
 impl Endpoint {
     pub(super) fn on_command(&mut self, now: Now, request: RequestId, command: Command) {
@@ -186,7 +187,7 @@ impl Endpoint {
                             if wanted.packet.is_none()
                                 && wanted
                                     .request
-                                    .is_some_and(|request| sa.join(&config.name, request)) => {}
+                                    .is_some_and(|request| sa.join(&config, request)) => {}
                         Some(config) => sa.push(Task::CreateChild {
                             config,
                             packet: wanted.packet,
@@ -342,7 +343,8 @@ impl Endpoint {
         if stranded || reason != Failure::Terminated {
             let tries = if stranded { tries - 1 } else { tries };
             let ticket = Self::presented_again(carried);
-            let redirected = Self::back_home(redirected);
+            // It begins again at the gateway that redirected it first.
+            let redirected = redirected.map(Redirected::back);
             let mut new = again(path, origin, tries, redirected, ticket);
             if connection.keyingtries == 0 && !stranded {
                 // Waiting commands get the first failure. The series continues.
@@ -478,7 +480,7 @@ impl Endpoint {
     ) -> Option<NewAttempt> {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
         let (established, _) = sa.established()?;
-        if !sa.carries(None) {
+        if !sa.carries(Sought::Sa) {
             // It is about to end: its timer may run out while the Delete waits for an answer to another request.
             return None;
         }
@@ -692,7 +694,7 @@ impl Endpoint {
         }
         self.remove_each(gone.into_iter().flat_map(Trap::into_removals));
         self.run_traps(now);
-        self.review_wants();
+        self.review_wants(now);
     }
 
     fn on_shutdown(&mut self, now: Now, request: RequestId) {

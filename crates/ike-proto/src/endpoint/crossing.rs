@@ -36,6 +36,7 @@ use crate::ike_sa::context::Effect;
 use crate::ike_sa::crossing::{self, AGAIN, Cover, OWN_STAYS, SetUp, THEIRS_STAYS};
 use crate::ike_sa::{Carries, IkeSa};
 use crate::table::OwnTable;
+use crate::wants::Sought;
 use crate::wire::registry::IdType;
 
 /// After this time the verdict is void: a reason that has kept a redundant IKE SA for so long will not change.
@@ -411,9 +412,10 @@ impl Endpoint {
 
     /// True if there is a child of this name with the peer at `remote`, or if either end is making one.
     pub(super) fn has_or_makes(&self, connection: &str, remote: IpAddr, child: &str) -> bool {
+        let sought = Sought::present(&self.lookup, connection, Some(child));
         let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Attempt(attempt)) => attempt.replaces.is_none() && attempt.wants(child),
-            Some(Entry::Sa(sa)) => sa.has_or_makes(child),
+            Some(Entry::Sa(sa)) => sa.has_or_makes(sought),
             Some(Entry::Parked(_)) | None => false,
         };
         self.index.towards(connection, remote).any(makes)

@@ -26,6 +26,7 @@ use crate::event::{Failure, IkeSaId, Now, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{State, Task};
+use crate::wants::Sought;
 
 /// How long `unique = "replace"` waits for the next child of the new IKE SA. charon waits 10 s for all of them.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -253,11 +254,11 @@ impl Endpoint {
             To::Elsewhere => None,
         };
         let gone = new.is_none() && handover.to != To::Elsewhere;
-        let Some(sa) = self.established(old).filter(|old| old.carries(None) && !gone) else {
+        let Some(sa) = self.established(old).filter(|old| old.carries(Sought::Sa) && !gone) else {
             self.forget_handover(now, old);
             return;
         };
-        if new.is_some_and(|new| !new.carries(None)) {
+        if new.is_some_and(|new| !new.carries(Sought::Sa)) {
             // It is about to end itself. When it has, the old one stays (`leave_handovers`).
             let (lacks, until) = (handover.lacks, handover.until.max(now.mono + PATIENCE));
             self.handovers.wait(old, lacks, until);
@@ -265,19 +266,21 @@ impl Endpoint {
         }
         let is_there = |name: &str| {
             // What this end does not ask for any more was refused.
-            let refused = |new: &IkeSa| handover.asked.is_some() && !new.carries(Some(name));
+            let refused =
+                |new: &IkeSa| handover.asked.is_some() && !new.carries(Sought::Named(name));
             // A peer may have several of one name, each for a part of the traffic.
             let all =
                 |new: &IkeSa| handover.asked.is_some() || new.count_up(name) >= sa.count_up(name);
             // The peer may not have the SAs of a child that it has just asked for.
-            let is_in_use =
-                |new: &IkeSa| new.has_up(Some(name)) && all(new) && !new.is_on_standby(name);
+            let is_in_use = |new: &IkeSa| {
+                new.has_up(Sought::Named(name)) && all(new) && !new.is_on_standby(name)
+            };
             new.is_some_and(|new| is_in_use(new) || refused(new))
         };
         // A child that this end is making on the old IKE SA would be up there for a moment.
         let counts = |name: &str| match handover.asked {
-            Some(_) => sa.carries(Some(name)),
-            None => sa.has_up(Some(name)),
+            Some(_) => sa.carries(Sought::Named(name)),
+            None => sa.has_up(Sought::Named(name)),
         };
         let names = sa.names_of_children().into_iter();
         let lacks = names.filter(|name| counts(name) && !is_there(name)).count();
@@ -311,7 +314,9 @@ impl Endpoint {
         let ike = *ike;
         let (Some(new), Some(sa)) = (self.established(ike), self.established(old)) else { return };
         let lacks = |name: &String| {
-            sa.carries(Some(name)) && !asked.contains(name) && !new.carries(Some(name))
+            sa.carries(Sought::Named(name))
+                && !asked.contains(name)
+                && !new.carries(Sought::Named(name))
         };
         let names: Vec<_> = sa.names_of_children().into_iter().filter(lacks).collect();
         if names.is_empty() {

@@ -90,16 +90,9 @@ impl Trap {
     /// Compares the trap with its child in a new configuration.
     fn reloaded(&self, child: Option<&ChildConfig>) -> Reloaded {
         let Some(new) = child else { return Reloaded::Gone };
-        let old = &self.child;
-        let is_same = old.local_ts == new.local_ts
-            && old.remote_ts == new.remote_ts
-            && old.mode == new.mode
-            && old.priority == new.priority
-            && old.unique == new.unique
-            && old.processing == new.processing;
-        match (old.wants_trap(), new.wants_trap()) {
+        match (self.child.wants_trap(), new.wants_trap()) {
             (true, false) => Reloaded::Gone,
-            _ if is_same => Reloaded::Same,
+            _ if self.child.asks_same_as(new) => Reloaded::Same,
             _ => Reloaded::Changed,
         }
     }

@@ -19,9 +19,8 @@ use super::{Endpoint, Entry};
 use crate::config::{Action, ConnectionConfig};
 use crate::dataplane::PolicyId;
 use crate::event::{Event, Failure, IkeSaId, Now, Output, Ticket};
-use crate::exchange::redirect::Redirected;
 use crate::ike_sa::context::jittered;
-use crate::wants::{Ends, Wanted};
+use crate::wants::{Ends, Sought, Wanted};
 use watched::Watched;
 
 /// The back-off after the first failure. It doubles with each failure up to the longest wait. Up to a quarter is
@@ -271,20 +270,22 @@ impl Endpoint {
     /// True if an IKE SA of this shard has or makes the child and is not about to end, or if an attempt is under way.
     /// Without a child, of the IKE SA alone.
     pub fn carries(&self, connection: &str, child: Option<&str>) -> bool {
+        let sought = Sought::present(&self.lookup, connection, child);
         self.index.of(connection).any(|id| match self.entries.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Attempt(attempt)) => {
                 let child = child.map(str::to_owned);
                 attempt.wanted.iter().any(|wanted| wanted.is_for(&child))
             }
-            Some(Entry::Sa(sa)) => sa.carries(child),
+            Some(Entry::Sa(sa)) => sa.carries(sought),
             Some(Entry::Parked(_)) | None => false,
         })
     }
 
     /// True if an IKE SA of this shard has the child in use.
     fn is_up(&self, (connection, child): &Name) -> bool {
+        let sought = Sought::present(&self.lookup, connection, child.as_deref());
         self.index.of(connection).any(|id| match self.entries.get(&id).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) => sa.has_up(child.as_deref()),
+            Some(Entry::Sa(sa)) => sa.has_up(sought),
             _ => false,
         })
     }
@@ -467,8 +468,9 @@ impl Endpoint {
         }
     }
 
-    /// Handles a new configuration: children that it lacks, or no longer wants, are not wanted any more.
-    pub(super) fn review_wants(&mut self) {
+    /// Handles a new configuration. Children that it lacks, or no longer wants, are not wanted any more. A child that is
+    /// up, and that it has changed, is started as it is now.
+    pub(super) fn review_wants(&mut self, now: Now) {
         let lookup = &self.lookup;
         let stays = |name: &Name, want: &Want| {
             let Some(connection) = lookup.connection(&name.0) else { return false };
@@ -484,15 +486,32 @@ impl Endpoint {
         for name in gone {
             self.unwant_name(&name);
         }
+        let changed = self.wants.all.iter().filter(|(name, want)| {
+            want.up.is_some() && want.is_wish() && !self.is_cared_for(name, want)
+        });
+        let changed: Vec<_> = changed.map(|(name, _)| name.clone()).collect();
+        for name in changed {
+            if let Some(want) = self.wants.all.get_mut(&name) {
+                want.at = Some(now.mono);
+            }
+        }
+        self.run_starts(now);
     }
 
     /// Handles that a child is up: removes the policies that kept its traffic from leaving.
     pub(super) fn on_carried(&mut self, now: Now, connection: &str, child: Option<&str>) {
         let name = (connection.to_owned(), child.map(str::to_owned));
         self.tell_child_up(&name);
+        let is_former = self.has_former(&name);
         let Some(want) = self.wants.all.get_mut(&name) else { return };
-        (want.up, want.at, want.elsewhere) = (Some(now.mono), None, false);
-        want.put_off = false;
+        want.up = Some(now.mono);
+        if is_former {
+            if !want.asked {
+                want.at.get_or_insert(now.mono);
+            }
+            return;
+        }
+        (want.at, want.elsewhere, want.put_off) = (None, false, false);
         // The question for its addresses is dropped below.
         want.asked &= child.is_none();
         let held = std::mem::take(&mut want.held);
@@ -501,9 +520,20 @@ impl Endpoint {
         self.drop_parked(&|other: &Name| *other == name && child.is_some(), false, &Ok(()));
     }
 
+    /// True if an IKE SA of this shard has or makes the child as an earlier configuration had it, and nothing has or makes
+    /// it as it is now.
+    fn has_former(&self, (connection, child): &Name) -> bool {
+        let sought = Sought::named(child.as_deref());
+        let is = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
+            Some(Entry::Sa(sa)) => sa.carries(sought),
+            _ => false,
+        };
+        self.index.of(connection).any(is) && !self.carries(connection, child.as_deref())
+    }
+
     fn is_cared_for(&self, name: &Name, want: &Want) -> bool {
         let due = want.at.is_some() || want.asked || want.elsewhere;
-        due || self.wants.is_parked(name) || self.carries(&name.0, name.1.as_deref())
+        due || self.carries(&name.0, name.1.as_deref()) || self.wants.is_parked(name)
     }
 
     fn tell_start(&mut self, name: Name, after: Duration, reason: &Failure) {
@@ -590,10 +620,5 @@ impl Endpoint {
         self.run_starts(now);
         self.wants.again.changed = true;
         self.arm_starts();
-    }
-
-    /// The gateway at which a redirected attempt begins again: the one that redirected it first.
-    pub(super) fn back_home(redirected: Option<Redirected>) -> Option<Redirected> {
-        redirected.map(Redirected::back)
     }
 }

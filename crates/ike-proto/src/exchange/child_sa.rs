@@ -72,7 +72,8 @@ impl Established {
     ) -> Result<AnsweredChild, Halt> {
         let answer = self.make_child(core, ctx, payloads, request, old);
         if let Err(Halt::Refuse(refusal)) = &answer
-            && let Some(mut why) = detail::child(&core.connection().children, payloads, refusal)
+            && let connection = ctx.present_connection(core, self.identity.authenticated())
+            && let Some(mut why) = detail::child(&connection.children, payloads, refusal)
         {
             let remote_id = Some(self.identity.remote_id().clone());
             if refusal.kind == NotifyType::TS_UNACCEPTABLE
@@ -99,7 +100,12 @@ impl Established {
         let ts_r = required(payloads.ts_r()?)?;
         let asked = Asked::read(payloads);
         let transport = asked == Asked::Transport && ctx.plane.transport_mode;
-        let (mode, chosen) = self.choose_mode(core, old, ts_r, ts_i, transport)?;
+        let connection = ctx.present_connection(core, self.identity.authenticated());
+        let source = match old {
+            Some(old) => Source::Rekey(old),
+            None => Source::Configured(&connection.children),
+        };
+        let (mode, chosen) = self.choose_mode(core, source, ts_r, ts_i, transport)?;
         let (config, local_ts, remote_ts) = chosen;
         let (mode, dont_fragment) = match asked {
             Asked::Aggfrag(Requirements::Met { dont_fragment })
@@ -196,20 +202,20 @@ impl Established {
     fn choose_mode(
         &self,
         core: &Core,
-        old: Option<&ChildSa>,
+        source: Source<'_>,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
         transport: bool,
     ) -> Result<(Mode, Chosen), Refusal> {
         if transport {
             let (local, remote) = Ends::of(&core.channel).as_seen_here(local, remote);
-            if let Ok(chosen) = self.choose_child(core, old, &local, &remote)
+            if let Ok(chosen) = self.choose_child(core, source, &local, &remote)
                 && chosen.0.mode == Mode::Transport
             {
                 return Ok((Mode::Transport, chosen));
             }
         }
-        self.choose_child(core, old, local, remote).map(|chosen| (Mode::Tunnel, chosen))
+        self.choose_child(core, source, local, remote).map(|chosen| (Mode::Tunnel, chosen))
     }
 
     /// The child configuration that accepts the request's first selectors in full, otherwise the first one whose
@@ -217,31 +223,34 @@ impl Established {
     fn choose_child(
         &self,
         core: &Core,
-        old: Option<&ChildSa>,
+        source: Source<'_>,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
     ) -> Result<Chosen, Refusal> {
-        if let Some(old) = old {
-            let within = |(ours, theirs): (&[_], &[_])| {
-                let local_ts = few(narrow(ours, local), ours);
-                let remote_ts = few(narrow(theirs, remote), theirs);
-                let remote_ts = self.identity.narrow_to_certified(remote_ts);
-                let whole = is_whole((&local_ts, &remote_ts), (ours, theirs));
-                whole.then(|| (Arc::clone(&old.config), local_ts, remote_ts))
-            };
-            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9.2
-            //# Thus, the new
-            //# SA MUST NOT have narrower selectors than the original.
-            // What they leave out would leave without protection. If a host has moved, what the configuration calls
-            // `dynamic` has another address now.
-            let ours = self.identity.resolve(core, &old.config, true);
-            let theirs = self.identity.resolve(core, &old.config, false);
-            let chosen =
-                within((&old.local_ts, &old.remote_ts)).or_else(|| within((&ours, &theirs)));
-            return chosen.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into());
-        }
+        let configured = match source {
+            Source::Configured(children) => children,
+            Source::Rekey(old) => {
+                let within = |(ours, theirs): (&[_], &[_])| {
+                    let local_ts = few(narrow(ours, local), ours);
+                    let remote_ts = few(narrow(theirs, remote), theirs);
+                    let remote_ts = self.identity.narrow_to_certified(remote_ts);
+                    let whole = is_whole((&local_ts, &remote_ts), (ours, theirs));
+                    whole.then(|| (Arc::clone(&old.config), local_ts, remote_ts))
+                };
+                //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9.2
+                //# Thus, the new
+                //# SA MUST NOT have narrower selectors than the original.
+                // What they leave out would leave without protection. If a host has moved, what the configuration calls
+                // `dynamic` has another address now.
+                let ours = self.identity.resolve(core, &old.config, true);
+                let theirs = self.identity.resolve(core, &old.config, false);
+                let chosen =
+                    within((&old.local_ts, &old.remote_ts)).or_else(|| within((&ours, &theirs)));
+                return chosen.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into());
+            }
+        };
         let mut second_best = None;
-        for config in &core.connection().children {
+        for config in configured {
             let ours = self.identity.resolve(core, config, true);
             let local_ts = few(narrow(&ours, local), &ours);
             let ours = self.identity.resolve(core, config, false);
@@ -263,6 +272,15 @@ impl Established {
         }
         second_best.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into())
     }
+}
+
+/// Where the configuration of a requested child comes from.
+#[derive(Clone, Copy)]
+enum Source<'a> {
+    /// The request rekeys this child.
+    Rekey(&'a ChildSa),
+    /// One of these children fits.
+    Configured(&'a [Arc<ChildConfig>]),
 }
 
 /// A child configuration, and the narrowed selectors of this end and of the peer.

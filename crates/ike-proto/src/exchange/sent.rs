@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::config::ChildConfig;
 use crate::crypto::PendingKe;
 use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::exchange::followup::Followup;
@@ -143,11 +144,11 @@ impl Sent {
         }
     }
 
-    /// True if it makes a child `name` that this end has begun by itself. `request` waits for it from now on.
-    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
+    /// True if it makes the child `wanted` that this end has begun by itself. `request` waits for it from now on.
+    pub(crate) fn join(&mut self, wanted: &ChildConfig, request: RequestId) -> bool {
         match self {
-            Self::Child(offer) => offer.is_joined_by(name, request),
-            Self::Followup(followup) => followup.what.join(name, request),
+            Self::Child(offer) => offer.is_joined_by(wanted, request),
+            Self::Followup(followup) => followup.what.join(wanted, request),
             _ => false,
         }
     }

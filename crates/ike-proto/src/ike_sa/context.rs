@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::IkeSa;
 use super::succession::Inheritance;
+use super::{Core, IkeSa};
 use crate::channel::io::Io;
 use crate::channel::memory::Pool;
 use crate::child::processing::{Asker, IfIds, Lease, NoneLeft, Numbers};
@@ -20,6 +20,8 @@ use crate::endpoint::unattended::{Removal, Unattended};
 use crate::endpoint::wants::Wants;
 use crate::event::{ChildSaId, Event, Failure, IkeSaId, Network, Output, Path, RequestId, Ticket};
 use crate::exchange::auth::first_contact::LastAnswer;
+use crate::exchange::auth::rounds::Authenticated;
+use crate::exchange::resume::fits::{self, Used};
 use crate::exchange::resume::former::Held;
 use crate::question::{Exchanged, Question};
 use crate::table::{HashSeed, OwnTable, Table};
@@ -50,6 +52,23 @@ impl Context<'_> {
         if let Some(request) = request {
             self.io.event(Event::Done(request, result));
         }
+    }
+
+    /// The connection whose children the peer of `core` may have: as it is configured now, if the IKE SA could have
+    /// been made by it and with the same secrets, otherwise that of the SA.
+    pub(crate) fn present_connection(
+        &self,
+        core: &Core,
+        authenticated: &Authenticated,
+    ) -> Arc<ConnectionConfig> {
+        let own = core.connection();
+        let now = self.lookup.connection(&own.name).filter(|now| {
+            let remote = core.channel.route().path().remote.ip().to_canonical();
+            Arc::ptr_eq(own, now)
+                || own.could_be_of(now, remote, &core.channel.session().selected)
+                    && authenticated.secrets == fits::print(self, Used::of(core, authenticated))
+        });
+        Arc::clone(now.unwrap_or(own))
     }
 
     /// Queues a batch for the data plane. If it only has removals, it is repeated until it succeeds.

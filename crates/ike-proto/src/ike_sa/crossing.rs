@@ -32,6 +32,7 @@ use crate::dataplane::Command;
 use crate::event::{ChildSaId, Failure};
 use crate::ike_sa::Life;
 use crate::ike_sa::{Carries, Children};
+use crate::wants::Sought;
 
 /// How long a redundant SA of this end stays. Meanwhile the other end finishes its set-up, and deletes one of the
 /// two itself if it has a rule of its own.
@@ -242,18 +243,20 @@ impl Established {
         }
     }
 
-    /// True if there is a child of this name for all CPUs, or if either end is making one.
-    pub(crate) fn has_or_makes(&self, name: &str) -> bool {
+    /// True if there is such a child for all CPUs, or if either end is making one.
+    pub(crate) fn has_or_makes(&self, sought: Sought<'_>) -> bool {
         if self.work().ike_activity(self.phase) == IkeActivity::Closing {
             return false;
         }
         let is = |child: &ChildSa| {
-            child.config.name == name
+            sought.is(&child.config)
                 && child.cpu.is_none()
                 && matches!(child.phase, Phase::Installing | Phase::Installed)
                 && self.work().activity(child, &self.children) != ChildActivity::Deleting
         };
-        self.children.iter().any(is) || self.answering.children().any(is) || self.work().makes(name)
+        self.children.iter().any(is)
+            || self.answering.children().any(is)
+            || self.work().requested(true).any(|config| sought.is(config))
     }
 }
 

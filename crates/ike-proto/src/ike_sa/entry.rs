@@ -16,6 +16,7 @@ use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
 use crate::exchange::auth::first_contact::LastAnswer;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::Carries;
+use crate::wants::Sought;
 use crate::wire::payload::IdData;
 
 impl IkeSa {
@@ -69,8 +70,8 @@ impl IkeSa {
     }
 
     /// See [`Established::carries`].
-    pub(crate) fn carries(&self, child: Option<&str>) -> bool {
-        self.established().is_some_and(|(established, _)| established.carries(child))
+    pub(crate) fn carries(&self, sought: Sought<'_>) -> bool {
+        self.established().is_some_and(|(established, _)| established.carries(sought))
     }
 
     /// See [`Established::change_auth_lifetime`].
@@ -182,13 +183,13 @@ impl IkeSa {
     }
 
     /// See [`Established::has_or_makes`].
-    pub(crate) fn has_or_makes(&self, name: &str) -> bool {
-        self.established().is_some_and(|(established, _)| established.has_or_makes(name))
+    pub(crate) fn has_or_makes(&self, sought: Sought<'_>) -> bool {
+        self.established().is_some_and(|(established, _)| established.has_or_makes(sought))
     }
 
     /// See [`Established::has_up`].
-    pub(crate) fn has_up(&self, child: Option<&str>) -> bool {
-        self.established().is_some_and(|(established, _)| established.has_up(child))
+    pub(crate) fn has_up(&self, sought: Sought<'_>) -> bool {
+        self.established().is_some_and(|(established, _)| established.has_up(sought))
     }
 
     /// See [`Identity::both`](super::Identity::both).
@@ -204,8 +205,8 @@ impl IkeSa {
     }
 
     /// See [`Established::join`].
-    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
-        self.established_mut().is_some_and(|(established, _)| established.join(name, request))
+    pub(crate) fn join(&mut self, wanted: &ChildConfig, request: RequestId) -> bool {
+        self.established_mut().is_some_and(|(established, _)| established.join(wanted, request))
     }
 
     /// See [`Children::is_on_standby`](super::Children::is_on_standby).

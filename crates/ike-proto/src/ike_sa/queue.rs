@@ -111,11 +111,11 @@ impl Queue {
         }
     }
 
-    /// True if this end makes a child `name` by itself, by a task. `request` waits for it from now on.
-    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
+    /// True if this end makes the child `wanted` by itself, by a task. `request` waits for it from now on.
+    pub(crate) fn join(&mut self, wanted: &ChildConfig, request: RequestId) -> bool {
         let delayed = self.put_off.iter_mut().flat_map(|it| &mut it.delayed);
         let mut all = self.tasks.iter_mut().chain(delayed.map(|(_, task)| task));
-        all.any(|task| task.is_joined_by(name, request))
+        all.any(|task| task.is_joined_by(wanted, request))
     }
 
     /// Handles that the traffic of `old` has moved to `new`, and that `old` is deleted in any case. Returns the commands

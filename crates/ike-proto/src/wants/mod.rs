@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::config::ChildConfig;
+use crate::config::lookup::Lookup;
 use crate::dataplane::{Flow, PolicyId};
 use crate::ids::RequestId;
 use crate::reason::Failure;
@@ -62,4 +63,38 @@ pub(crate) struct Ended {
     pub(crate) ends: Ends,
     /// Policies that were left in force to keep its traffic from leaving in clear.
     pub(crate) held: Vec<PolicyId>,
+}
+
+/// A child, or an IKE SA alone, that is looked for among what is there.
+#[derive(Clone, Copy)]
+pub(crate) enum Sought<'a> {
+    /// The IKE SA alone.
+    Sa,
+    /// A child of this name.
+    Named(&'a str),
+    /// A child as it is configured now. One of its name from before a reload may protect other traffic.
+    Present(&'a ChildConfig),
+}
+
+impl<'a> Sought<'a> {
+    /// `child` of `connection` as it is configured now; of its name, if it is not configured any more.
+    pub(crate) fn present(lookup: &'a Lookup, connection: &str, child: Option<&'a str>) -> Self {
+        let Some(name) = child else { return Self::Sa };
+        let config = lookup.connection(connection).and_then(|found| found.child(name));
+        config.map_or(Self::Named(name), |config| Self::Present(config))
+    }
+
+    /// A child of this name, or the IKE SA alone.
+    pub(crate) fn named(child: Option<&'a str>) -> Self {
+        child.map_or(Self::Sa, Self::Named)
+    }
+
+    /// True if a child of `config` is sought.
+    pub(crate) fn is(self, config: &ChildConfig) -> bool {
+        match self {
+            Self::Sa => false,
+            Self::Named(name) => config.name == name,
+            Self::Present(other) => config.name == other.name && config.asks_same_as(other),
+        }
+    }
 }

@@ -1,13 +1,17 @@
 //! Traps follow the configuration in force, whether their child is up or not (RFC 4301 §4.4.1).
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::Command;
-use ike_proto::config::{Action, TsSpec};
+use ike_proto::config::{
+    Action, AddressSpec, IdMatch, PpkConfig, PreSharedKey, ProposalConfig, TsSpec,
+};
+use ike_proto::crypto::Secret;
 use ike_proto::dataplane::{PolicyAction, TrafficSelector};
-use ike_tests::setup::{Side, address, side};
-use ike_tests::{A, Pair, Setup};
+use ike_proto::{Command, RequestId};
+use ike_tests::setup::{Side, address, child, identity, side};
+use ike_tests::{A, B, Pair, Setup};
 
 /// A trap at A, and its child up. The trap is configured, or else installed by command.
 fn trapped_and_up(seed: u64, configured: bool) -> Pair {
@@ -32,10 +36,15 @@ fn trapped(pair: &Pair) -> Vec<TrafficSelector> {
     traps.flat_map(|policy| policy.remote_ts.clone()).collect()
 }
 
+/// A takes the configuration of `side`, and the Child SA of before stays.
 fn reload(pair: &mut Pair, side: &Side) {
+    let ids =
+        |pair: &Pair| -> Vec<_> { pair.a().children_up().iter().map(|child| child.id).collect() };
+    let before = ids(pair);
     pair.reload(A, side.config());
     pair.run_for(Duration::from_secs(1));
-    assert_eq!(pair.a().children_up().len(), 1, "{}", pair.story());
+    let after = ids(pair);
+    assert!(before.iter().all(|id| after.contains(id)), "{}", pair.story());
 }
 
 /// Fails if a reload leaves the trap of a child as it is because the child's name is still there.
@@ -68,4 +77,77 @@ fn a_trap_goes_with_the_option_that_wanted_it() {
         reload(&mut pair, &side(1, 2));
         assert_eq!(trapped(&pair).len(), usize::from(!configured), "{}", pair.story());
     }
+}
+
+/// An IKE SA, and a child that its responder's configuration gets later.
+fn with_a_child_more(change: impl Fn(&mut Side)) -> (Pair, RequestId) {
+    let mut pair = Pair::established(3);
+    let (mut a, mut b) = (side(1, 2), side(2, 1));
+    a.add_child("more", 3, 4);
+    b.add_child("more", 4, 3);
+    change(&mut b);
+    pair.reload(A, a.config());
+    pair.reload(B, b.config());
+    let request = pair.initiate(A, Some("more"));
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.a().ikes().len(), 1, "{}", pair.story());
+    (pair, request)
+}
+
+/// Fails if a responder looks only at the children that the configuration had when the IKE SA was made.
+#[test]
+fn an_ike_sa_that_is_up_takes_a_child_that_a_reload_adds() {
+    let (pair, request) = with_a_child_more(|_| {});
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    assert_eq!(pair.b().children_up().len(), 2, "{}", pair.story());
+    pair.assert_agreement();
+}
+
+/// What the new configuration grants is granted to peers that it would accept. Fails if a responder does not look whether
+/// the IKE SA could be one of the new connection.
+#[test]
+fn an_ike_sa_that_the_new_configuration_would_refuse_takes_none_of_its_children() {
+    let other_key = || PreSharedKey { ids: Vec::new(), secret: Secret::copy_from(b"another") };
+    let changes: [&dyn Fn(&mut Side); 6] = [
+        &|b| b.settings.secrets = vec![Arc::new(other_key())],
+        &|b| b.connection.remote_addrs = vec![AddressSpec::single(address(3))],
+        // The IKE SA has no additional key exchange.
+        &|b| b.connection.proposals = ProposalConfig::default_ike()[..1].to_vec(),
+        &|b| b.connection.set_remote_id(IdMatch::Exact(identity(3))),
+        &|b| b.ike_proposals(&["chacha20poly1305-prfsha512-ecp521"]),
+        &|b| b.connection.ppk = PpkConfig { required: true, ..PpkConfig::default() },
+    ];
+    for change in changes {
+        let (pair, request) = with_a_child_more(change);
+        assert!(matches!(pair.a().done(request), Some(Err(_))), "{}", pair.story());
+        assert_eq!(pair.b().children_up().len(), 1, "{}", pair.story());
+    }
+}
+
+/// Fails if a child counts as up because one of its name is.
+#[test]
+fn a_child_that_a_reload_changes_is_started_as_it_is_now() {
+    let mut setup = Setup::new(4);
+    setup.a.net().start_action = Action::Start;
+    setup.b.add_child("more", 4, 3);
+    let mut pair = setup.build();
+    let (local, remote) = (address(1), address(2));
+    let ensure = || Command::Ensure { connection: "ab".into(), child: "net".into(), local, remote };
+    pair.command(A, ensure());
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!(pair.a().children_up().len(), 1, "{}", pair.story());
+    for begun_anew in [false, true] {
+        let mut a = side(1, 2);
+        let (local, remote) = if begun_anew { (1, 2) } else { (3, 4) };
+        *a.net() = child("net", local, remote);
+        a.net().start_action = Action::Start;
+        pair.reload(A, a.config());
+        pair.run_for(Duration::from_secs(1));
+        // Both are as some configuration had them, so that the second reload finds its child up.
+        assert_eq!(pair.a().children_up().len(), 2, "{}", pair.story());
+        pair.command(A, ensure());
+        pair.run_for(Duration::from_secs(1));
+        assert_eq!(pair.a().children_up().len(), 2, "{}", pair.story());
+    }
+    pair.assert_agreement();
 }

@@ -30,6 +30,15 @@ pub struct Selected {
     pub transforms: Vec<Transform>,
 }
 
+impl Selected {
+    /// True if `proposals` would choose just these algorithms if a peer offered no others.
+    pub(crate) fn is_chosen_by(&self, proposals: &[ProposalConfig]) -> bool {
+        let offer = Sa { proposals: vec![self.to_wire(Spi::None)] };
+        let options = SelectOptions { intermediate: true, ..SelectOptions::default() };
+        select(proposals, &offer, options).is_some()
+    }
+}
+
 /// The rules of a selection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SelectOptions {

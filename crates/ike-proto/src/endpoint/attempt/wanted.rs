@@ -41,8 +41,8 @@ impl Attempt {
         for candidate in &mut self.candidates {
             let joined = candidate.state.with_unproven(|waiting| {
                 let offer = waiting.child.as_deref_mut();
-                offer.is_some_and(|offer| offer.is_joined_by(&config.name, request))
-                    || waiting.queue.iter_mut().any(|task| task.is_joined_by(&config.name, request))
+                offer.is_some_and(|offer| offer.is_joined_by(config, request))
+                    || waiting.queue.iter_mut().any(|task| task.is_joined_by(config, request))
             });
             if joined != Some(true) {
                 candidate.core.waiting.push(request);

@@ -59,6 +59,8 @@ impl Endpoint {
                 None => lift(held, self),
             },
             _ if carried => lift(held, self),
+            // A reload tries it again. What is up is wanted as before.
+            Next::Nothing if self.has_former(&name) => lift(held, self),
             Next::Nothing => {
                 lift(held, self);
                 self.give_up(&name, &reason);

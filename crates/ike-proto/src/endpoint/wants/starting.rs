@@ -10,8 +10,8 @@ use crate::endpoint::{Endpoint, Entry, Slot};
 use crate::event::{Event, Failure, IkeSaId, Now, Output, RequestId, Ticket};
 use crate::ike_sa::IkeSa;
 use crate::question::{Answer, Question};
-use crate::wants::Wanted;
 use crate::wants::aftermath::Next;
+use crate::wants::{Sought, Wanted};
 
 impl Endpoint {
     /// Starts the children that are due.
@@ -117,7 +117,7 @@ impl Endpoint {
         let home = home.to_canonical();
         self.index.of(connection).find_map(|id| {
             match self.entries.get(&id).map(|slot| &slot.entry) {
-                Some(Entry::Sa(sa)) if sa.carries(None) => {
+                Some(Entry::Sa(sa)) if sa.carries(Sought::Sa) => {
                     let first = sa.core.lineage.redirected.as_ref()?.first;
                     (first.to_canonical() == home)
                         .then(|| sa.core.channel.route().path().remote.ip())
@@ -243,7 +243,7 @@ impl Endpoint {
             };
             let of_use = || sa.names_of_children().iter().any(comes_back);
             let alone = || self.index.replacing(*id).is_empty() && !self.wants.replaces(*id);
-            (self.is_stranded(sa) && sa.carries(None) && of_use() && alone()).then_some(*id)
+            (self.is_stranded(sa) && sa.carries(Sought::Sa) && of_use() && alone()).then_some(*id)
         };
         let mut ids: Vec<_> = self.entries.iter().filter_map(stranded).collect();
         ids.sort();

@@ -46,12 +46,7 @@ impl Core {
         mut authenticated: Authenticated,
         queue: VecDeque<Task>,
     ) -> Box<Established> {
-        if self.connection().session_resumption && !self.extensions().client {
-            let ppk = self.ppk.used();
-            let Authenticated { local, remote, .. } = &authenticated;
-            let used = Used { local, remote, ppk };
-            authenticated.secrets = fits::print(ctx, self.channel.session().prf, used);
-        }
+        authenticated.secrets = fits::print(ctx, Used::of(self, &authenticated));
         let mut established = Box::new(Established::new(authenticated, queue, ctx.io.now.mono));
         established.answering = Answering::after_auth(self);
         self.channel.proving().set_authenticated(&ctx.io, established.identity.owner_id());

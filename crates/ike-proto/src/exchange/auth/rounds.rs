@@ -39,8 +39,7 @@ pub(crate) struct Authenticated {
     pub(crate) remote: Box<[UsedAuth]>,
     /// They did so in an earlier IKE SA (RFC 5723), or this SA is the successor of such an SA.
     pub(crate) resumed: Option<Box<Resumed>>,
-    /// At a gateway that gives tickets: a number for the secrets in use, see
-    /// [`fits::print`](crate::exchange::resume::fits).
+    /// A number for the secrets in use, see [`fits::print`](crate::exchange::resume::fits).
     pub(crate) secrets: u64,
 }
 

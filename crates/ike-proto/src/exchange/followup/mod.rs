@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::child::{ChildSa, Phase};
+use crate::config::ChildConfig;
 use crate::config::proposal::Selected;
 use crate::crypto::{PendingKe, Secret};
 use crate::event::{ChildSaId, RequestId};
@@ -77,9 +78,9 @@ impl OurOffer {
         }
     }
 
-    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
+    pub(crate) fn join(&mut self, wanted: &ChildConfig, request: RequestId) -> bool {
         match self {
-            Self::Child(offer) => offer.is_joined_by(name, request),
+            Self::Child(offer) => offer.is_joined_by(wanted, request),
             Self::Ike(_) => false,
         }
     }

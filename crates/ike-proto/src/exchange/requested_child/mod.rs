@@ -22,7 +22,7 @@ use crate::ike_sa::Children;
 use crate::ike_sa::collision::{self, AfterRekey, Meanwhile, RekeyResponse};
 use crate::ike_sa::state::Task;
 use crate::keys::{Nonces, OwnNonces};
-use crate::wants::Wanted;
+use crate::wants::{Sought, Wanted};
 use crate::wire::payload::{Ke, Payload, Proposal, Sa};
 use crate::wire::registry::KeMethodId;
 pub(crate) use offer::{NoOffer, OfferSpec, usable_methods};
@@ -175,9 +175,9 @@ impl RequestedChild {
         notifies.chain(self.per_cpu.then(|| resource::payload(&[]))).chain(rest).collect()
     }
 
-    /// True if it makes a child `name` that this end has begun by itself. `request` waits for it from now on.
-    pub(crate) fn is_joined_by(&mut self, name: &str, request: RequestId) -> bool {
-        let joined = self.config.name == name
+    /// True if it makes the child `wanted` that this end has begun by itself. `request` waits for it from now on.
+    pub(crate) fn is_joined_by(&mut self, wanted: &ChildConfig, request: RequestId) -> bool {
+        let joined = Sought::Present(wanted).is(&self.config)
             && self.rekeys.is_none()
             && self.join.is_none()
             && self.packet.is_none()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::former::{Former, Held};
 use super::ticket::{DIGEST_LEN, TicketState};
-use crate::config::lookup::Lookup;
+use crate::config::lookup::{Lookup, Psk};
 use crate::config::{
     AuthConfig, ConnectionConfig, DowngradePrevention, EndpointConfig, LocalAuth, PpkId, RemoteAuth,
 };
@@ -63,18 +63,28 @@ pub(crate) struct Used<'a> {
     pub(crate) ppk: Option<&'a PpkId>,
 }
 
-impl Used<'_> {
-    /// The pre-shared keys and the PPK of that authentication, as they are configured now.
-    fn secrets(self, config: &EndpointConfig, lookup: &Lookup, prf: &dyn Prf) -> Vec<Secret> {
+impl<'a> Used<'a> {
+    /// That of `sa`.
+    pub(crate) fn of(sa: &'a Core, authenticated: &'a Authenticated) -> Self {
+        let Authenticated { local, remote, .. } = authenticated;
+        Self { local, remote, ppk: sa.ppk.used() }
+    }
+
+    /// The pre-shared keys of that authentication, as they are configured now.
+    fn psks(self, lookup: &'a Lookup) -> impl Iterator<Item = Arc<Psk>> {
         let by_psk = |used: &&UsedAuth| used.method == AuthMethod::PSK && used.eap.is_none();
-        let mut found = Vec::new();
-        if let (Some(local), Some(remote)) = (self.local.first(), self.remote.first()) {
+        let first = self.local.first().zip(self.remote.first());
+        let pairs = first.into_iter().flat_map(move |(local, remote)| {
             let ours = self.local.iter().filter(by_psk).map(|used| (&used.id, &remote.id));
             let theirs = self.remote.iter().filter(by_psk).map(|used| (&local.id, &used.id));
-            for (local, remote) in ours.chain(theirs) {
-                found.extend(peer_psk(lookup, local, remote).map(|psk| psk.padded(prf)));
-            }
-        }
+            ours.chain(theirs)
+        });
+        pairs.filter_map(|(local, remote)| peer_psk(lookup, local, remote))
+    }
+
+    /// The pre-shared keys and the PPK of that authentication, as they are configured now.
+    fn secrets(self, config: &EndpointConfig, lookup: &'a Lookup, prf: &dyn Prf) -> Vec<Secret> {
+        let mut found: Vec<_> = self.psks(lookup).map(|psk| psk.padded(prf)).collect();
         if let Some(key) = self.ppk.and_then(|id| key_of(config, id)) {
             found.push(prf.prf(key.secret.expose(), &[]));
         }
@@ -83,10 +93,14 @@ impl Used<'_> {
 }
 
 /// A number for the secrets of an IKE SA as they are configured now, for this run and this end only.
-pub(crate) fn print(ctx: &Context<'_>, prf: &dyn Prf, used: Used<'_>) -> u64 {
+pub(crate) fn print(ctx: &Context<'_>, used: Used<'_>) -> u64 {
     let mut hasher = ctx.registry.seed().build_hasher();
-    for secret in used.secrets(ctx.io.config, ctx.lookup, prf) {
-        secret.expose().hash(&mut hasher);
+    // With one round at each end, both have the same key.
+    let most = if used.local.len().max(used.remote.len()) == 1 { 1 } else { usize::MAX };
+    let psks = used.psks(ctx.lookup).take(most);
+    psks.for_each(|psk| psk.secret().expose().hash(&mut hasher));
+    if let Some(key) = used.ppk.and_then(|id| key_of(ctx.io.config, id)) {
+        key.secret.expose().hash(&mut hasher);
     }
     hasher.finish()
 }
@@ -105,12 +119,11 @@ pub(crate) fn may_grant<'a>(
     let same = Arc::ptr_eq(then, now)
         || (&then.local, &then.remote, then.credentials)
             == (&now.local, &now.remote, now.credentials);
-    let Authenticated { local, remote, secrets, .. } = established.identity.authenticated();
-    let used = Used { local, remote, ppk: sa.ppk.used() };
+    let authenticated = established.identity.authenticated();
     let kept = same
         && then.session_resumption
         && super::responder::is_gateway(ctx.io.config, now)
-        && *secrets == print(ctx, sa.channel.session().prf, used);
+        && authenticated.secrets == print(ctx, Used::of(sa, authenticated));
     kept.then_some(now)
 }
 

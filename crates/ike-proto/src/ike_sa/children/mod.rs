@@ -8,11 +8,13 @@ use std::time::Instant;
 
 use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Limit, Phase};
+use crate::config::ChildConfig;
 use crate::dataplane::{Command, Encapsulation, PolicyId, SaId};
 use crate::event::{ChildSaId, Path, RequestId, Ticket};
 use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
+use crate::wants::Sought;
 pub(crate) use carries::Carries;
 
 /// The children of an IKE SA.
@@ -133,13 +135,13 @@ impl Children {
         !self.installing.is_empty()
     }
 
-    /// True if this end makes a child `name` by itself, and the data plane is installing it. `request` waits for it
+    /// True if this end makes the child `wanted` by itself, and the data plane is installing it. `request` waits for it
     /// from now on.
-    pub(crate) fn join(&mut self, name: &str, request: RequestId) -> bool {
+    pub(crate) fn join(&mut self, wanted: &ChildConfig, request: RequestId) -> bool {
         let named = |id| {
             self.all.iter().any(|child| {
                 child.id == id
-                    && child.config.name == name
+                    && Sought::Present(wanted).is(&child.config)
                     && child.cpu.is_none()
                     && child.replaces.is_none()
             })

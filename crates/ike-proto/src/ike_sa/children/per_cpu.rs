@@ -7,6 +7,7 @@ use crate::child::selectors::same;
 use crate::child::{ChildSa, Phase};
 use crate::config::ChildConfig;
 use crate::dataplane::{Flow, PolicyId, Processing, TrafficSelector};
+use crate::wants::Sought;
 use crate::wire::registry::NotifyType;
 
 impl Children {
@@ -15,10 +16,12 @@ impl Children {
         self.all.iter().filter(move |child| child.shares(policy))
     }
 
-    /// The place of the child for all CPUs, if children of this name that accept `packet` lack it.
-    pub(crate) fn headless(&self, name: &str, packet: Option<Flow>) -> Option<Join> {
+    /// The place of the child for all CPUs, if children of `config` that accept `packet` lack it.
+    pub(crate) fn headless(&self, config: &ChildConfig, packet: Option<Flow>) -> Option<Join> {
         let takes = |child: &ChildSa| packet.is_none_or(|packet| child.takes(packet));
-        let named = |child: &&ChildSa| child.config.name == name && child.shares(child.policy);
+        let named = |child: &&ChildSa| {
+            Sought::Present(config).is(&child.config) && child.shares(child.policy)
+        };
         let mut children = self.all.iter().filter(named).filter(|child| takes(child));
         children.find_map(|child| {
             let missing = self.sharing(child.policy).all(|other| other.cpu.is_some());

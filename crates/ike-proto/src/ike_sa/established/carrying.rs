@@ -1,10 +1,11 @@
-//! Which children an IKE SA carries, by their names.
+//! Which children an IKE SA carries, by their names and configurations.
 
 use super::super::collision::IkeActivity;
 use super::super::state::{Established, IkePhase};
 use crate::child::{ChildSa, Phase};
 use crate::config::{ChildConfig, TsSpec};
 use crate::dataplane::{Flow, Processing};
+use crate::wants::Sought;
 
 impl Established {
     /// True if the IKE SA is not about to end.
@@ -18,23 +19,18 @@ impl Established {
         }
     }
 
-    /// Children of this name that are not about to end. Children of single CPUs (RFC 9611) come and go beside the one
-    /// for all, and do not count.
-    fn of_name<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ChildSa> {
+    /// Such children that are not about to end. Children of single CPUs (RFC 9611) come and go beside the one for all,
+    /// and do not count.
+    fn all_of<'a>(&'a self, sought: Sought<'a>) -> impl Iterator<Item = &'a ChildSa> {
         self.children.iter().filter(move |child| {
-            child.config.name == name
+            sought.is(&child.config)
                 && child.cpu.is_none()
                 && self.work().reason_to_delete(child.id).is_none()
         })
     }
 
-    /// True if there is a child of this name.
-    pub(super) fn has_one(&self, name: &str) -> bool {
-        let up = |child: &ChildSa| matches!(child.phase, Phase::Installing | Phase::Installed);
-        self.of_name(name).any(up)
-    }
-
-    /// The same, and it is not one of many for single pairs of addresses: that does not take the place of a child for all.
+    /// True if there is a child of `config`, and it is not one of many for single pairs of addresses: that does not take
+    /// the place of a child for all.
     pub(super) fn has_whole(&self, config: &ChildConfig) -> bool {
         let single = |specs: &[TsSpec]| {
             specs.iter().all(|spec| match spec {
@@ -43,7 +39,7 @@ impl Established {
             })
         };
         let pair = single(&config.local_ts) && single(&config.remote_ts);
-        self.of_name(&config.name).any(|child| {
+        self.all_of(Sought::Present(config)).any(|child| {
             matches!(child.phase, Phase::Installing | Phase::Installed)
                 && (pair || !child.is_single_pair())
         })
@@ -52,7 +48,7 @@ impl Established {
     /// True if there is a child of this name that takes `packet`, which met a trap. `trap` says how the trap treats
     /// packets, if it belongs to this shard.
     pub(super) fn has_one_for(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
-        self.of_name(name).any(|child| {
+        self.all_of(Sought::Named(name)).any(|child| {
             matches!(child.phase, Phase::Installing | Phase::Installed)
                 && child.takes(packet)
                 && trap.is_none_or(|trap| child.is_marked_like(trap))
@@ -61,24 +57,27 @@ impl Established {
 }
 
 impl Established {
-    /// True if the IKE SA has or makes `child`, and is not about to end. Without a child: if it is not about to
-    /// end.
-    pub(crate) fn carries(&self, child: Option<&str>) -> bool {
-        let there = |name: &str| {
-            self.has_one(name) || self.work().requested(false).any(|config| config.name == name)
+    /// True if the IKE SA has or makes what is sought, and is not about to end.
+    pub(crate) fn carries(&self, sought: Sought<'_>) -> bool {
+        let up = |child: &ChildSa| matches!(child.phase, Phase::Installing | Phase::Installed);
+        let there = || {
+            matches!(sought, Sought::Sa)
+                || self.all_of(sought).any(up)
+                || self.work().requested(false).any(|config| sought.is(config))
         };
-        self.goes_on() && child.is_none_or(there)
+        self.goes_on() && there()
     }
 
-    /// True if the IKE SA has `child` in use, and is not about to end.
-    pub(crate) fn has_up(&self, child: Option<&str>) -> bool {
-        self.carries(child) && child.is_none_or(|name| self.count_up(name) > 0)
+    /// True if the IKE SA has in use what is sought, and is not about to end.
+    pub(crate) fn has_up(&self, sought: Sought<'_>) -> bool {
+        let up = |child: &ChildSa| child.phase == Phase::Installed;
+        self.goes_on() && (matches!(sought, Sought::Sa) || self.all_of(sought).any(up))
     }
 
     /// How many children of this name are in use, and not about to end.
     pub(crate) fn count_up(&self, name: &str) -> usize {
         let up = |child: &&ChildSa| child.phase == Phase::Installed;
-        self.of_name(name).filter(up).count()
+        self.all_of(Sought::Named(name)).filter(up).count()
     }
 
     /// Names of the children that the IKE SA has or makes, each once.

@@ -224,7 +224,7 @@ impl Established {
     }
 
     fn start_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: NewChild) {
-        let join = new.join.or_else(|| self.children.headless(&new.config.name, new.packet));
+        let join = new.join.or_else(|| self.children.headless(&new.config, new.packet));
         let ordinal = join.map_or(0, |join| self.places().unused_ordinal(join.policy));
         let started = RequestedChild::request(&mut self.parts(core, ctx), new, join, ordinal);
         self.on_started(core, ctx, started);
