@@ -84,11 +84,16 @@ fn write_when_rung(rung: &mpsc::Receiver<()>, inner: &Weak<Mutex<Inner>>) {
 impl Inner {
     fn lines(&self) -> Vec<Line> {
         let leases = self.pools.iter().flat_map(|pool| pool.leases.views());
+        let leases = leases.map(|lease| (lease.address, lease.identity));
+        // The next run may have their pool again.
+        let outside = self.outside.iter();
+        let outside = outside.map(|(address, lease)| (*address, lease.identity.clone()));
         leases
-            .filter_map(|lease| {
-                let id = lease.identity?;
+            .chain(outside)
+            .filter_map(|(address, id)| {
+                let id = id?;
                 Some(Line {
-                    address: lease.address,
+                    address,
                     id_type: id.kind.0,
                     name: id.to_string(),
                     id: id.data.iter().map(|octet| format!("{octet:02x}")).collect(),

@@ -9,7 +9,7 @@ mod pool;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use ike_proto::{Answer, Assignment, Lease, LeaseRequest};
 use crate::radius::grants;
 use file::LeaseFile;
 pub use pool::LeaseView;
-use pool::{CLAIMS, Leases};
+use pool::{CLAIMS, Lease as Kept, Leases};
 
 /// A pool as VICI's `get-pools` and `ike-daemon leases` show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,6 +50,8 @@ pub struct Pools(Arc<Mutex<Inner>>);
 #[derive(Default)]
 struct Inner {
     pools: Vec<Pool>,
+    /// Leases that peers hold and that are in no pool any more: a reload took the pool away, or made it smaller.
+    outside: BTreeMap<IpAddr, Kept>,
     file: Option<LeaseFile>,
     /// Addresses that a RADIUS server has granted, and who has them.
     granted: HashMap<IpAddr, Vec<IdData>>,
@@ -71,6 +73,21 @@ impl Inner {
         }
         true
     }
+
+    /// `peer` had an address that was leased here; false if it had not.
+    fn leave(&mut self, address: IpAddr, peer: &IdData) -> bool {
+        if self.pools.iter_mut().any(|pool| pool.leases.release(address, peer)) {
+            return true;
+        }
+        let Some(lease) = self.outside.get_mut(&address).filter(|lease| lease.is_of(peer)) else {
+            return false;
+        };
+        lease.holders -= 1;
+        if lease.holders == 0 {
+            self.outside.remove(&address);
+        }
+        true
+    }
 }
 
 impl Pools {
@@ -78,22 +95,29 @@ impl Pools {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts `configs` in force. Leases go on by their addresses, whatever their pool is called now; what
-    /// is in no pool any more stays with its holder until he goes, and is nobody's then.
+    /// Puts `configs` in force. Leases go on by their addresses, whatever their pool is called now. A lease that is
+    /// in no pool any more stays with its holders until they go, and is nobody's then. If a later configuration has
+    /// a pool for it again, that pool takes it in.
     pub fn configure(&self, configs: &[PoolConfig]) {
         let mut inner = self.lock();
-        let former = std::mem::take(&mut inner.pools);
-        inner.pools.extend(configs.iter().map(|config| {
+        let Inner { pools, outside, .. } = &mut *inner;
+        let former = std::mem::take(pools);
+        pools.extend(configs.iter().map(|config| {
             let same = former.iter().find(|old| old.config.range == config.range);
             let leases = same.map(|old| old.leases.clone()).unwrap_or_else(|| {
                 let mut leases = Leases::new(config.range);
                 for old in &former {
                     leases.inherit(&old.leases);
                 }
+                for (address, lease) in &*outside {
+                    leases.take_in(*address, lease);
+                }
                 leases
             });
             Pool { config: config.clone(), leases }
         }));
+        outside.extend(former.iter().flat_map(|old| old.leases.held()));
+        outside.retain(|address, _| configs.iter().all(|config| !config.range.contains(*address)));
     }
 
     /// Keeps leases in the file at `path`, and takes in those that are there. Meant for the start, once
@@ -112,7 +136,7 @@ impl Pools {
     /// Addresses for a peer and what goes along, or why there are none.
     pub fn answer(&self, request: &LeaseRequest) -> Answer {
         let mut inner = self.lock();
-        let Inner { pools, file, granted: held } = &mut *inner;
+        let Inner { pools, file, granted: held, outside: _ } = &mut *inner;
         let mut lease = Lease::default();
         let mut givers: Vec<usize> = Vec::new();
         let mut served: Vec<IpAddr> = Vec::new();
@@ -206,7 +230,7 @@ impl Pools {
         let mut inner = self.lock();
         for address in &assignment.addresses {
             let known = inner.take_back(*address, &assignment.peer)
-                || inner.pools.iter_mut().any(|pool| pool.leases.release(*address));
+                || inner.leave(*address, &assignment.peer);
             tracing::info!(
                 connection = assignment.connection,
                 peer = %assignment.peer,

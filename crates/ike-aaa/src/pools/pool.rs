@@ -28,15 +28,27 @@ pub(super) const MOST_OFFLINE: usize = 65_536;
 
 /// An address that somebody has, or had.
 #[derive(Debug, Clone)]
-struct Lease {
+pub(super) struct Lease {
     /// `None` for a peer that has shown nothing: he does not get it again.
-    identity: Option<IdData>,
+    pub(super) identity: Option<IdData>,
     /// Lines of IKE SAs that it is for: more than one while a peer reauthenticates.
-    holders: u32,
+    pub(super) holders: u32,
     /// Where its holder was.
     remote: Option<IpAddr>,
     /// The number of its release.
     released: u64,
+}
+
+impl Lease {
+    /// True if `peer` is who has it, or had it.
+    pub(super) fn is_of(&self, peer: &IdData) -> bool {
+        self.identity.as_ref() == named(peer)
+    }
+}
+
+/// `identity`, unless it is of an anonymous peer: what that one calls itself is nobody's.
+fn named(identity: &IdData) -> Option<&IdData> {
+    (identity.kind != IdType::NULL).then_some(identity)
 }
 
 /// The leases of a range.
@@ -85,8 +97,7 @@ impl Leases {
             return None;
         }
         let wanted = self.range.offset(wanted);
-        // What an anonymous peer calls itself is nobody's.
-        let identity = (identity.kind != IdType::NULL).then_some(identity);
+        let identity = named(identity);
         let offset = match claim {
             Claim::Known => self.known(identity?, wanted, (remote, sole, own), taken)?,
             Claim::New => {
@@ -161,12 +172,11 @@ impl Leases {
         }
     }
 
-    /// A holder of `address` has gone. False if nobody had it.
-    pub(super) fn release(&mut self, address: IpAddr) -> bool {
+    /// `peer` was a holder of `address` and has gone. False if it held nothing there.
+    pub(super) fn release(&mut self, address: IpAddr, peer: &IdData) -> bool {
         let Some(at) = self.range.offset(address) else { return false };
-        let Some(lease) = self.leases.get_mut(&at).filter(|lease| lease.holders > 0) else {
-            return false;
-        };
+        let held = self.leases.get_mut(&at).filter(|lease| lease.holders > 0 && lease.is_of(peer));
+        let Some(lease) = held else { return false };
         lease.holders -= 1;
         if lease.holders > 0 {
             return true;
@@ -200,26 +210,36 @@ impl Leases {
         let Some(at) = self.range.offset(address) else { return };
         if !self.leases.contains_key(&at) && identity.kind != IdType::NULL {
             self.hold(at, Some(identity), address);
-            self.release(address);
+            self.release(address, identity);
         }
     }
 
     /// Goes on with the leases of another range, as far as they are in this one.
     pub(super) fn inherit(&mut self, former: &Self) {
-        for lease in former.views() {
-            let Some(at) = self.range.offset(lease.address) else { continue };
-            let Some(old) =
-                former.range.offset(lease.address).and_then(|at| former.leases.get(&at))
-            else {
-                continue;
-            };
-            for _ in 0..old.holders {
-                self.hold(at, old.identity.as_ref(), old.remote.unwrap_or(lease.address));
-            }
-            if let (0, Some(identity)) = (old.holders, &old.identity) {
-                self.remember(lease.address, identity);
+        for (at, lease) in &former.leases {
+            if let Some(address) = former.range.at(*at) {
+                self.take_in(address, lease);
             }
         }
+    }
+
+    /// Goes on with a lease of `address`, if that is in this range.
+    pub(super) fn take_in(&mut self, address: IpAddr, lease: &Lease) {
+        match (self.range.offset(address), &lease.identity) {
+            (Some(_), Some(identity)) if lease.holders == 0 => self.remember(address, identity),
+            (Some(at), identity) => {
+                for _ in 0..lease.holders {
+                    self.hold(at, identity.as_ref(), lease.remote.unwrap_or(address));
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// The leases that somebody holds now, with their addresses.
+    pub(super) fn held(&self) -> impl Iterator<Item = (IpAddr, Lease)> + '_ {
+        let held = self.leases.iter().filter(|(_, lease)| lease.holders > 0);
+        held.filter_map(|(at, lease)| Some((self.range.at(*at)?, lease.clone())))
     }
 
     pub(super) fn online(&self) -> usize {

@@ -191,6 +191,74 @@ fn a_reload_keeps_leases_by_address() {
     assert!(pools.list(None, true).is_empty());
 }
 
+/// Fault: in `Pools::configure`, leave out `outside.extend(…)`, or the loop that takes `outside` in.
+#[test]
+fn an_address_that_is_held_is_given_to_nobody_when_its_range_comes_back() {
+    let large: &[(&str, &str)] = &[("a", "10.3.0.1-10.3.0.4")];
+    let without: [&[(&str, &str)]; 3] =
+        [&[], &[("b", "10.4.0.0/24")], &[("a", "10.3.0.3-10.3.0.4")]];
+    for less in without {
+        let pools = pools(large);
+        let carol = get(&pools, "carol", ANY4).unwrap();
+        let dave = get(&pools, "dave", ANY4).unwrap();
+        let erin = get(&pools, "erin", ANY4).unwrap();
+        // Reauthenticated: two IKE SAs hold the address.
+        let again = get(&pools, "carol", carol.addresses[0]).unwrap();
+        assert_eq!(again.addresses, carol.addresses);
+        // Twice: what is outside stays outside.
+        pools.configure(&configs(less));
+        pools.configure(&configs(less));
+        pools.release(&carol);
+        pools.release(&dave);
+        pools.configure(&configs(large));
+        assert_eq!(counts(&pools, "a"), (2, 0), "carol and erin; dave has gone: {less:?}");
+        let others: Vec<_> = (0..2).map(|n| get(&pools, &format!("p{n}"), ANY4).unwrap()).collect();
+        let held = [&carol.addresses, &erin.addresses];
+        assert!(others.iter().all(|other| !held.contains(&&other.addresses)), "{others:?}");
+        assert!(get(&pools, "frank", carol.addresses[0]).is_none(), "nothing is left");
+        pools.release(&again);
+        assert_eq!(counts(&pools, "a"), (3, 1), "it is in the pool's books: {less:?}");
+        assert_eq!(get(&pools, "carol", ANY4).unwrap().addresses, carol.addresses);
+    }
+}
+
+/// Fault: in `Leases::release`, or in `Inner::leave`, leave out `is_of`.
+#[test]
+fn who_leaves_ends_no_lease_of_another() {
+    let pools = pools(&[("a", "10.3.0.0/24")]);
+    let carol = get(&pools, "carol", ANY4).unwrap();
+    let other = Assignment { peer: IdData::parse("dave").unwrap(), ..carol.clone() };
+    pools.release(&other);
+    assert_eq!(counts(&pools, "a"), (1, 0));
+    pools.configure(&[]);
+    pools.release(&other);
+    pools.configure(&configs(&[("a", "10.3.0.0/24")]));
+    assert_eq!(counts(&pools, "a"), (1, 0));
+    pools.release(&carol);
+    assert_eq!(counts(&pools, "a"), (0, 1));
+}
+
+/// Fault: in `Inner::lines`, leave out `outside`.
+#[test]
+fn a_lease_outside_the_pools_survives_a_restart() {
+    let folder = std::env::temp_dir().join(format!("ike-leases-out-{}", std::process::id()));
+    let file = folder.join("leases.json");
+    let all: &[(&str, &str)] = &[("a", "10.3.0.0/24")];
+    let before = {
+        let pools = pools(all);
+        pools.keep_in(file.clone());
+        get(&pools, "x", ANY4).unwrap();
+        let carol = get(&pools, "carol", ANY4).unwrap();
+        pools.configure(&[]);
+        carol
+    };
+    let pools = pools(all);
+    pools.keep_in(file);
+    assert_eq!(get(&pools, "carol", ANY4).unwrap().addresses, before.addresses);
+    drop(pools);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
 #[test]
 fn leases_survive_a_restart_and_bad_lines() {
     let folder = std::env::temp_dir().join(format!("ike-leases-{}", std::process::id()));
@@ -241,7 +309,7 @@ fn a_pool_remembers_so_many_and_gives_their_addresses_again() {
         let got =
             claims.find_map(|claim| leases.acquire(*claim, &id, ANY4, (at, false, false), &[]));
         let got = got.unwrap();
-        assert!(leases.release(got));
+        assert!(leases.release(got, &id));
         (got, leases.offline())
     };
     let first = come(0).0;

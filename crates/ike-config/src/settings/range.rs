@@ -57,11 +57,14 @@ impl Range {
         self.first.is_ipv4()
     }
 
+    /// True if `address` is in the range.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.is_ipv4() && self.first <= address && address <= self.last
+    }
+
     /// The place of `address` in the range.
     pub fn offset(&self, address: IpAddr) -> Option<u128> {
-        let within =
-            address.is_ipv4() == self.is_ipv4() && self.first <= address && address <= self.last;
-        within.then(|| bits(address) - bits(self.first))
+        self.contains(address).then(|| bits(address) - bits(self.first))
     }
 
     /// The address at a place.
