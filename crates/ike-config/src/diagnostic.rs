@@ -122,6 +122,8 @@ pub struct Report {
     syntax: Vec<(usize, String)>,
     found: Vec<(usize, Diagnostic)>,
     warnings: Vec<String>,
+    /// Warnings about places in the file have been told.
+    told: bool,
 }
 
 /// The text may have secrets in it.
@@ -142,9 +144,10 @@ impl Report {
         Self { own: true, ..Self::of_files(text, Vec::new()) }
     }
 
-    /// Of what is not in a file, over a file of this project's own format or another.
+    /// Of what is not in a file, over a file of this project's own format or another. What is to be warned of in the
+    /// file itself was told when the file was read.
     pub(crate) fn over(own: bool) -> Self {
-        Self { own, ..Self::of_files(Arc::default(), Vec::new()) }
+        Self { own, told: true, ..Self::of_files(Arc::default(), Vec::new()) }
     }
 
     /// True if what stands at `place` has the defaults of this project's own format; what control clients load has those
@@ -156,7 +159,7 @@ impl Report {
     /// Of a text that is of several files, one behind the other.
     pub(crate) fn of_files(text: Arc<Zeroizing<String>>, sources: Vec<Source>) -> Self {
         let (syntax, found, warnings) = (Vec::new(), Vec::new(), Vec::new());
-        Self { text, sources, own: false, syntax, found, warnings }
+        Self { text, sources, own: false, syntax, found, warnings, told: false }
     }
 
     /// The file's text, to look at what a span covers.
@@ -202,6 +205,9 @@ impl Report {
     pub fn warn(&mut self, place: Option<Place>, message: impl fmt::Display) {
         self.warnings.push(match place {
             Some(Place(offset)) if offset < ELSEWHERE => {
+                if self.told {
+                    return;
+                }
                 let file = self.source(offset).map(|source| format!("{}, ", source.file.display()));
                 format!("{}line {}: {message}", file.unwrap_or_default(), self.position(offset).0)
             }

@@ -72,15 +72,18 @@ impl From<Settings> for Configuration {
 pub struct Candidate {
     /// The part that the operator gives to the engine.
     pub configuration: Configuration,
+    /// What is allowed in it but hardly meant, and what takes effect at the next start only, each a sentence. The
+    /// operator logs the sentences once the configuration is in force, and answers with them.
+    pub warnings: Vec<String>,
     /// Puts the program's own part in force. The operator calls it before the engine gets its part, because the engine
     /// then asks for credentials of the new configuration.
     pub adopt: Box<dyn FnOnce() + Send>,
 }
 
 impl Candidate {
-    /// A configuration without a part of the program's own.
+    /// A configuration without warnings, and without a part of the program's own.
     pub fn new(configuration: Configuration) -> Self {
-        Self { configuration, adopt: Box::new(|| ()) }
+        Self { configuration, warnings: Vec::new(), adopt: Box::new(|| ()) }
     }
 }
 
@@ -251,7 +254,8 @@ pub trait Loader: Sync {
     /// The mistakes in it, as a sentence.
     fn check_shared(&self, key: &str) -> Result<(), OperatorError>;
 
-    /// Assembles the configuration of the file with everything that is loaded.
+    /// Assembles the configuration of the file with everything that is loaded. Its warnings are those that are new
+    /// by what is loaded.
     ///
     /// # Errors
     /// The mistakes in it, as a sentence.

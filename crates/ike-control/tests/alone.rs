@@ -149,7 +149,7 @@ async fn a_configuration_that_cannot_be_honoured_is_not_adopted() {
     let child = ike_proto::config::InterfaceId::Fixed(7);
     Arc::make_mut(&mut second.endpoint.connections[0]).if_id_in = child;
     let adopt = Box::new(|| panic!("it is adopted"));
-    let candidate = Candidate { configuration: second, adopt };
+    let candidate = Candidate { adopt, ..Candidate::new(second) };
     match operator.reload(|| Ok(candidate)).await {
         Err(OperatorError::Unmet(options)) => {
             assert!(options[0].contains("if_id_in"), "{options:?}")

@@ -60,7 +60,7 @@ pub(crate) fn run(cli: Cli) -> Status {
         Command::List { json } => list(control, json),
         Command::Leases { pool, json } => leases(control, pool, json),
         Command::Offload { json } => offload::run(json),
-        Command::Reload => ask(control, &Request::Reload, "reloaded"),
+        Command::Reload => reload(control),
         Command::Unblock => unblock::unblock(control),
         Command::TicketKey { file } => written(
             config::make_ticket_key(&file)
@@ -142,6 +142,20 @@ fn ask(control: &Path, request: &Request, done: &str) -> Status {
         Err(status) => return status,
     }
     Status::Done
+}
+
+/// Has the daemon read its file again, and prints its warnings as `check` does.
+fn reload(control: &Path) -> Status {
+    match exchange(control, &Request::Reload) {
+        Ok(response) => {
+            for warning in &response.warnings {
+                eprintln!("warning: {warning}");
+            }
+            println!("reloaded");
+            Status::Done
+        }
+        Err(status) => status,
+    }
 }
 
 fn list(control: &Path, json: bool) -> Status {

@@ -194,11 +194,11 @@ impl Daemon {
     }
 
     /// Puts `config` in force in place of the file's present one, under what control clients have loaded. SAs keep the
-    /// configuration that they were made with.
+    /// configuration that they were made with. Returns the warnings, which the log has as well.
     ///
     /// # Errors
     /// The data plane cannot honour `config`, or it has mistakes together with what clients have loaded.
-    pub async fn reload(&self, config: Config) -> Result<(), OperatorError> {
+    pub async fn reload(&self, config: Config) -> Result<Vec<String>, OperatorError> {
         self.operator.reload(|| self.keeper.of_file(config)).await
     }
 

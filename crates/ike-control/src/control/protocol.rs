@@ -115,6 +115,9 @@ pub struct Response {
     /// What `list` says about children that wait for a way to their peers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
+    /// What `reload` has to say about a configuration that is in force, each a sentence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// What `leases` lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<Value>,

@@ -165,7 +165,7 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
             }
         }
         Request::Reload => match operator.reload_file(file.as_deref()).await {
-            Ok(()) => Response { ok: true, ..Response::default() },
+            Ok(warnings) => Response { ok: true, warnings, ..Response::default() },
             Err(error) => {
                 let config = matches!(error, OperatorError::Mistakes(_));
                 Response { config, ..Response::error(error.to_string()) }

@@ -74,7 +74,8 @@ impl Operator {
         let loader = self.loader()?;
         let (key, before) = loader.overlay().put_shared(id, kind, table);
         let outcome = match loader.check_shared(&key) {
-            Ok(()) => self.in_force(&mut state).await,
+            // What is missing may come with the next load, so that no warning is told here.
+            Ok(()) => self.in_force(&mut state).await.map(drop),
             Err(why) => Err(why),
         };
         if outcome.is_err() {
@@ -96,7 +97,7 @@ impl Operator {
         let loader = self.loader()?;
         let secret = loader.overlay().remove_shared(id);
         let secret = secret.ok_or_else(|| OperatorError::NotLoaded(id.to_owned()))?;
-        let outcome = self.in_force(&mut state).await;
+        let outcome = self.in_force(&mut state).await.map(drop);
         if outcome.is_err() {
             loader.overlay().restore_shared(id.to_owned(), secret);
         }

@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use toml::de::DeTable;
 
 use super::Operator;
+use super::reloading::log;
 use crate::error::OperatorError;
 use crate::program::{Configuration, Loader};
 
@@ -70,7 +71,9 @@ impl State {
 }
 
 impl Operator {
-    /// Loads a section in place of what there is of that name. If it is there just so, nothing happens.
+    /// Loads a section in place of what there is of that name. If it is there just so, nothing happens. Returns the
+    /// warnings that are new by it, which the log has as well. A section that a task puts in force later has its
+    /// warnings in the log alone.
     ///
     /// # Errors
     /// The mistakes in the section, or [`OperatorError::NoLoader`].
@@ -80,13 +83,13 @@ impl Operator {
         name: &str,
         table: DeTable<'static>,
         blobs: Blobs,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<Vec<String>, OperatorError> {
         let mut state = self.loading.lock().await;
         let loader = self.loader()?;
         let difference = loader.difference(kind, name, &table);
         let known = loader.overlay().has(kind, name);
         if difference == Some(Difference::None) && known {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let before = loader.overlay().put(kind, name, table, blobs);
         let alone = loader.check_section(kind, name);
@@ -104,16 +107,21 @@ impl Operator {
             }
             Err(why) => Err(why),
         };
-        if let Err(why) = outcome {
-            state.forget_follow(name);
-            match before {
-                Some(before) => _ = loader.overlay().restore(kind, name, before),
-                None => _ = loader.overlay().remove(kind, name),
+        match outcome {
+            Ok(warnings) => {
+                tracing::info!(%name, section = kind.section(), "loaded by a control client");
+                log(&warnings);
+                Ok(warnings)
             }
-            return Err(why);
+            Err(why) => {
+                state.forget_follow(name);
+                match before {
+                    Some(before) => _ = loader.overlay().restore(kind, name, before),
+                    None => _ = loader.overlay().remove(kind, name),
+                }
+                Err(why)
+            }
         }
-        tracing::info!(%name, section = kind.section(), "loaded by a control client");
-        Ok(())
     }
 
     /// Takes a loaded section away. What the file has of that name is in force again.
@@ -151,14 +159,18 @@ impl Operator {
     /// The reason why it cannot be.
     pub async fn settled(&self) -> Result<(), OperatorError> {
         let mut state = self.loading.lock().await;
-        if state.waiting { self.now_in_force(&mut state).await } else { Ok(()) }
+        if state.waiting {
+            log(&self.now_in_force(&mut state).await?);
+        }
+        Ok(())
     }
 
     pub(super) fn loader(&self) -> Result<&dyn Loader, OperatorError> {
         self.program.loader().ok_or(OperatorError::NoLoader)
     }
 
-    pub(super) async fn in_force(&self, state: &mut State) -> Result<(), OperatorError> {
+    /// Puts what is loaded in force, now or soon. Returns the warnings that are new, if it was now.
+    pub(super) async fn in_force(&self, state: &mut State) -> Result<Vec<String>, OperatorError> {
         let few = |loader: &dyn Loader| loader.overlay().sections() <= FEW;
         let quick = state.cost <= QUICK || self.loader().is_ok_and(few);
         if quick && !state.waiting {
@@ -173,14 +185,14 @@ impl Operator {
                 }
             });
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
-    async fn now_in_force(&self, state: &mut State) -> Result<(), OperatorError> {
+    async fn now_in_force(&self, state: &mut State) -> Result<Vec<String>, OperatorError> {
         let begun = Instant::now();
         state.waiting = false;
         let candidate = self.met(self.loader()?.merged()?)?;
-        self.put(candidate).await?;
+        let warnings = self.put(candidate).await?;
         state.cost = begun.elapsed();
         let operator = self.clone();
         let then = std::mem::take(&mut state.then);
@@ -189,7 +201,7 @@ impl Operator {
                 operator.follow_up(follow).await;
             }
         });
-        Ok(())
+        Ok(warnings)
     }
 
     /// What follows when `name` becomes what it is in `new`.

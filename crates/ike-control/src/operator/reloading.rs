@@ -12,13 +12,13 @@ use crate::error::OperatorError;
 use crate::program::Candidate;
 
 impl Operator {
-    /// Reads the configuration file at `file` again and puts it in force. If this fails, nothing changes. The log has
-    /// the outcome.
+    /// Reads the configuration file at `file` again, puts it in force, and returns its warnings. If this fails, nothing
+    /// changes. The log has the outcome and the warnings.
     ///
     /// # Errors
     /// [`OperatorError::Mistakes`] for mistakes in the file, [`OperatorError::NoFile`] without a file, and the errors of
     /// [`Self::reload`].
-    pub async fn reload_file(&self, file: Option<&Path>) -> Result<(), OperatorError> {
+    pub async fn reload_file(&self, file: Option<&Path>) -> Result<Vec<String>, OperatorError> {
         self.program.reloading();
         let outcome = self.read_file(file).await;
         self.program.reloaded(outcome.is_ok());
@@ -31,16 +31,17 @@ impl Operator {
         outcome
     }
 
-    async fn read_file(&self, file: Option<&Path>) -> Result<(), OperatorError> {
+    async fn read_file(&self, file: Option<&Path>) -> Result<Vec<String>, OperatorError> {
         let file = file.ok_or(OperatorError::NoFile)?;
         let before = self.config();
-        self.reload(|| self.program.read(file)).await?;
+        let warnings = self.reload(|| self.program.read(file)).await?;
         tell_difference(file, &before.endpoint, &self.config().endpoint);
-        Ok(())
+        Ok(warnings)
     }
 
     /// Puts the configuration that `make` returns in the place of the present one. SAs keep the configuration that
-    /// they were made with. `make` runs while nothing else changes the configuration.
+    /// they were made with. `make` runs while nothing else changes the configuration. Returns the candidate's warnings,
+    /// which the log has as well.
     ///
     /// # Errors
     /// The error of `make`. [`OperatorError::Unmet`] if the data plane cannot honour the configuration.
@@ -48,15 +49,16 @@ impl Operator {
     pub async fn reload(
         &self,
         make: impl FnOnce() -> Result<Candidate, OperatorError> + Send,
-    ) -> Result<(), OperatorError> {
+    ) -> Result<Vec<String>, OperatorError> {
         let loading = self.loading.lock().await;
         let candidate = self.met(make()?)?;
         let outcome = self.put(candidate).await;
         drop(loading);
-        outcome?;
+        let warnings = outcome?;
+        log(&warnings);
         // Names that were known before stay so. `keep_resolved` looks new ones up: nothing waits for them here.
         self.start_actions().await;
-        Ok(())
+        Ok(warnings)
     }
 
     /// Looks all host names up again, all at once, and tells the engine.
@@ -96,14 +98,15 @@ impl Operator {
         }
     }
 
-    /// The program is told first, for the engine asks its credentials.
-    pub(super) async fn put(&self, candidate: Candidate) -> Result<(), OperatorError> {
-        let Candidate { configuration, adopt } = candidate;
+    /// The program is told first, for the engine asks its credentials. Returns the warnings, which nobody has logged.
+    pub(super) async fn put(&self, candidate: Candidate) -> Result<Vec<String>, OperatorError> {
+        let Candidate { configuration, warnings, adopt } = candidate;
         adopt();
         // What has no start any more goes when its task looks again.
         self.lacks(|lacks| lacks.retain(|(name, _), _| configuration.hosts.contains_key(name)));
         self.config.send_replace(Arc::new(configuration));
-        self.tell().await
+        self.tell().await?;
+        Ok(warnings)
     }
 
     /// Gives the engine the configuration, with the addresses of names as far as they are known.
@@ -112,6 +115,13 @@ impl Operator {
         let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), self.names.known(hosts)));
         let endpoint = Box::new(config.resolved(self.ports, &ends.collect()));
         self.command(Command::Reload(endpoint)).await
+    }
+}
+
+/// Logs warnings about a configuration that is in force.
+pub(super) fn log(warnings: &[String]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn answer(
     let answer = match name {
         "version" => version(session.operator.program().about()),
         "stats" => stats(session).await,
-        "reload-settings" => result(session.operator.reload_file(session.file.as_deref()).await),
+        "reload-settings" => told(session.operator.reload_file(session.file.as_deref()).await),
         "initiate" => initiate(session, asked).await?,
         "terminate" => terminate(session, asked).await?,
         "rekey" => rekey(&session.operator, asked).await,
@@ -242,6 +242,8 @@ enum Patience {
     For(Duration),
 }
 
+/// Octets of warnings in an answer.
+const WARNINGS: usize = 128 << 10;
 /// Of the time that a client gives a peer to answer, this end needs so much.
 const MARGIN: Duration = Duration::from_millis(50);
 
@@ -316,6 +318,22 @@ fn number(asked: &Section, name: &'static str) -> Result<Option<u64>, Refusal> {
 pub(super) fn result(outcome: Result<(), impl Into<Refusal>>) -> Section {
     match outcome {
         Ok(()) => success(),
+        Err(why) => refused(why),
+    }
+}
+
+/// The answer of a command that may have warnings: a list of sentences beside what charon answers. A message holds so
+/// many; the log has all of them.
+pub(super) fn told(outcome: Result<Vec<String>, impl Into<Refusal>>) -> Section {
+    let mut room = WARNINGS;
+    let fits = |warning: &String| {
+        let fits = warning.len() < room;
+        room = room.saturating_sub(warning.len());
+        fits
+    };
+    match outcome {
+        Ok(none) if none.is_empty() => success(),
+        Ok(warnings) => success().list("warnings", warnings.into_iter().take_while(fits)),
         Err(why) => refused(why),
     }
 }

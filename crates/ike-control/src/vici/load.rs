@@ -6,7 +6,7 @@ use ike_config::Kind;
 use vici::{Section, Value};
 use zeroize::Zeroizing;
 
-use super::commands::{refused, result, success};
+use super::commands::{refused, result, success, told};
 use super::convert;
 use super::refusal::Refusal;
 use crate::error::OperatorError;
@@ -17,13 +17,13 @@ use crate::views::Lease;
 /// Answers the command `name`; `None` if it is none of these.
 pub(super) async fn answer(operator: &Operator, name: &str, asked: &Section) -> Option<Section> {
     let answer = match name {
-        "load-conn" => result(load(operator, Kind::Connection, asked).await),
+        "load-conn" => told(load(operator, Kind::Connection, asked).await),
         "unload-conn" => result(unload(operator, Kind::Connection, asked).await),
         "get-conns" => named(operator, Kind::Connection, "conns").await,
-        "load-authority" => result(load(operator, Kind::Authority, asked).await),
+        "load-authority" => told(load(operator, Kind::Authority, asked).await),
         "unload-authority" => result(unload(operator, Kind::Authority, asked).await),
         "get-authorities" => named(operator, Kind::Authority, "authorities").await,
-        "load-pool" => result(load(operator, Kind::Pool, asked).await),
+        "load-pool" => told(load(operator, Kind::Pool, asked).await),
         "unload-pool" => result(unload(operator, Kind::Pool, asked).await),
         "get-pools" => pools(operator, asked).await,
         "load-cert" => result(load_cert(operator, asked).await),
@@ -54,7 +54,7 @@ fn only(asked: &Section) -> Result<(&str, &Section), Refusal> {
     }
 }
 
-async fn load(operator: &Operator, kind: Kind, asked: &Section) -> Result<(), Refusal> {
+async fn load(operator: &Operator, kind: Kind, asked: &Section) -> Result<Vec<String>, Refusal> {
     let (name, section) = only(asked)?;
     let loader = operator.program().loader().ok_or(OperatorError::NoLoader)?;
     if kind == Kind::Connection && !loader.allows_updown() {

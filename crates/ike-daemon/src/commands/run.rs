@@ -261,7 +261,7 @@ async fn end(daemon: Daemon, keep_sas: bool, lost: bool, hurry: impl Future<Outp
 }
 
 async fn reload(operator: Operator, file: PathBuf) {
-    // The log has heard of the outcome.
+    // The log has the outcome and the warnings.
     let _ = operator.reload_file(Some(&file)).await;
 }
 

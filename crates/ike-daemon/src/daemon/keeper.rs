@@ -1,17 +1,21 @@
 //! The daemon as its operator sees it: the configuration in force, and what control clients have loaded.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::pki::ca_hash;
 use ike_aaa::{Credentials, LeaseView, PoolView};
-use ike_config::{Difference, Kind, Overlay};
+use ike_config::{
+    Difference, Kind, MetricsOptions, Overlay, Ports, RemoteAccess, SandboxOptions, TcpOptions,
+};
 use ike_control::views::{Lease, Pool};
 use ike_control::{
     About, AuthorityView, Candidate, CertificateKind, CertificateView, Configuration, Loader,
     OperatorError, Program, RevocationCounts,
 };
-use ike_proto::config::QcdConfig;
+use ike_proto::config::{FrodoNumbers, QcdConfig};
 use ike_proto::crypto::CryptoProvider;
 use toml::de::DeTable;
 
@@ -28,16 +32,102 @@ struct Inner {
     credentials: Credentials,
     config: Mutex<Arc<Config>>,
     loaded: Loaded,
+    at_start: AtStart,
     /// Tokens of quick crash detection: the file has only the path of the secret.
     qcd: Mutex<QcdConfig>,
+}
+
+/// What a running daemon cannot take from a file, as it was at the start.
+struct AtStart {
+    ports: Ports,
+    tcp: TcpOptions,
+    shards: u8,
+    frodokem: FrodoNumbers,
+    vici: (Option<PathBuf>, Option<u32>),
+    metrics: Option<MetricsOptions>,
+    sandbox: SandboxOptions,
+    starts_programs: bool,
+    dae: Option<SocketAddr>,
+    qcd_secret: Option<PathBuf>,
+    void_tickets: Option<PathBuf>,
+    tun_queues: u8,
+    remote_access: RemoteAccess,
+}
+
+impl AtStart {
+    fn of(config: &Config) -> Self {
+        Self {
+            ports: config.ports,
+            tcp: config.tcp,
+            shards: config.shards,
+            frodokem: config.endpoint.frodokem,
+            vici: (config.vici.clone(), config.vici_group),
+            metrics: config.metrics.clone(),
+            sandbox: config.sandbox,
+            starts_programs: config.starts_programs(),
+            dae: config.eap.listens_for_dae(),
+            qcd_secret: config.qcd_secret.clone(),
+            void_tickets: config.void_tickets.clone(),
+            tun_queues: config.plane.tun_queues,
+            remote_access: config.remote_access.clone(),
+        }
+    }
+
+    /// A sentence for each difference to `new`. Each reload compares with the start, so that a second reload of the
+    /// same file says the same.
+    fn delayed(&self, new: &Self) -> Vec<String> {
+        let programs = new.starts_programs && !self.starts_programs;
+        let all = [
+            (self.ports != new.ports, "[charon] port and port_nat_t take effect at the next start"),
+            (self.tcp != new.tcp, "[charon] listen_tcp and tcp_port take effect at the next start"),
+            (self.shards != new.shards, "[charon] shards takes effect at the next start"),
+            (
+                self.frodokem != new.frodokem,
+                "[charon] frodokem_type and efrodokem_type take effect at the next start",
+            ),
+            (self.vici != new.vici, "[charon.plugins.vici] takes effect at the next start"),
+            (
+                self.metrics != new.metrics || self.sandbox != new.sandbox,
+                "[charon.metrics] and [charon.sandbox] take effect at the next start",
+            ),
+            (
+                programs && self.sandbox.programs != Some(true),
+                "updown and resolvconf: the daemon cannot start programs, because none was configured at its start: restart the daemon",
+            ),
+            (
+                self.dae != new.dae,
+                "eap-radius.dae: enable, listen and port take effect at the next start",
+            ),
+            (
+                self.qcd_secret != new.qcd_secret,
+                "[charon] qcd_secret takes effect at the next start",
+            ),
+            (
+                self.void_tickets != new.void_tickets,
+                "[charon.session_resumption] void_tickets takes effect at the next start",
+            ),
+            (
+                self.tun_queues != new.tun_queues,
+                "[charon] tun_queues takes effect at the next start",
+            ),
+            (
+                self.remote_access != new.remote_access,
+                "[charon] install_virtual_ip, leases and plugins.resolve take effect at the next start",
+            ),
+        ];
+        let differs = all.into_iter().filter(|(differs, _)| *differs);
+        differs.map(|(_, sentence)| sentence.to_owned()).collect()
+    }
 }
 
 impl Keeper {
     /// Keeps `config`, which is in force, and the answers of `credentials`.
     pub(super) fn new(config: Config, credentials: Credentials) -> Self {
         let qcd = Mutex::new(config.endpoint.qcd.clone());
+        let at_start = AtStart::of(&config);
         let config = Mutex::new(Arc::new(config));
-        Self(Arc::new(Inner { credentials, config, loaded: Loaded::default(), qcd }))
+        let loaded = Loaded::default();
+        Self(Arc::new(Inner { credentials, config, loaded, at_start, qcd }))
     }
 
     /// The configuration in force.
@@ -54,45 +144,36 @@ impl Keeper {
         self.present().base.clone().ok_or(OperatorError::NoLoader)
     }
 
-    /// `config`, another one of the file, with what control clients have loaded over it.
+    /// `config`, another one of the file, with what control clients have loaded over it. Its warnings are all that a
+    /// start would have, those about loaded sections, and what takes effect at the next start.
     ///
     /// # Errors
     /// Both together have mistakes.
     pub(super) fn of_file(&self, config: Config) -> Result<Candidate, OperatorError> {
         let config = match &config.base {
             Some(base) if !self.0.loaded.is_empty() => {
-                let warnings = config.warnings.clone();
                 let merged = self.0.loaded.merged(base).map_err(|why| {
                     OperatorError::Refused(format!("with what clients have loaded: {why}"))
                 })?;
+                let mut warnings = config.warnings.clone();
+                warnings.extend(unlike(&merged.warnings, &config.warnings));
                 Config { warnings, ..merged }
             }
             _ => config,
         };
-        self.read_qcd_secret(&config);
-        let keeper = self.clone();
-        Ok(self.candidate(config, move |config| {
-            for warning in &config.warnings {
-                tracing::warn!("{warning}");
-            }
-            keeper.warn_of_delayed(config);
-        }))
+        let mut warnings = config.warnings.clone();
+        warnings.extend(self.0.at_start.delayed(&AtStart::of(&config)));
+        warnings.extend(self.read_qcd_secret(&config));
+        Ok(self.candidate(config, warnings))
     }
 
-    /// `config`, to be put in force. `first` sees it just before that.
-    fn candidate(
-        &self,
-        mut config: Config,
-        first: impl FnOnce(&Config) + Send + 'static,
-    ) -> Candidate {
+    /// `config`, to be put in force.
+    fn candidate(&self, mut config: Config, warnings: Vec<String>) -> Candidate {
         config.endpoint.qcd = self.qcd().clone();
         let configuration = config.configuration();
         let keeper = self.clone();
-        let adopt = move || {
-            first(&config);
-            keeper.adopt(config);
-        };
-        Candidate { configuration, adopt: Box::new(adopt) }
+        let adopt = Box::new(move || keeper.adopt(config));
+        Candidate { configuration, warnings, adopt }
     }
 
     fn adopt(&self, config: Config) {
@@ -103,68 +184,27 @@ impl Keeper {
         *self.0.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
-    /// Reads the secrets that `qcd_secret` has by now: a new one goes in front of those that are known.
-    fn read_qcd_secret(&self, config: &Config) {
-        if config.qcd_secret != self.present().qcd_secret {
-            tracing::warn!("[charon] qcd_secret takes effect at the next start");
-        } else if let Some(path) = &config.qcd_secret {
-            match qcd::again(path) {
-                Ok(secrets) => self.qcd().secrets = secrets,
-                Err(error) => {
-                    tracing::warn!("qcd_secret {}: {error}; as before", path.display());
-                }
+    /// Reads the secrets that `qcd_secret` has by now: a new one goes in front of those that are known. Returns a
+    /// warning if it cannot.
+    fn read_qcd_secret(&self, config: &Config) -> Option<String> {
+        let path = config.qcd_secret.as_ref()?;
+        if config.qcd_secret != self.0.at_start.qcd_secret {
+            return None;
+        }
+        match qcd::again(path) {
+            Ok(secrets) => {
+                self.qcd().secrets = secrets;
+                None
             }
+            Err(error) => Some(format!("qcd_secret {}: {error}; as before", path.display())),
         }
     }
+}
 
-    /// Warns of the settings in `config` that a running daemon cannot take.
-    fn warn_of_delayed(&self, config: &Config) {
-        let present = self.present();
-        if config.ports != present.ports {
-            tracing::warn!("[charon] port and port_nat_t take effect at the next start");
-        }
-        if config.tcp != present.tcp {
-            tracing::warn!("[charon] listen_tcp and tcp_port take effect at the next start");
-        }
-        if config.shards != present.shards {
-            tracing::warn!("[charon] shards takes effect at the next start");
-        }
-        if config.endpoint.frodokem != present.endpoint.frodokem {
-            tracing::warn!(
-                "[charon] frodokem_type and efrodokem_type take effect at the next start"
-            );
-        }
-        if (&config.vici, config.vici_group) != (&present.vici, present.vici_group) {
-            tracing::warn!("[charon.plugins.vici] takes effect at the next start");
-        }
-        if config.metrics != present.metrics || config.sandbox != present.sandbox {
-            tracing::warn!("[charon.metrics] and [charon.sandbox] take effect at the next start");
-        }
-        if config.starts_programs()
-            && !present.starts_programs()
-            && present.sandbox.programs != Some(true)
-        {
-            tracing::warn!(
-                "updown and resolvconf: the daemon cannot start programs, because none was configured at its start: restart the daemon"
-            );
-        }
-        if config.eap.listens_for_dae() != present.eap.listens_for_dae() {
-            tracing::warn!("eap-radius.dae: enable, listen and port take effect at the next start");
-        }
-        if config.void_tickets != present.void_tickets {
-            tracing::warn!(
-                "[charon.session_resumption] void_tickets takes effect at the next start"
-            );
-        }
-        if config.plane.tun_queues != present.plane.tun_queues {
-            tracing::warn!("[charon] tun_queues takes effect at the next start");
-        }
-        if config.remote_access != present.remote_access {
-            tracing::warn!(
-                "[charon] install_virtual_ip, leases and plugins.resolve take effect at the next start"
-            );
-        }
-    }
+/// Those of `warnings` that are not in `known`.
+fn unlike(warnings: &[String], known: &[String]) -> Vec<String> {
+    let known: HashSet<&String> = known.iter().collect();
+    warnings.iter().filter(|warning| !known.contains(warning)).cloned().collect()
 }
 
 impl Program for Keeper {
@@ -280,7 +320,8 @@ impl Loader for Keeper {
 
     fn merged(&self) -> Result<Candidate, OperatorError> {
         let config = self.0.loaded.merged(&self.base()?).map_err(OperatorError::Refused)?;
-        Ok(self.candidate(config, |_| ()))
+        let new = unlike(&config.warnings, &self.present().warnings);
+        Ok(self.candidate(config, new))
     }
 
     fn allows_updown(&self) -> bool {

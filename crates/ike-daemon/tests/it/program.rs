@@ -156,7 +156,7 @@ fn a_daemon_lives_from_start_to_signal() {
     assert_eq!(left_daemon.ask(&["up", "net"]).status.code(), Some(0));
     assert_eq!(left_daemon.ask(&["reload"]).status.code(), Some(3));
     left_daemon.wait_for("the configuration stays as it was");
-    // Fault: in `Keeper::of_file`, log no warnings.
+    // Fault: in `Keeper::of_file`, start with no warnings.
     let doubtful = "children.web]\nesp_proposals = ['aes256gcm16-x25519-mlkem768']";
     std::fs::write(&left, good.replace("children.net]", doubtful)).expect("written");
     left_daemon.signal("HUP");
@@ -177,6 +177,44 @@ fn a_daemon_lives_from_start_to_signal() {
     let waiting = right_daemon.ask(&["up", "net", "--timeout", "0.1"]);
     assert_eq!(waiting.status.code(), Some(5), "{}", stderr(&waiting));
     assert_eq!(right_daemon.end(), Some(0));
+}
+
+/// Faults: in `Keeper::of_file`, start with no warnings. There, compare with `present()` in place of `at_start`. In
+/// `put` of src/operator/reloading.rs, return no warnings.
+#[test]
+fn a_reload_says_what_a_start_says_the_second_time_as_well() {
+    let folder = tempdir("reload-warnings");
+    let path = write_config(&folder, "left", "127.0.0.43", "right", "127.0.0.44");
+    let daemon = Running::start(&folder, "left", &path, "127.0.0.43");
+    let text = std::fs::read_to_string(&path).expect("read");
+    let pools = "[connections.site]\npools = ['none']\n";
+    let text =
+        text.replace("[connections.site]\n", pools).replace("[charon]\n", "[charon]\nshards = 2\n");
+    std::fs::write(&path, text).expect("written");
+    let file = path.to_str().expect("UTF-8");
+    let checked = stderr(&output(&["check", "--data-plane", "none", "--config", file]));
+    assert!(checked.lines().all(|line| line.starts_with("warning: ")), "{checked}");
+    for part in ["other users may read", "both have 10.1.0.0/16", "there is no [pools.none]"] {
+        assert!(checked.contains(part), "{checked}");
+    }
+    let later = "[charon] shards takes effect at the next start";
+    for _ in 0..2 {
+        let reload = daemon.ask(&["reload"]);
+        assert_eq!(reload.status.code(), Some(0), "as with `check`");
+        assert_eq!(String::from_utf8_lossy(&reload.stdout), "reloaded\n");
+        assert_eq!(stderr(&reload), format!("{checked}warning: {later}\n"));
+        for warning in checked.lines() {
+            daemon.wait_for(warning.trim_start_matches("warning: "));
+        }
+        daemon.wait_for(later);
+        daemon.wait_for("configuration reloaded");
+    }
+    std::fs::write(&path, "").expect("written");
+    let empty = daemon.ask(&["reload"]);
+    assert_eq!(empty.status.code(), Some(0));
+    let told = stderr(&empty);
+    assert!(told.contains("warning: there is no [connections.<name>]\n"), "{told}");
+    daemon.wait_for("there is no [connections.<name>]");
 }
 
 #[test]

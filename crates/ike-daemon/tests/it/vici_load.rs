@@ -120,6 +120,39 @@ async fn a_client_loads_an_updown_only_where_the_file_allows_it() {
     assert!(yes(&with(&mut client, "load-conn", "hooked", hooked()).await));
 }
 
+/// Faults: in `Keeper::merged`, give no warnings, or all of them.
+#[tokio::test]
+async fn a_load_and_a_reload_after_it_answer_with_warnings() {
+    let (pair, path) = serve("load-warnings").await;
+    let port = pair.right.ports().nat_t;
+    let mut client = Client::connect(&path).await;
+    let good = with(&mut client, "load-conn", "good", connection(port, only_net(&[]))).await;
+    assert!(yes(&good) && good.get("warnings").is_none(), "{good:?}");
+    let section = connection(port, only_net(&[])).list("pools", ["none"]);
+    let doubtful = with(&mut client, "load-conn", "doubtful", section).await;
+    assert!(yes(&doubtful));
+    let warning = "connection doubtful: there is no [pools.none], so no peer gets an address: add that section";
+    assert_eq!(names(&doubtful, "warnings"), [warning]);
+    let next = with(&mut client, "load-conn", "next", connection(port, only_net(&[]))).await;
+    assert!(next.get("warnings").is_none(), "what is not new is not told: {next:?}");
+    let empty = config::parse("", Path::new("")).expect("an empty file");
+    let told = pair.left.reload(empty).await.expect("reloaded");
+    assert!(told.iter().any(|one| one == warning), "{told:?}");
+    assert!(told.iter().any(|one| one == "there is no [connections.<name>]"), "{told:?}");
+    // Where the file has a connection, what a client loads over it changes nothing in what is said of the file.
+    let text = "[connections.f]\nlocal = { auth = 'psk', id = 'a' }\nremote = { auth = 'psk', id = 'b' }\n\
+                proposals = ['aes256gcm16-prfsha256-x25519-mlkem768']\nchildren.net = {}\n";
+    let own = config::parse(text, Path::new("")).expect("no mistake");
+    let of_file = own.warnings.clone();
+    assert!(!of_file.is_empty());
+    let told = pair.left.reload(own).await.expect("reloaded");
+    assert!(of_file.iter().all(|one| told.contains(one)), "{told:?}");
+    let more = with(&mut client, "load-conn", "more", connection(port, only_net(&[]))).await;
+    // The file has no secret for it.
+    let told = names(&more, "warnings");
+    assert!(told.len() == 1 && !of_file.contains(&told[0]), "{told:?}");
+}
+
 #[tokio::test]
 async fn a_loaded_connection_stands_in_place_of_the_files_until_it_is_unloaded() {
     let (pair, path) = serve("load-over").await;
