@@ -232,6 +232,10 @@ impl<'a> Wanted<'a> {
                     let seconds = <[u8; 4]>::try_from(value);
                     let seconds = seconds.map_err(|_| ErrorCause::InvalidAttributeValue)?;
                     let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
+                    // In Access-Accept it means no limit, and a limit cannot be taken away.
+                    if lifetime.is_zero() {
+                        return Err(ErrorCause::InvalidAttributeValue);
+                    }
                     if this.lifetime.replace(lifetime).is_some() {
                         return Err(ErrorCause::InvalidRequest);
                     }

@@ -143,6 +143,10 @@ fn rewrite(path: &Path, tickets: &[Void]) -> io::Result<File> {
     file.write_all(&encode(tickets))?;
     file.sync_all()?;
     fs::rename(&new, path)?;
+    // The name of the file is in its folder, which a crash of the host may take back otherwise.
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
     Ok(file)
 }
 

@@ -130,7 +130,9 @@ fn write(path: &Path, lines: &[Line]) -> std::io::Result<()> {
     }
     let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
     file.sync_all()?;
-    fs::rename(&new, path)
+    fs::rename(&new, path)?;
+    // The name of the file is in its folder, which a crash of the host may take back otherwise.
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 /// The leases at `path`. Lines that are not understood are left out.

@@ -13,7 +13,7 @@ use ike_proto::wire::payload::Attribute;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grants {
     pub(crate) groups: Vec<Vec<u8>>,
-    /// Session-Timeout.
+    /// Session-Timeout, if it limits the session: 0 is the profiles' word for no limit.
     pub(crate) lifetime: Option<Duration>,
     /// Attributes that count later, as they stand.
     pub(crate) kept: Box<[u8]>,
@@ -21,6 +21,8 @@ pub(crate) struct Grants {
 
 /// A longer Class is no name of a group: some servers use it for themselves.
 const LONGEST_CLASS: usize = 43;
+/// The least Acct-Interim-Interval of a server that counts.
+const SHORTEST_INTERIM: Duration = Duration::from_secs(60);
 /// Tunnel-Type (RFC 2868 §3.1): ESP.
 const ESP: [u8; 3] = [0, 0, 9];
 
@@ -41,7 +43,9 @@ impl Grants {
                 attribute::FILTER_ID => filter_id = Some(value),
                 // A tag is in front.
                 attribute::TUNNEL_TYPE if value.len() == 4 => is_esp = value[1..] == ESP,
-                attribute::SESSION_TIMEOUT => grants.lifetime = seconds(value),
+                attribute::SESSION_TIMEOUT => {
+                    grants.lifetime = seconds(value).filter(|time| !time.is_zero());
+                }
                 _ => {}
             }
             let counts = match kind {
@@ -84,10 +88,11 @@ pub(crate) fn classes(granted: &[u8]) -> impl Iterator<Item = &[u8]> {
     all(granted).filter(|(kind, _)| *kind == attribute::CLASS).map(|(_, value)| value)
 }
 
-/// How often the server wants to hear of the session.
+/// How often the server wants to hear of the session. A pause below 60 s is not allowed (RFC 2869 §5.16), and does not
+/// count.
 pub(crate) fn interim(granted: &[u8]) -> Option<Duration> {
     let mut found = all(granted).filter(|(kind, _)| *kind == attribute::ACCT_INTERIM_INTERVAL);
-    found.find_map(|(_, value)| seconds(value)).filter(|pause| !pause.is_zero())
+    found.find_map(|(_, value)| seconds(value)).filter(|pause| *pause >= SHORTEST_INTERIM)
 }
 
 /// The addresses that the peer gets.

@@ -200,6 +200,16 @@ fn times(s: &mut Section<'_>, c: &mut ChildConfig, report: &mut Report) {
     let life = s.duration("life_time", report);
     let rand = s.duration("rand_time", report);
     let (rekey, life) = match (rekey, life) {
+        (Some(rekey), Some(life)) if rekey == life && !life.is_zero() => {
+            let sooner = rekey - rekey / 10;
+            let message = format!(
+                "`{}` leaves no time after `rekey_time`, so that the child is rekeyed after {} s: make it longer",
+                join(&s.path, "life_time"),
+                sooner.as_secs_f64()
+            );
+            report.warn(Some(s.place("life_time")), message);
+            (sooner, life)
+        }
         (Some(rekey), Some(life)) => (rekey, life),
         (Some(rekey), None) => (rekey, rekey + rekey / 10),
         (None, Some(life)) => (life - life / 10, life),
@@ -233,6 +243,16 @@ fn times(s: &mut Section<'_>, c: &mut ChildConfig, report: &mut Report) {
 fn volume(s: &mut Section<'_>, keys: [&'static str; 3], report: &mut Report) -> [u64; 3] {
     let [soft, hard, rand] = keys.map(|key| s.size(key, report));
     let (soft, hard) = match (soft, hard) {
+        (Some(soft), Some(hard)) if soft == hard && hard != 0 => {
+            let sooner = (soft - soft.div_ceil(10)).max(1);
+            let message = format!(
+                "`{}` leaves nothing after `{}`, so that the child is rekeyed after {sooner}: make it more",
+                join(&s.path, keys[1]),
+                keys[0]
+            );
+            report.warn(Some(s.place(keys[1])), message);
+            (sooner, hard)
+        }
         (Some(soft), Some(hard)) => (soft, hard),
         (Some(soft), None) => (soft, soft.saturating_add(soft / 10)),
         (None, Some(hard)) => (hard - hard / 10, hard),

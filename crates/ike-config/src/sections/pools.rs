@@ -16,6 +16,7 @@ const ADDRESSES: &str = "IPv4 and IPv6 addresses";
 /// What [`subnet`] takes.
 const SUBNETS: &str = "subnets such as \"10.1.0.0/16\" or \"2001:db8::/48\"";
 const RANGE: &str = "a subnet, a range \"from-to\" or an address";
+const NOT_ALL: &str = "a smaller subnet: no host can have most of these addresses";
 const ENCDNS: &str =
     "resolvers such as \"1 10.1.0.53 doh.example.com alpn=h2 dohpath=/dns-query{?dns}\"";
 const DIGEST: &str = "digests such as \"doh.example.com 2 8b6e7a59…\": [name] hash digest";
@@ -52,6 +53,10 @@ fn pool(name: Text<'_>, mut s: Section<'_>, report: &mut Report) -> Option<PoolC
     let range = s.parsed("addrs", RANGE, report, Range::parse);
     if range.is_none() && !s.has("addrs") {
         s.missing("addrs", RANGE, report);
+    }
+    if range.is_some_and(|range| range.has_all()) {
+        let message = format!("`{}` has all addresses there are", join(&s.path, "addrs"));
+        report.expected(s.place("addrs"), message, NOT_ALL);
     }
     let mut all = Vec::new();
     let other = |kind: u16, value: Vec<u8>| Attribute::Other(CfgAttribute(kind), value);

@@ -73,6 +73,14 @@ impl Range {
         (bits <= self::bits(self.last)).then(|| from_bits(bits, self.is_ipv4()))
     }
 
+    /// True for `0.0.0.0/0` and `::/0`.
+    pub fn has_all(&self) -> bool {
+        let width = if self.is_ipv4() { 32 } else { 128 };
+        let ends = (bits(self.first), bits(self.last));
+        // The ends of a subnet may be left out.
+        ends.0 <= 1 && ends.1 >= (u128::MAX >> (128 - width)) - 1
+    }
+
     /// True if there is an address in both.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.is_ipv4() == other.is_ipv4() && self.first <= other.last && other.first <= self.last
@@ -119,6 +127,12 @@ mod tests {
         {
             assert_eq!(of(bad), None, "{bad}");
         }
-        assert!(Range::parse("::/0").is_some() && Range::parse("0.0.0.0/0").is_some());
+        let has_all = |text: &str| Range::parse(text).map(|range| range.has_all());
+        for all in ["::/0", "0.0.0.0/0", "0.0.0.1-255.255.255.255"] {
+            assert_eq!(has_all(all), Some(true), "{all}");
+        }
+        for less in ["::/1", "0.0.0.0/1", "128.0.0.0/1", "0.0.0.2/0"] {
+            assert_eq!(has_all(less), Some(false), "{less}");
+        }
     }
 }

@@ -45,7 +45,12 @@ impl LocalSocket {
         let mut folder = path.as_os_str().to_owned();
         folder.push(format!(".{}", std::process::id()));
         let folder = PathBuf::from(folder);
-        std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+        let make = || std::fs::DirBuilder::new().mode(0o700).create(&folder);
+        make().or_else(|error| match error.kind() {
+            // An earlier process with the number of this one was killed before it had removed the folder.
+            io::ErrorKind::AlreadyExists => std::fs::remove_dir_all(&folder).and_then(|()| make()),
+            _ => Err(error),
+        })?;
         let made = Self::make(&folder.join("s"), path, group);
         // Already empty unless something above failed.
         let _ = std::fs::remove_dir_all(&folder);
@@ -104,5 +109,25 @@ impl Drop for LocalSocket {
         if let Some(path) = &self.path {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `LocalSocket::bind_for`, leave out `or_else`.
+    #[test]
+    fn a_folder_that_a_killed_process_of_this_number_has_left_is_no_hindrance() {
+        let pid = std::process::id();
+        let folder = std::env::temp_dir().join(format!("ike-local-{pid}"));
+        let left = folder.join(format!("s.{pid}"));
+        std::fs::create_dir_all(&left).unwrap();
+        let killed = Listener::bind(left.join("s")).unwrap();
+        drop(killed);
+        let socket = LocalSocket::bind(&folder.join("s")).unwrap();
+        assert!(!left.exists() && folder.join("s").exists());
+        drop(socket);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -91,7 +91,7 @@ pub struct ContentArgs {
     #[arg(short = 'a', long, value_name = "NAME")]
     pub san: Vec<String>,
     /// Days the certificate is valid
-    #[arg(short, long, value_name = "DAYS", default_value_t = 1095)]
+    #[arg(short, long, value_name = "DAYS", default_value_t = 1095, value_parser = clap::value_parser!(u32).range(1..))]
     pub lifetime: u32,
     /// Serial number in hexadecimal; random by default
     #[arg(long, value_name = "HEX")]
@@ -275,7 +275,7 @@ pub struct SigncrlArgs {
     #[arg(long, value_name = "FILE")]
     pub passphrase_file: Option<PathBuf>,
     /// Days until the next list is due
-    #[arg(short, long, value_name = "DAYS", default_value_t = 15)]
+    #[arg(short, long, value_name = "DAYS", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     pub lifetime: u32,
     /// The last list: its entries are taken over, its number counted up
     #[arg(short = 'a', long, value_name = "FILE")]

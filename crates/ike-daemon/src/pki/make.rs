@@ -58,6 +58,10 @@ pub(super) fn issue(args: &IssueArgs) -> Result<(), Failure> {
     if !ca.is_ca() {
         return Err(Failure::Wrong("--cacert is not a CA certificate".to_owned()));
     }
+    if args.content.ca && ca.path_len() == Some(0) {
+        let why = "--cacert has pathlen 0, so that no CA may be below it: leave out --ca, or use another CA";
+        return Err(Failure::Wrong(why.to_owned()));
+    }
     let (spki, request) = subject_of(&input, passphrase)?;
     let (subject, names) = match (&args.dn, request) {
         (Some(dn), request) => {

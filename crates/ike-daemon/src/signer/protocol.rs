@@ -97,14 +97,19 @@ impl Drop for Wiped {
 
 /// Sends `message`. What is written is wiped: it may have a passphrase in it.
 pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    let octets = Zeroizing::new(postcard::to_stdvec(message).map_err(io::Error::other)?);
-    let length = u32::try_from(octets.len()).ok().filter(|length| *length <= LARGEST);
-    let length = length.ok_or_else(|| io::Error::other("message too large"))?;
     // In one piece, so that a short message costs one system call.
-    let mut frame = Zeroizing::new(Vec::with_capacity(4 + octets.len()));
+    to.write_all(&frame(message)?)
+}
+
+/// `message` behind its length. The memory has its size from the start: a vector that grows leaves copies behind, which
+/// nobody wipes.
+pub(super) fn frame(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> {
+    let octets = postcard::experimental::serialized_size(message).map_err(io::Error::other)?;
+    let length = u32::try_from(octets).ok().filter(|length| *length <= LARGEST);
+    let length = length.ok_or_else(|| io::Error::other("message too large"))?;
+    let mut frame = Vec::with_capacity(4 + octets);
     frame.extend_from_slice(&length.to_be_bytes());
-    frame.extend_from_slice(&octets);
-    to.write_all(&frame)
+    postcard::to_extend(message, frame).map(Zeroizing::new).map_err(io::Error::other)
 }
 
 /// The next message; `None` if the other end has closed.

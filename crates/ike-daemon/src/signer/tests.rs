@@ -141,6 +141,25 @@ fn the_end_of_the_signer_is_noticed() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
+/// A message that moves while it is written leaves a copy of its secret behind. Fault: in `frame`, begin with
+/// `Vec::new()`.
+#[test]
+fn a_message_with_a_secret_is_written_in_one_place() {
+    use protocol::{Ask, Request, Wiped, frame, receive};
+    for length in [0, 1, 127, 128, 5000, 100_000] {
+        let octets = vec![7; length];
+        let request = Request { number: 300, what: Ask::Octets(Wiped::new(&octets)) };
+        let framed = frame(&request).unwrap();
+        assert_eq!(framed.capacity(), framed.len(), "it has the size that was foreseen");
+        let Some(Request { number: 300, what: Ask::Octets(read) }) =
+            receive(&mut framed.as_slice()).unwrap()
+        else {
+            panic!("another message")
+        };
+        assert_eq!(read.octets(), octets);
+    }
+}
+
 /// Neither requests nor keys show what they hold.
 #[test]
 fn nothing_secret_is_printed() {

@@ -1,7 +1,7 @@
 //! Name servers that peers assign, where this host looks for them.
 
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
 use std::net::IpAddr;
 use std::path::Path;
 
@@ -70,7 +70,7 @@ impl NameServers {
 }
 
 /// Puts `servers` in front of what else is in the file, in the place of ours. It is replaced as a whole, or written
-/// where it is if its folder lets no file be added.
+/// where it is if its folder lets no file be added or replaced. If there is no room for it, it stays as it was.
 pub(super) fn write(path: &Path, servers: &[IpAddr]) -> io::Result<()> {
     // It may be a link to where another program keeps it.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
@@ -92,12 +92,29 @@ pub(super) fn write(path: &Path, servers: &[IpAddr]) -> io::Result<()> {
             Err(_) => Ok(()),
         })
         .and_then(|()| fs::rename(&beside, &path));
-    if replaced.is_err() {
-        // What was written is of no use.
-        let _ = fs::remove_file(&beside);
-        return fs::write(&path, &new);
+    let Err(error) = replaced else { return Ok(()) };
+    // What was written is of no use.
+    let _ = fs::remove_file(&beside);
+    if !is_of_the_folder(&error) {
+        return Err(error);
     }
-    Ok(())
+    in_place(&path, &new).inspect_err(|_| {
+        // As before: that had room.
+        let _ = in_place(&path, &old);
+    })
+}
+
+/// True if a folder is not this process's to change, or the file in it is a mount of its own, as in containers.
+fn is_of_the_folder(error: &io::Error) -> bool {
+    use ErrorKind::{CrossesDevices, PermissionDenied, ReadOnlyFilesystem, ResourceBusy};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem | ResourceBusy | CrossesDevices)
+}
+
+/// Writes over what a file has. It becomes shorter last, because its octets are the only copy.
+fn in_place(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]
@@ -119,6 +136,39 @@ mod tests {
         assert!(!fs::read_to_string(&path).unwrap().contains("10.1.0.53"));
         write(&path, &[]).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), theirs);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Fault: in `write`, write where the file is after every failure.
+    #[test]
+    fn a_file_that_cannot_be_replaced_stays_as_it_is_unless_its_folder_is_the_reason() {
+        let folder = std::env::temp_dir().join(format!("ike-resolv-full-{}", std::process::id()));
+        let path = folder.join("resolv.conf");
+        // No file can be made beside it, and it is not a permission that is missing.
+        fs::create_dir_all(folder.join("resolv.ike-new").join("x")).unwrap();
+        let theirs = "nameserver 192.0.2.53\n";
+        fs::write(&path, theirs).unwrap();
+        assert!(write(&path, &["10.1.0.53".parse().unwrap()]).is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), theirs);
+        for why in [ErrorKind::StorageFull, ErrorKind::QuotaExceeded, ErrorKind::Other] {
+            assert!(!is_of_the_folder(&why.into()), "{why}");
+        }
+        for why in [ErrorKind::PermissionDenied, ErrorKind::ResourceBusy] {
+            assert!(is_of_the_folder(&why.into()), "{why}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Fault: in `in_place`, leave out `set_len`, or truncate first.
+    #[test]
+    fn what_is_written_in_place_is_all_there_is() {
+        let folder = std::env::temp_dir().join(format!("ike-resolv-place-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("resolv.conf");
+        for text in ["a longer text\n", "short\n", "", "once more a longer text\n"] {
+            in_place(&path, text).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), text);
+        }
         fs::remove_dir_all(&folder).unwrap();
     }
 

@@ -467,6 +467,10 @@ fn child_limits_default_to_each_other() {
         ("rekey_time = 0", 0, 0, 0),
         ("rekey_time = 0\nlife_time = 50", 0, 50, 50),
         ("rekey_time = 100\nrand_time = 1", 100, 110, 1),
+        // charon takes it. Fault: in `times` of sections/child.rs, leave out the first arm.
+        ("rekey_time = 1000\nlife_time = 1000", 900, 1000, 100),
+        ("rekey_time = 1000\nlife_time = 1000\nrand_time = 0", 900, 1000, 0),
+        ("rekey_time = 0\nlife_time = 0", 0, 0, 0),
     ];
     for (options, rekey, life, rand) in times {
         let config = accept(&format!("{ROUNDS}[connections.c.children.n]\n{options}\n"));
@@ -480,6 +484,9 @@ fn child_limits_default_to_each_other() {
         ("life_bytes = 1000", [900, 1000, 100]),
         ("rekey_bytes = \"1k\"\nlife_bytes = \"2k\"\nrand_bytes = 7", [1024, 2048, 7]),
         ("rekey_bytes = 18446744073709551615", [u64::MAX, u64::MAX, 0]),
+        // Fault: in `volume` of sections/child.rs, leave out the first arm.
+        ("rekey_bytes = 1000\nlife_bytes = 1000", [900, 1000, 100]),
+        ("rekey_bytes = 1\nlife_bytes = 1", [1, 1, 0]),
     ];
     for (options, expected) in volumes {
         // TOML has no integer above 2^63 - 1, but a string may hold it.
@@ -488,6 +495,25 @@ fn child_limits_default_to_each_other() {
         let child = &config.endpoint.connections[0].children[0];
         let got = [child.limits.soft_bytes, child.limits.hard_bytes, child.rand_bytes];
         assert_eq!(got, expected, "{options}");
+    }
+}
+
+#[test]
+fn limits_that_leave_no_time_for_a_rekey_are_warned_of() {
+    for (options, warning) in [
+        (
+            "rekey_time = 10\nlife_time = 10",
+            "line 7: `connections.c.children.n.life_time` leaves no time after `rekey_time`, so that the child is rekeyed after 9 s: make it longer",
+        ),
+        (
+            "rekey_packets = 10\nlife_packets = 10",
+            "line 7: `connections.c.children.n.life_packets` leaves nothing after `rekey_packets`, so that the child is rekeyed after 9: make it more",
+        ),
+    ] {
+        let config = accept(&format!("{ROUNDS}[connections.c.children.n]\n{options}\n"));
+        let told =
+            config.warnings.iter().filter(|told| told.contains("make it")).collect::<Vec<_>>();
+        assert_eq!(told, [warning]);
     }
 }
 

@@ -54,6 +54,11 @@ fn mistakes_name_their_place_and_what_was_expected() {
             "[pools.p]\naddrs = \"10.0.0.0/33\"\n",
             "2:10: `pools.p.addrs` cannot be \"10.0.0.0/33\": expected a subnet, a range \"from-to\" or an address",
         ),
+        // Fault: in `pool` of sections/pools.rs, leave out `has_all`.
+        (
+            "[pools.p]\naddrs = \"0.0.0.0/0\"\n",
+            "2:9: `pools.p.addrs` has all addresses there are: expected a smaller subnet: no host can have most of these addresses",
+        ),
         (
             "[pools.p]\naddrs = \"10.0.0.0/8\"\n[pools.q]\naddrs = \"10.9.0.1\"\n",
             "4:9: pools p and q have addresses in common: expected addresses that no other pool has",

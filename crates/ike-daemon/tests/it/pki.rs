@@ -172,6 +172,8 @@ fn mistakes_are_named() {
     let pem = "-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n";
     fs::write(folder.join("bad.pem"), pem).unwrap();
     fs::write(folder.join("bad.der"), [0x30, 0]).unwrap();
+    done(folder, "--self --in ca.key --dn CN=last --ca --pathlen 0 --out last.pem");
+    done(folder, "--issue --in moon.key --cacert last.pem --cakey ca.key --dn CN=x --out x.pem");
     for (line, expected) in [
         ("--print --in bad.pem", "bad.pem: malformed certificate: tbsCertificate"),
         ("--print --in bad.der", "bad.der: malformed certificate: tbsCertificate"),
@@ -186,6 +188,15 @@ fn mistakes_are_named() {
         ("--issue --in moon.key --cacert ca.pem --cakey moon.key --dn CN=x", "not the key of"),
         ("--issue --in ca.key --cacert moon.pem --cakey moon.key --dn CN=x", "not a CA"),
         ("--signcrl --cacert ca.pem --cakey ca.key --serial 1 --reason boredom", "--reason"),
+        // Fault: in args.rs, leave out `range`.
+        ("--self --in ca.key --dn CN=x --lifetime 0", "0 is not in 1.."),
+        ("--issue --in moon.key --cacert ca.pem --cakey ca.key --dn CN=x --lifetime 0", "0 is not"),
+        ("--signcrl --cacert ca.pem --cakey ca.key --lifetime 0", "0 is not in 1.."),
+        // Fault: in `issue` of make.rs, do not ask for `path_len`.
+        (
+            "--issue --in moon.key --cacert last.pem --cakey ca.key --dn CN=x --ca",
+            "--cacert has pathlen 0, so that no CA may be below it",
+        ),
         ("--verify --in moon.pem --cacert moon.pem", "moon.pem: not a CA certificate"),
         ("--verify --in moon.pem --cacert ca.pem --revocation lax", "--revocation"),
         ("--print --in /dev/null", "no private key"),

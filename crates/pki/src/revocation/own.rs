@@ -20,10 +20,24 @@ type Name = [u8; 20];
 #[derive(Debug, Default)]
 struct Entry {
     known: Option<Known>,
-    /// Time before which it is not asked for again, after fetches without a usable response.
-    again: Option<SystemTime>,
+    /// When it was asked for in vain, and the time before which it is not asked for again.
+    failed: Option<Span>,
     /// Number of such failures in a row.
     failures: u32,
+}
+
+/// A time from a moment to another one. A clock that was in the future and is set back is before the first moment, and
+/// then nothing waits for the second one.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    from: SystemTime,
+    until: SystemTime,
+}
+
+impl Span {
+    fn has(self, now: SystemTime) -> bool {
+        self.from <= now && now < self.until
+    }
 }
 
 #[derive(Debug)]
@@ -33,8 +47,8 @@ struct Known {
     answer: OcspAnswer,
     /// Time until which it is sent.
     until: SystemTime,
-    /// Time from which a newer response is fetched.
-    renew: SystemTime,
+    /// When it was fetched, and the time from which a newer response is.
+    fresh: Span,
     /// True if the response was valid for less than [`BRIEF`] when it arrived.
     brief: bool,
 }
@@ -90,12 +104,12 @@ impl OwnStatus {
     pub(crate) fn due(&self, name: &Name, now: SystemTime) -> Due {
         let entries = self.entries();
         let Some(entry) = entries.get(name) else { return Due::Lacking };
-        let again = entry.again.filter(|again| now < *again);
-        match (&entry.known, again) {
-            (_, Some(again)) => Due::No(again),
+        let failed = entry.failed.filter(|failed| failed.has(now));
+        match (&entry.known, failed) {
+            (_, Some(failed)) => Due::No(failed.until),
             (Some(known), None) if !known.is_current(now) => Due::Lacking,
-            (Some(known), None) if known.renew <= now => Due::Aging,
-            (Some(known), None) => Due::No(known.renew),
+            (Some(known), None) if known.fresh.has(now) => Due::No(known.fresh.until),
+            (Some(_), None) => Due::Aging,
             (None, None) => Due::Lacking,
         }
     }
@@ -113,16 +127,16 @@ impl OwnStatus {
         let revoked = answer.is_revoked();
         let until = answer.sent_until(now);
         let lasts = until.duration_since(now).unwrap_or_default();
-        let renew = now + (lasts / 2).max(RENEW_AFTER);
+        let fresh = Span { from: now, until: now + (lasts / 2).max(RENEW_AFTER) };
         let brief = !revoked && lasts < BRIEF;
-        let known = Known { response: response.into(), answer, until, renew, brief };
+        let known = Known { response: response.into(), answer, until, fresh, brief };
         let mut entries = self.entries();
         let entry = entries.entry(sha1(request.certificate.der())).or_default();
         let better = entry.known.as_ref().filter(|old| old.answer.outranks(&known.answer, now));
         if better.is_some() {
             return Err(LoadError::Stale);
         }
-        *entry = Entry { known: Some(known), again: None, failures: 0 };
+        *entry = Entry { known: Some(known), failed: None, failures: 0 };
         Ok(revoked)
     }
 
@@ -132,7 +146,7 @@ impl OwnStatus {
         let entry = entries.entry(fetch.name).or_default();
         let wait = RETRY_AFTER * 2u32.saturating_pow(entry.failures.min(DOUBLINGS));
         entry.failures = entry.failures.saturating_add(1);
-        entry.again = Some(now + wait);
+        entry.failed = Some(Span { from: now, until: now + wait });
     }
 
     /// True if the response was fetched, or could not be fetched, before.

@@ -470,6 +470,25 @@ fn what_is_of_no_use_is_not_sent_and_not_asked_for_again_soon() {
     assert_eq!(sent(&answerer, asking("site", "ocsp"), now()).len(), 1);
 }
 
+/// Fault: in `OwnStatus::due`, look at `until` alone.
+#[test]
+fn a_clock_that_is_set_back_delays_no_response() {
+    let answerer = showing("ocsp");
+    let fetch = answerer.status_fetches(&asking("site", "ocsp"), now()).lacking.remove(0);
+    let status = answerer.own_status();
+    // Two years ahead nothing that comes is of use.
+    status.failed(&fetch, now() + 700 * DAY);
+    assert!(!status.is_due(&fetch, now() + 700 * DAY), "not at once");
+    assert!(status.is_due(&fetch, now()));
+    // What is had is renewed, and sent meanwhile.
+    let ahead = now() + 7 * DAY;
+    answerer.deliver_status(&fetch.requests[0], &fixture("ocsp-good.der"), ahead).unwrap();
+    assert!(answerer.status_fetches(&asking("site", "ocsp"), ahead).is_empty());
+    let back = answerer.status_fetches(&asking("site", "ocsp"), now());
+    assert_eq!((back.aging.len(), back.lacking.len()), (1, 0));
+    assert_eq!(sent(&answerer, asking("site", "ocsp"), now()).len(), 2);
+}
+
 #[test]
 fn what_is_wanted_ahead_or_was_wanted_once_is_renewed() {
     let mut answerer = showing("ocsp");

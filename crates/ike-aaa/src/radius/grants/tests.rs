@@ -76,6 +76,19 @@ fn what_counts_later_is_kept_and_nothing_else() {
     assert_eq!(kinds, [8, 9, 168, 169, 26, 26, 85], "no key, nothing that has been done with");
 }
 
+/// Faults: in `Grants::of`, leave out the filter of 0. In `interim`, take every pause above 0.
+#[test]
+fn no_time_at_all_is_no_limit_and_too_short_a_pause_is_none() {
+    let with = |timeout: u32, pause: u32| {
+        let (timeout, pause) = (timeout.to_be_bytes(), pause.to_be_bytes());
+        let grants = granted(&[(27, &timeout), (85, &pause)], NONE);
+        (grants.lifetime.map(|time| time.as_secs()), interim(&grants.kept).map(|it| it.as_secs()))
+    };
+    assert_eq!(with(0, 0), (None, None));
+    assert_eq!(with(1, 59), (Some(1), None));
+    assert_eq!(with(2, 60), (Some(2), Some(60)));
+}
+
 #[test]
 fn what_no_host_can_have_is_no_address() {
     for value in [

@@ -88,7 +88,9 @@ pub(super) fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&new, path)
+    fs::rename(&new, path)?;
+    // The name of the file is in its folder, which a crash of the host may take back otherwise.
+    path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
 }
 
 #[cfg(test)]
