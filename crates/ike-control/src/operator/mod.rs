@@ -68,7 +68,8 @@ impl Operator {
         program: Arc<dyn Program>,
     ) -> Self {
         let config = Arc::new(watch::Sender::new(Arc::new(configuration)));
-        let (loading, names, acquiring) = (Arc::default(), Names::of_system(), Arc::default());
+        let names = Names::of_system(handle.connector());
+        let (loading, acquiring) = (Arc::default(), Arc::default());
         let lacks = Arc::default();
         Self { handle, config, ports, plane, program, loading, names, acquiring, lacks }
     }

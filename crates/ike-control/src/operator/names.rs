@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::error::OperatorError;
 
+mod ask;
 mod file;
 #[cfg(test)]
 mod tests;
@@ -106,9 +107,20 @@ struct Name {
 }
 
 impl Names {
-    /// By the system's resolver.
-    pub(super) fn of_system() -> Self {
-        Self::by(of_system)
+    /// By the system's resolver. Where it fails, its name servers are asked by sockets of `connect`.
+    pub(super) fn of_system(
+        connect: impl Fn(SocketAddr) -> io::Result<UdpSocket> + Send + Sync + 'static,
+    ) -> Self {
+        Self::by(move |name| match of_system(name) {
+            // A name without a dot is one of the host's own domains, which only the resolver knows.
+            Err(Unresolved::Failed(error)) if name.trim_end_matches('.').contains('.') => {
+                match ask::ask(name, &ask::servers(), &connect) {
+                    found if found.is_empty() => Err(Unresolved::Failed(error)),
+                    found => Ok(found),
+                }
+            }
+            found => found,
+        })
     }
 
     fn by(

@@ -1,7 +1,7 @@
 //! Which address of this host packets to a peer leave from.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -11,7 +11,12 @@ use super::socket::{SocketOptions, prepare};
 /// of tunnels. Every question for a way to a peer is asked here: without the mark, the routes that this host has for
 /// the peer's own child would answer it. Sends nothing.
 pub fn source(remote: IpAddr, options: SocketOptions) -> io::Result<IpAddr> {
-    let remote = SocketAddr::new(remote, 9);
+    let socket = connected(SocketAddr::new(remote, 9), options)?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// A socket with `options` for datagrams to `remote`, which blocks.
+pub fn connected(remote: SocketAddr, options: SocketOptions) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
     prepare(&socket, remote.is_ipv4(), SocketOptions { esp: false, ..options })?;
     let any: IpAddr = match remote {
@@ -20,6 +25,5 @@ pub fn source(remote: IpAddr, options: SocketOptions) -> io::Result<IpAddr> {
     };
     socket.bind(&SocketAddr::new(any, 0).into())?;
     socket.connect(&remote.into())?;
-    let local = socket.local_addr()?.as_socket();
-    local.map(|local| local.ip()).ok_or_else(|| io::Error::other("no IP address"))
+    Ok(socket.into())
 }
