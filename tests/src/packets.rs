@@ -115,7 +115,7 @@ impl World {
             PolicyAction::Protect { outbound: Some(sa), .. } => sealed(host, sa, plane),
             PolicyAction::Protect { outbound: None, .. } | PolicyAction::Drop => Verdict::Dropped,
             PolicyAction::Trap => Verdict::Trapped(host, policy.id),
-            PolicyAction::Shunt { .. } => Verdict::Shunted,
+            PolicyAction::Shunt { .. } | PolicyAction::Hold { .. } => Verdict::Shunted,
             PolicyAction::Pass => Verdict::Clear,
         }
     }

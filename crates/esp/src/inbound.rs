@@ -129,7 +129,8 @@ impl Inbound {
                     Some(
                         PolicyAction::Protect { .. }
                         | PolicyAction::Trap
-                        | PolicyAction::Shunt { .. },
+                        | PolicyAction::Shunt { .. }
+                        | PolicyAction::Hold { .. },
                     ) => Err(DropReason::Unprotected),
                     None => Err(DropReason::NoPolicy),
                 }

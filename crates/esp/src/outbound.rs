@@ -359,7 +359,9 @@ fn decide(shared: &Shared, packet: &[u8]) -> Decision {
         PolicyAction::Trap => return Decision::Trap(Arc::clone(policy)),
         PolicyAction::Pass => return Decision::Pass,
         PolicyAction::Drop => return Decision::Drop(DropReason::PolicyDrop),
-        PolicyAction::Shunt { .. } => return Decision::Drop(DropReason::NoSa),
+        PolicyAction::Shunt { .. } | PolicyAction::Hold { .. } => {
+            return Decision::Drop(DropReason::NoSa);
+        }
     };
     // Without its SA a protect policy drops: nothing it covers leaves in clear.
     let Some(sa) = outbound.and_then(|id| tables.sad.get(id)) else {

@@ -77,6 +77,8 @@ pub(crate) struct ClearRule {
     pub(crate) remote: TrafficSelector,
     /// False if it must not be.
     pub(crate) pass: bool,
+    /// What arrives may pass all the same.
+    pub(crate) leaving_only: bool,
 }
 
 /// SAs and policies.
@@ -185,7 +187,12 @@ impl Plane {
     pub(crate) fn clear_rules(&self) -> Vec<ClearRule> {
         let rule =
             |(local, remote, action): (&TrafficSelector, &TrafficSelector, &PolicyAction)| {
-                ClearRule { local: *local, remote: *remote, pass: *action == PolicyAction::Pass }
+                ClearRule {
+                    local: *local,
+                    remote: *remote,
+                    pass: *action == PolicyAction::Pass,
+                    leaving_only: *action == PolicyAction::Hold { anywhere: true },
+                }
             };
         self.shared.tables().spd.pairs().map(rule).collect()
     }

@@ -338,6 +338,13 @@ pub enum PolicyAction {
         /// False if senders are to be notified, if the data plane can do so.
         silent: bool,
     },
+    /// As [`Self::Shunt`], for a child that has not been up yet. The daemon has yet to find the peer, so its own packets
+    /// and the answers to them find their ways beside this policy.
+    Hold {
+        /// True if the child's own address is not known yet. The local selectors are then all addresses, and what
+        /// arrives may pass.
+        anywhere: bool,
+    },
 }
 
 /// A policy for traffic between `local_ts` and `remote_ts`, in both directions.
@@ -360,7 +367,7 @@ pub struct PolicySpec {
     pub priority: u32,
     /// How packets are treated.
     pub processing: Arc<Processing>,
-    /// For a trap: where its SAs will be. A kernel needs that for templates and routes. [`PolicyAction::Protect`]
+    /// For a trap, and for [`PolicyAction::Hold`] if it is known: where SAs will be. A kernel needs that for templates and routes. [`PolicyAction::Protect`]
     /// has it itself, and other actions need none.
     pub outer: Option<Outer>,
     /// Another policy of the owner for the same selectors applies before this one, however old it is, because the

@@ -152,9 +152,37 @@ impl Routes {
         remote: &[TrafficSelector],
         via: Via,
     ) -> Result<(), DataPlaneError> {
+        self.set(policy, local, remote, &[via])
+    }
+
+    /// As [`Self::install`]. Beneath each route is one that leads nowhere: packets do not leave in clear when the route to
+    /// `front` is gone, or is not known yet.
+    ///
+    /// The kernel drops what arrives from an address to which its routes lead nowhere (`rp_filter`). So the route to
+    /// `front` is the one that counts.
+    pub fn hold(
+        &self,
+        policy: PolicyId,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+        front: Via,
+    ) -> Result<(), DataPlaneError> {
+        self.set(policy, local, remote, &[front, Via::Unreachable])
+    }
+
+    fn set(
+        &self,
+        policy: PolicyId,
+        local: &[TrafficSelector],
+        remote: &[TrafficSelector],
+        vias: &[Via],
+    ) -> Result<(), DataPlaneError> {
         let prefixes: Vec<_> = remote.iter().flat_map(|ts| cover(ts.start, ts.end)).collect();
-        let walls = walls(local, &prefixes, via).map(|prefix| Route { prefix, via: Via::Wall });
-        let routes = prefixes.iter().map(|&prefix| Route { prefix, via }).chain(walls).collect();
+        let mut routes = BTreeSet::new();
+        for &via in vias {
+            let walls = walls(local, &prefixes, via).map(|prefix| Route { prefix, via: Via::Wall });
+            routes.extend(prefixes.iter().map(|&prefix| Route { prefix, via }).chain(walls));
+        }
         self.ask(Change::Install(policy, routes, local.to_vec()))
     }
 

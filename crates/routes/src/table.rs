@@ -240,12 +240,15 @@ impl Table {
         local: Vec<TrafficSelector>,
     ) -> Result<(), String> {
         let old = self.installed.remove(policy);
+        let mut failure = Ok(());
         for &route in &routes {
-            if let Err(error) = self.add_route(route, &local).await {
-                // What has been added already goes with the policy's removal.
-                self.installed.insert(policy, (&routes | &old, local));
-                return Err(error);
-            }
+            let added = self.add_route(route, &local).await;
+            failure = failure.and(added);
+        }
+        if failure.is_err() {
+            // What has been added goes with the policy's removal.
+            self.installed.insert(policy, (&routes | &old, local));
+            return failure;
         }
         self.installed.insert(policy, (routes, local));
         self.drop_unused(old).await;

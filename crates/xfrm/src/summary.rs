@@ -147,6 +147,7 @@ impl fmt::Display for Summary {
                     PolicyAction::Pass => "pass",
                     PolicyAction::Drop => "drop",
                     PolicyAction::Shunt { .. } => "shunt",
+                    PolicyAction::Hold { .. } => "hold",
                 };
                 write!(f, "install policy {} of {child}: {verb}", id.0)
             }

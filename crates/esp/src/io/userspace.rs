@@ -217,7 +217,13 @@ impl UserspacePlane {
     /// Routes the packets of `policy` to the device, and exempt packets as without the device.
     fn route(&mut self, policy: &PolicySpec) -> Result<(), DataPlaneError> {
         let Some((routes, device)) = &self.routes else { return Ok(()) };
+        let changed = self.exemptions.add(policy);
         let via = match policy.action {
+            PolicyAction::Hold { .. } => {
+                let (local, remote) = (&policy.local_ts, &policy.remote_ts);
+                routes.hold(policy.id, local, remote, Via::Device(*device))?;
+                return self.exempt(changed);
+            }
             PolicyAction::Pass => Via::Elsewhere,
             PolicyAction::Protect { .. } | PolicyAction::Trap | PolicyAction::Drop => {
                 Via::Device(*device)
@@ -225,7 +231,6 @@ impl UserspacePlane {
             PolicyAction::Shunt { silent: false } => Via::Unreachable,
             PolicyAction::Shunt { silent: true } => Via::BlackHole,
         };
-        let changed = self.exemptions.add(policy);
         if via != Via::Elsewhere {
             routes.install(policy.id, &policy.local_ts, &policy.remote_ts, via)?;
         }

@@ -74,6 +74,7 @@ pub(crate) fn read(
         ("none", FailureShunt::Passthrough),
     ];
     set(&mut c.failure_shunt, s.choice("failureshunt", &shunts, report));
+    set(&mut c.hold, s.switch("hold", report));
     set(&mut c.inactivity, s.duration("inactivity", report));
     c.updown =
         s.text("updown", "a program, or a line for the shell", report).map(|t| t.text.to_owned());

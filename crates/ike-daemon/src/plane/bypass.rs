@@ -70,6 +70,8 @@ pub(super) struct Claim {
     priority: u32,
     /// It protects all of its traffic, or stands in for a child that would.
     takes_all: bool,
+    /// Its local selectors are all addresses because its own is not known yet.
+    anywhere: bool,
 }
 
 /// Traffic that passes.
@@ -197,7 +199,10 @@ impl Claim {
         };
         let protects = matches!(
             spec.action,
-            PolicyAction::Protect { .. } | PolicyAction::Trap | PolicyAction::Shunt { .. }
+            PolicyAction::Protect { .. }
+                | PolicyAction::Trap
+                | PolicyAction::Shunt { .. }
+                | PolicyAction::Hold { .. }
         );
         Self {
             local: spec.local_ts.clone(),
@@ -208,16 +213,25 @@ impl Claim {
                 && unmarked
                 && interface.is_none()
                 && spec.local_ts.iter().chain(&spec.remote_ts).all(whole),
+            anywhere: spec.action == PolicyAction::Hold { anywhere: true },
         }
     }
 
     /// Pairs of its selectors of which the remote one takes in the local one and more.
     fn pairs(&self) -> impl Iterator<Item = (&TrafficSelector, &TrafficSelector)> {
         let remote = self.remote.iter().filter(|_| self.takes_all);
-        remote.flat_map(|remote| {
-            let local = self.local.iter().filter(|local| is_within(local, remote));
+        remote.flat_map(move |remote| {
+            let apart = move |local: &&TrafficSelector| {
+                is_within(local, remote) || self.holds_all(local, remote)
+            };
+            let local = self.local.iter().filter(apart);
             local.map(move |local| (local, remote))
         })
+    }
+
+    /// `local` is all addresses because the host's own is not known yet, and `remote` is all addresses as well.
+    fn holds_all(&self, local: &TrafficSelector, remote: &TrafficSelector) -> bool {
+        self.anywhere && is_all(remote) && has(local, remote)
     }
 
     /// It may take in a network that is to stay reachable.
@@ -240,6 +254,8 @@ pub(super) fn exempt(claims: &BTreeMap<PolicyId, Claim>, near: &BTreeSet<Near>) 
         list.iter().filter_map(|text| text.parse().ok()).collect()
     };
     let (on_the_link, not_global) = (known(&ON_THE_LINK), known(&NOT_GLOBAL));
+    // The kernel's policies do not hold on the loopback of IPv4.
+    let loopback = known(&["::1/128"]);
     let near: Vec<_> = near
         .iter()
         .filter_map(|n| Some((TrafficSelector::from_cidr(n.address, n.len)?, n.attached)))
@@ -259,6 +275,7 @@ pub(super) fn exempt(claims: &BTreeMap<PolicyId, Claim>, near: &BTreeSet<Near>) 
     for claim in claims.values() {
         for (local, remote) in claim.pairs() {
             let all = is_all(remote);
+            let own = |network: &TrafficSelector| !claim.anywhere && has(local, network);
             let mut taken: Vec<&TrafficSelector> = Vec::new();
             // The wider come first: they take in what is within them.
             let mut order: Vec<_> = near.iter().filter(|(n, _)| is_within(n, remote)).collect();
@@ -267,7 +284,7 @@ pub(super) fn exempt(claims: &BTreeMap<PolicyId, Claim>, near: &BTreeSet<Near>) 
                 let link = *attached && all && not_global.iter().any(|known| has(known, network));
                 let objects = || claims.values().any(|other| other.objects(network, remote));
                 if taken.iter().any(|wide| has(wide, network))
-                    || !(has(local, network) || link)
+                    || !(own(network) || link)
                     || objects()
                 {
                     continue;
@@ -280,7 +297,8 @@ pub(super) fn exempt(claims: &BTreeMap<PolicyId, Claim>, near: &BTreeSet<Near>) 
             }
             if all {
                 let same = |ts: &&TrafficSelector| ts.start.is_ipv4() == remote.start.is_ipv4();
-                on_the_link.iter().filter(same).for_each(|link| add(local, link, claim.priority));
+                let link = on_the_link.iter().chain(loopback.iter().filter(|_| claim.anywhere));
+                link.filter(same).for_each(|link| add(local, link, claim.priority));
             }
         }
     }
@@ -288,7 +306,7 @@ pub(super) fn exempt(claims: &BTreeMap<PolicyId, Claim>, near: &BTreeSet<Near>) 
 }
 
 /// All addresses of a family, or half of them: two halves are a known way to write all.
-fn is_all(ts: &TrafficSelector) -> bool {
+pub(super) fn is_all(ts: &TrafficSelector) -> bool {
     let width = if ts.start.is_ipv4() { 32 } else { 128 };
     ike_proto::dataplane::precedence::address_bits(ts) >= width - 1
 }
@@ -441,6 +459,31 @@ mod tests {
         assert_eq!(of(|spec| Arc::make_mut(&mut spec.processing).if_id_out = 1), none);
         assert_eq!(of(|spec| Arc::make_mut(&mut spec.processing).mark_out.mask = 1), none);
         assert_eq!(of(|spec| spec.local_ts = vec!["0.0.0.0/0".parse().unwrap()]), none);
+    }
+
+    /// Before a road warrior has an address, everything is held but what a tunnel would exempt.
+    ///
+    /// Faults: in `Claim::pairs`, leave `holds_all` out; in `exempt`, take `has(local, network)` for `own(network)`.
+    #[test]
+    fn a_hold_from_all_addresses_exempts_what_the_tunnel_exempts() {
+        let near = [("192.168.7.0/24", true), ("8.8.8.0/24", true), ("10.9.0.0/16", false)];
+        let hold = |local, anywhere| spec(1, local, "0.0.0.0/0", PolicyAction::Hold { anywhere });
+        assert_eq!(
+            exempt_text(&[hold("0.0.0.0/0", true)], &near),
+            ["0.0.0.0/0 === 192.168.7.0/24"]
+        );
+        // With addresses of its own it is as any other policy, and with all of them it means all.
+        assert_eq!(
+            exempt_text(&[hold("10.9.0.0/16", false)], &near),
+            exempt_text(&[spec(1, "10.9.0.0/16", "0.0.0.0/0", TRAP)], &near)
+        );
+        assert_eq!(exempt_text(&[hold("0.0.0.0/0", false)], &near), [""; 0]);
+        let claims = BTreeMap::from([(
+            PolicyId(1),
+            Claim::of(&spec(1, "::/0", "::/0", PolicyAction::Hold { anywhere: true })),
+        )]);
+        let all: Vec<_> = exempt(&claims, &networks(&[])).iter().map(|e| text(e.remote)).collect();
+        assert_eq!(all, ["fe80::/10", "ff02::/16", "::1/128"]);
     }
 
     /// Neighbor discovery, multicast on the link and link-local addresses are no business of a tunnel's.

@@ -25,6 +25,7 @@ use xfrm::plane::{Remains, WithLinks, XfrmNetlink};
 use xfrm::policy::{Action, Policy, PolicyDirection};
 use xfrm::probe::Features;
 
+use super::bypass::is_all;
 use super::{Earlier, adopt};
 use crate::config::PlaneOptions;
 
@@ -196,11 +197,13 @@ fn sole() -> io::Result<UnixDatagram> {
 impl KernelPlane {
     fn install(&mut self, spec: PolicySpec) -> Result<Reply, DataPlaneError> {
         let (id, via) = (spec.id, via(&spec));
+        let held = matches!(spec.action, PolicyAction::Hold { .. });
         let (local, remote) = (spec.local_ts.clone(), spec.remote_ts.clone());
         // The policy before its route, so that no packet gets there without it.
         self.xfrm.apply(Command::InstallPolicy(Box::new(spec)))?;
         let Some(routes) = &self.routes else { return Ok(Reply::Done) };
         let routed = match via {
+            Some(via) if held => routes.hold(id, &local, &remote, via),
             Some(via) => routes.install(id, &local, &remote, via),
             None => routes.remove(id),
         };
@@ -279,6 +282,15 @@ fn via(policy: &PolicySpec) -> Option<Via> {
         // them only while there is a route that says so: without one they would leave by the default route.
         PolicyAction::Shunt { silent: false } => return Some(Via::Unreachable),
         PolicyAction::Shunt { silent: true } => return Some(Via::BlackHole),
+        // The policy has the packets from all addresses.
+        PolicyAction::Hold { anywhere: true } => return None,
+        // By the way to the peer they have such an address, and the policy takes them. An unreachable route would make
+        // rp_filter drop what the peer sends.
+        PolicyAction::Hold { anywhere: false } => match policy.outer {
+            Some(outer) => outer,
+            None if policy.remote_ts.iter().any(is_all) => return None,
+            None => return Some(Via::Unreachable),
+        },
     };
     let Outer { mode, local, remote } = outer;
     match mode {

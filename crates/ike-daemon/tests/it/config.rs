@@ -208,6 +208,33 @@ fn names_are_kept_for_later() {
     assert_eq!(child.local_ts, [TsSpec::DYNAMIC]);
 }
 
+/// Fault: in `read` of the child's section, leave the option out.
+#[test]
+fn traffic_is_held_from_the_start_on_if_the_file_says_so() {
+    let held = |file: &str, options: &str| {
+        let config = match file {
+            "own" => accept(&format!("[connections.c.children.k]\n{options}\n{ROUNDS}")),
+            _ => {
+                let file = "connections { c { local { auth = psk } remote { auth = psk }\n\
+                            children { k {\nOPTIONS\n} } } }\n";
+                let file = file.replace("OPTIONS", options);
+                config::parse_settings(&file, Path::new("")).expect("no mistakes")
+            }
+        };
+        config.endpoint.connections[0].children[0].hold
+    };
+    for (file, options, expected) in [
+        ("own", "start_action = 'trap'", false),
+        ("own", "start_action = 'start'\nhold = 'yes'", true),
+        ("own", "start_action = 'start'\nhold = 'no'", false),
+        ("swanctl", "start_action = trap", false),
+        ("swanctl", "start_action = start\nhold = yes", true),
+        ("swanctl", "start_action = trap\nhold = no", false),
+    ] {
+        assert_eq!(held(file, options), expected, "{file}: {options}");
+    }
+}
+
 #[test]
 fn options_of_the_data_plane() {
     let child = |options: &str| {

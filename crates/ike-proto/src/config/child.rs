@@ -120,6 +120,9 @@ pub struct ChildConfig {
     pub dpd_action: Action,
     /// `failureshunt`. The owner of the data plane carries it out, not the engine.
     pub failure_shunt: FailureShunt,
+    /// `hold`: with a `start_action`, its traffic does not leave in clear from the start on, if [`Self::failure_shunt`] does
+    /// not let it pass. The owner of the data plane carries it out, not the engine.
+    pub hold: bool,
     /// `updown`. The embedder runs it, not the engine.
     pub updown: Option<String>,
     /// `hostaccess`, for `updown`.
@@ -158,6 +161,7 @@ impl ChildConfig {
             close_action: Action::None,
             dpd_action: Action::None,
             failure_shunt: FailureShunt::default(),
+            hold: false,
             updown: None,
             hostaccess: false,
             inactivity: Duration::ZERO,

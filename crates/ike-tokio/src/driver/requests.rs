@@ -7,17 +7,29 @@ use crate::clock::now;
 use crate::handle::Request;
 use crate::net::source::source;
 use crate::report::{self, IkeView, PolicyView, ShardState, Tally};
-use ike_proto::{IkeStatus, Input, Network, RequestId, Transport};
+use ike_proto::{Command, IkeStatus, Input, Network, RequestId, Transport};
 
 impl Driver {
     pub(super) async fn request(&mut self, request: Request) {
         match request {
             Request::Command(mut command, answer) => {
-                if let ike_proto::Command::Reload(config) = &mut command {
+                if let Command::Reload(config) = &mut command {
                     // As it was at the start, whatever the file says by now.
                     config.accepts_tcp = self.sockets.tcp_port().is_some();
                     self.shunts.lock().await.reload(config, &self.plane).await;
                     self.observer.reloading(config);
+                }
+                match &command {
+                    Command::InstallTrap { connection, child, local, remote } => {
+                        let name = (connection.clone(), child.clone());
+                        let mut shunts = self.shunts.lock().await;
+                        shunts.trap(name, (*local, *remote), &self.plane).await;
+                    }
+                    Command::UninstallTrap { connection, child } => {
+                        let name = (connection.clone(), child.clone());
+                        self.shunts.lock().await.untrap(name, &self.plane).await;
+                    }
+                    _ => {}
                 }
                 let id = self.next_request();
                 self.pending.insert(id, answer);
@@ -107,7 +119,7 @@ impl Driver {
             Request::Shutdown(answer) => {
                 let id = self.next_request();
                 self.stopping = Some((id, answer));
-                self.endpoint.handle(now(), Input::Command(id, ike_proto::Command::Shutdown));
+                self.endpoint.handle(now(), Input::Command(id, Command::Shutdown));
             }
         }
     }

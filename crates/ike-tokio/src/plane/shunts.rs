@@ -2,27 +2,27 @@
 //! (`mode = pass` or `drop`).
 //!
 //! A failure shunt is a policy of the daemon's own that applies where no other policy does. A configured failure
-//! shunt is installed from the start. One that follows from the child's actions is installed once the child was
-//! up, because before that the peer's name may have to be looked up through it. `down` removes it until the child
-//! is up again. It is also removed when a reload removes it or its child, and when the daemon stops. A restart is not a
-//! stop: what the run before has blocked stays blocked until the child is up ([`Plane::blocked`](super::Plane::blocked)).
+//! shunt is installed from the start, and so is that of a child with `hold`: what is not known of its addresses by then
+//! is taken for any. Another that follows from the child's actions is installed once the child was up. `down` removes it
+//! until the child is up again. It is also removed when a reload removes it or its child, and when the daemon stops. A
+//! restart is not a stop: what the run before has blocked stays blocked until the child is up
+//! ([`Plane::blocked`](super::Plane::blocked)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use ike_proto::config::{
-    Action, AddressSpec, ChildConfig, ConnectionConfig, EndpointConfig, FailureShunt, InterfaceId,
-    ShuntConfig, TsSpec, UniqueNumbers,
-};
-use ike_proto::dataplane::{
-    Command, PolicyAction, PolicyId, PolicySpec, Processing, TrafficSelector,
-};
+use ike_proto::config::EndpointConfig;
+use ike_proto::dataplane::{Command, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
 use ike_proto::{ChildSaId, IkeStatus, Path};
 
+use self::shunt::{Ends, Says, Shunt, Since};
 use super::Adopted;
 use super::control::Control;
 use crate::target::Target;
+
+mod shunt;
+#[cfg(test)]
+mod tests;
 
 /// The policies of shunts have numbers that the engine never reaches.
 const FIRST: u64 = 1 << 63;
@@ -34,26 +34,36 @@ type Name = (String, String);
 #[derive(Debug, Default)]
 pub(crate) struct Shunts {
     configured: BTreeMap<Name, Shunt>,
-    armed: BTreeMap<Name, PolicySpec>,
+    armed: BTreeMap<Name, Armed>,
+    /// Those that `down` has removed, until the child is up.
+    lifted: BTreeSet<Name>,
     /// Children that an earlier run had up.
     adopted: Vec<Adopted>,
     /// What an earlier run has blocked, and no child has yet.
     blocked: Vec<(TrafficSelector, TrafficSelector)>,
-    /// The peers' addresses of each connection; none where its names are not looked up.
-    peers: BTreeMap<String, Vec<AddressSpec>>,
+    /// The ends of each connection.
+    ends: BTreeMap<String, Ends>,
     count: u64,
+    /// What is to be there from the start has been put in force: each shard asks for it.
+    begun: bool,
 }
 
-/// The shunt that a child's configuration asks for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Shunt {
-    action: PolicyAction,
-    /// From the start on.
-    at_once: bool,
-    local: Vec<TsSpec>,
-    remote: Vec<TsSpec>,
-    priority: u32,
-    processing: Arc<Processing>,
+/// A shunt in force.
+#[derive(Debug)]
+struct Armed {
+    spec: PolicySpec,
+    stage: Stage,
+}
+
+/// How far the child has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Neither a trap nor an SA was there.
+    Early,
+    /// A trap is there between these ends.
+    Trapped(IpAddr, IpAddr),
+    /// The child was up between these ends.
+    Up(IpAddr, IpAddr),
 }
 
 impl Shunts {
@@ -64,21 +74,23 @@ impl Shunts {
         adopted: Vec<Adopted>,
         blocked: Vec<(TrafficSelector, TrafficSelector)>,
     ) -> Self {
-        let peers = peers(config);
-        Self { configured: configured(config), adopted, blocked, peers, ..Self::default() }
+        let ends = ends(config);
+        Self { configured: configured(config), adopted, blocked, ends, ..Self::default() }
     }
 
     /// Puts in force what is to be there from the start, and of the children that go on from an earlier
     /// run, or whose traffic it has blocked: they count as having been up.
     pub(crate) async fn arm_first(&mut self, plane: &Control) {
+        if std::mem::replace(&mut self.begun, true) {
+            return;
+        }
         for Adopted { connection, child, local, remote } in std::mem::take(&mut self.adopted) {
-            let name = (connection, child);
-            let Some(shunt) = self.configured.get(&name) else { continue };
-            let (local, remote) = shunt.selectors(local, remote);
-            self.arm(name, local, remote, plane).await;
+            self.arm((connection, child), Stage::Up(local, remote), plane).await;
         }
         for name in self.configured.keys().cloned().collect::<Vec<_>>() {
-            self.arm_at_once(name, plane).await;
+            if !self.armed.contains_key(&name) {
+                self.arm(name, Stage::Early, plane).await;
+            }
         }
         self.claim(plane).await;
     }
@@ -88,22 +100,21 @@ impl Shunts {
     async fn claim(&mut self, plane: &Control) {
         for (from, to) in std::mem::take(&mut self.blocked) {
             let claims = self.configured.iter().filter_map(|(name, shunt)| {
-                let width = shunt.width(&from, &to, self.peers.get(&name.0)?)?;
-                let (local, remote) = shunt.selectors(from.start, to.start);
-                Some(((width, name.clone()), (local, remote)))
+                let width = shunt.width(&from, &to, &self.ends.get(&name.0)?.peers)?;
+                Some(((width, name.clone()), shunt.between(from.start, to.start)))
             });
             let mut by_width = BTreeMap::new();
-            claims.for_each(|(key, selectors)| _ = by_width.insert(key, selectors));
+            claims.for_each(|(key, says)| _ = by_width.insert(key, says));
             let mut claimed = false;
             // Of several the narrowest: traffic of another child was not blocked.
-            while let Some(((_, name), (local, remote))) = by_width.pop_first() {
+            while let Some(((_, name), says)) = by_width.pop_first() {
                 claimed = match self.armed.get(&name) {
                     None => {
-                        self.arm(name, local, remote, plane).await;
+                        self.install(name, says, Stage::Early, plane).await;
                         true
                     }
                     // Otherwise it has another peer's address.
-                    Some(armed) => armed.remote_ts.iter().any(|ts| ts.contains(&to)),
+                    Some(armed) => armed.spec.remote_ts.iter().any(|ts| ts.contains(&to)),
                 };
                 if claimed {
                     break;
@@ -118,23 +129,40 @@ impl Shunts {
     /// Takes another configuration. What is in force and has not changed stays; so does what was lifted.
     pub(crate) async fn reload(&mut self, config: &EndpointConfig, plane: &Control) {
         let old = std::mem::replace(&mut self.configured, configured(config));
+        let before = std::mem::replace(&mut self.ends, ends(config));
         let now = &self.configured;
-        let changed = |name: &&Name| now.get(*name) != old.get(*name);
-        let gone: Vec<_> = self.armed.keys().filter(changed).cloned().collect();
-        let new: Vec<_> = now.keys().filter(changed).cloned().collect();
-        for name in gone {
+        let gone = self.armed.keys().filter(|name| !now.contains_key(*name));
+        for name in gone.cloned().collect::<Vec<_>>() {
             self.disarm(&name, plane).await;
         }
-        for name in new {
-            self.arm_at_once(name, plane).await;
+        let (mut changed, mut moved) = (Vec::new(), Vec::new());
+        for (name, shunt) in &self.configured {
+            if old.get(name) != Some(shunt) {
+                changed.push(name.clone());
+            } else if before.get(&name.0) != self.ends.get(&name.0) && shunt.since == Since::Held {
+                moved.push(name.clone());
+            }
         }
-        self.peers = peers(config);
+        self.lifted.retain(|name| self.configured.contains_key(name) && !changed.contains(name));
+        for name in changed {
+            // In the place of the policy that is there, so that nothing leaves meanwhile.
+            let stage = self.armed.get(&name).map_or(Stage::Early, |armed| armed.stage);
+            if !self.arm(name.clone(), stage, plane).await {
+                self.disarm(&name, plane).await;
+            }
+        }
+        // The name of a peer has got an address.
+        for name in moved {
+            if self.armed.get(&name).is_none_or(|armed| armed.stage == Stage::Early) {
+                self.arm(name, Stage::Early, plane).await;
+            }
+        }
         self.claim(plane).await;
     }
 
     /// The policies in force.
     pub(crate) fn all(&self) -> impl Iterator<Item = PolicySpec> {
-        self.armed.values().cloned()
+        self.armed.values().map(|armed| armed.spec.clone())
     }
 
     /// False if no child has one, so that nothing need be known of any.
@@ -146,10 +174,31 @@ impl Shunts {
     pub(crate) async fn child_up(&mut self, status: IkeStatus, child: ChildSaId, plane: &Control) {
         let Some(child) = status.children.iter().find(|other| other.id == child) else { return };
         let name = (status.connection.clone(), child.name.clone());
-        let Some(shunt) = self.configured.get(&name) else { return };
+        self.lifted.remove(&name);
         let Path { local, remote, .. } = status.path;
-        let (local, remote) = shunt.selectors(local.ip(), remote.ip());
-        self.arm(name, local, remote, plane).await;
+        self.arm(name, Stage::Up(local.ip(), remote.ip()), plane).await;
+    }
+
+    /// A child is about to get a trap between these ends. What is held of it is no more than the trap takes.
+    pub(crate) async fn trap(&mut self, name: Name, ends: (IpAddr, IpAddr), plane: &Control) {
+        let held = |shunt: &Shunt| shunt.since == Since::Held;
+        let was_up = |armed: &Armed| matches!(armed.stage, Stage::Up(..));
+        if self.configured.get(&name).is_some_and(held)
+            && !self.armed.get(&name).is_some_and(was_up)
+        {
+            self.arm(name, Stage::Trapped(ends.0, ends.1), plane).await;
+        }
+    }
+
+    /// The trap of a child is removed by command: its traffic is free until the child is up.
+    pub(crate) async fn untrap(&mut self, name: Name, plane: &Control) {
+        let was_up = |armed: &Armed| matches!(armed.stage, Stage::Up(..));
+        if self.armed.get(&name).is_some_and(|armed| !was_up(armed))
+            && self.configured.get(&name).is_some_and(|shunt| shunt.since == Since::Held)
+        {
+            self.disarm(&name, plane).await;
+            self.lifted.insert(name);
+        }
     }
 
     /// Lifts those that `target` means; the number of them.
@@ -162,48 +211,53 @@ impl Shunts {
         // The traffic of a child that is taken down is not to be blocked later on.
         self.blocked.clear();
         let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|w| w == name);
-        // What is to pass or to be dropped waits for no child.
-        let waits = |name: &&Name| {
-            let action = self.armed.get(*name).map(|spec| &spec.action);
-            matches!(action, Some(PolicyAction::Shunt { .. }))
-        };
-        let meant = |(connection, of): &&Name| {
+        let meant = |(connection, of): &Name| {
             let any = name.as_ref().is_none_or(|name| name == connection || name == of);
             any && is(ike, connection) && is(child, of)
         };
-        let lifted: Vec<_> = self.armed.keys().filter(waits).filter(meant).cloned().collect();
-        for name in &lifted {
-            self.disarm(name, plane).await;
+        // What is to pass or to be dropped waits for no child.
+        let waits = |shunt: &Shunt| matches!(shunt.action, PolicyAction::Shunt { .. });
+        let all = self.configured.iter().filter(|(name, shunt)| meant(name) && waits(shunt));
+        let all: Vec<_> = all.map(|(name, _)| name.clone()).collect();
+        let mut lifted = 0;
+        for name in all {
+            lifted += usize::from(self.armed.contains_key(&name));
+            self.disarm(&name, plane).await;
+            self.lifted.insert(name);
         }
-        lifted.len()
+        lifted
     }
 
-    async fn arm_at_once(&mut self, name: Name, plane: &Control) {
-        let Some(shunt) = self.configured.get(&name).filter(|shunt| shunt.at_once) else { return };
-        if let (Some(local), Some(remote)) = (fixed(&shunt.local), fixed(&shunt.remote)) {
-            self.arm(name, local, remote, plane).await;
+    /// Puts in force what the shunt of a child says at this stage. False if it says nothing.
+    async fn arm(&mut self, name: Name, stage: Stage, plane: &Control) -> bool {
+        let Some(shunt) = self.configured.get(&name) else { return false };
+        if self.lifted.contains(&name) {
+            return false;
         }
+        let says = match stage {
+            // Whether a trap is still wanted is another matter after a reload.
+            Stage::Trapped(here, there) if shunt.since == Since::Held && shunt.traps => {
+                Some(shunt.trapped(here, there))
+            }
+            Stage::Early | Stage::Trapped(..) => self
+                .ends
+                .get(&name.0)
+                .map_or_else(|| shunt.at_once(&Ends::default()), |ends| shunt.at_once(ends)),
+            Stage::Up(here, there) => Some(shunt.between(here, there)),
+        };
+        let Some(says) = says else { return false };
+        self.install(name, says, stage, plane).await;
+        true
     }
 
-    async fn arm(
-        &mut self,
-        name: Name,
-        local_ts: Vec<TrafficSelector>,
-        remote_ts: Vec<TrafficSelector>,
-        plane: &Control,
-    ) {
-        let Some(Shunt { action, priority, processing, .. }) = self.configured.get(&name).cloned()
-        else {
+    async fn install(&mut self, name: Name, says: Says, stage: Stage, plane: &Control) {
+        let Some(Shunt { priority, processing, .. }) = self.configured.get(&name).cloned() else {
             return;
         };
-        let known = self.armed.get(&name);
-        if known.is_some_and(|old| old.local_ts == local_ts && old.remote_ts == remote_ts) {
-            return;
-        }
-        let id = known.map_or(PolicyId(FIRST + self.count), |old| old.id);
-        self.count += 1;
+        let known = self.armed.get(&name).map(|armed| &armed.spec);
+        let Says { action, local_ts, remote_ts, outer } = says;
         let spec = PolicySpec {
-            id,
+            id: known.map_or(PolicyId(FIRST + self.count), |known| known.id),
             child: name.1.clone(),
             owner: name.0.clone(),
             local_ts,
@@ -211,151 +265,39 @@ impl Shunts {
             action,
             priority,
             processing,
-            outer: None,
+            outer,
             standby: false,
         };
-        let command = Command::InstallPolicy(Box::new(spec.clone()));
-        match plane.apply(vec![command]).await {
-            Ok(_) => _ = self.armed.insert(name, spec),
-            Err(error) => {
+        let is_new = known != Some(&spec);
+        self.count += u64::from(known.is_none());
+        if is_new {
+            let command = Command::InstallPolicy(Box::new(spec.clone()));
+            if let Err(error) = plane.apply(vec![command]).await {
                 let (connection, child) = name;
                 tracing::warn!(%connection, %child, %error, "policy of failureshunt not installed");
+                return;
             }
         }
+        self.armed.insert(name, Armed { spec, stage });
     }
 
     async fn disarm(&mut self, name: &Name, plane: &Control) {
-        let Some(spec) = self.armed.remove(name) else { return };
-        if let Err(error) = plane.apply(vec![Command::RemovePolicy(spec.id)]).await {
+        let Some(armed) = self.armed.remove(name) else { return };
+        if let Err(error) = plane.apply(vec![Command::RemovePolicy(armed.spec.id)]).await {
             let (connection, child) = name;
             tracing::warn!(%connection, %child, %error, "policy of failureshunt not removed");
-            self.armed.insert(name.clone(), spec);
+            self.armed.insert(name.clone(), armed);
         }
     }
 }
 
-impl Shunt {
-    fn of(connection: &ConnectionConfig, child: &ChildConfig) -> Option<Self> {
-        let returns = [child.start_action, child.close_action, child.dpd_action]
-            .iter()
-            .any(|action| *action != Action::None);
-        let (silent, at_once) = match child.failure_shunt {
-            FailureShunt::Passthrough => return None,
-            FailureShunt::Auto if !returns => return None,
-            FailureShunt::Auto => (false, false),
-            FailureShunt::Reject => (false, true),
-            FailureShunt::Drop => (true, true),
-        };
-        let of_child = &child.processing;
-        // Without policies of the child's own, others say what is protected.
-        if !of_child.policies {
-            return None;
-        }
-        let interface = |own, of_connection| match (own, of_connection) {
-            (0, InterfaceId::Fixed(id)) => Some(id),
-            (0, InterfaceId::Unique(_)) => None,
-            (own, _) => Some(own),
-        };
-        let if_ids = interface(of_child.if_id_in, connection.if_id_in)
-            .zip(interface(of_child.if_id_out, connection.if_id_out))
-            .filter(|_| child.unique == UniqueNumbers::default());
-        let Some((if_id_in, if_id_out)) = if_ids else {
-            tracing::warn!(
-                child = child.name,
-                "failureshunt: a child with `%unique` numbers has no block, and its traffic may leave in clear while it is down: \
-                 give it fixed numbers"
-            );
-            return None;
-        };
-        // It matches what the child's policies match, and no more: routes and packets of others go on.
-        let processing = Processing {
-            if_id_in,
-            if_id_out,
-            mark_in: of_child.mark_in,
-            mark_out: of_child.mark_out,
-            interface: of_child.interface.clone(),
-            ..Processing::default()
-        };
-        let (local, remote) = (child.local_ts.clone(), child.remote_ts.clone());
-        let action = PolicyAction::Shunt { silent };
-        let (priority, processing) = (0, Arc::new(processing));
-        Some(Self { action, at_once, local, remote, priority, processing })
-    }
-
-    /// `mode = pass` or `drop`.
-    fn configured(shunt: &ShuntConfig) -> Self {
-        let fixed = |list: &[TrafficSelector]| list.iter().copied().map(TsSpec::Fixed).collect();
-        Self {
-            action: if shunt.drop { PolicyAction::Drop } else { PolicyAction::Pass },
-            at_once: true,
-            local: fixed(&shunt.local_ts),
-            remote: fixed(&shunt.remote_ts),
-            priority: shunt.priority,
-            processing: Arc::clone(&shunt.processing),
-        }
-    }
-
-    /// How wide the selector is by which an earlier run may have blocked traffic from `from` to `to`, in addresses less
-    /// one.
-    ///
-    /// None for all addresses while the peer has no address: its name would be looked up through the block.
-    fn width(
-        &self,
-        from: &TrafficSelector,
-        to: &TrafficSelector,
-        peers: &[AddressSpec],
-    ) -> Option<u128> {
-        let waits = matches!(self.action, PolicyAction::Shunt { .. });
-        let local =
-            self.local.iter().any(|spec| spec.resolve(from.start).intersect(from).is_some());
-        let has_peer = |address| peers.iter().any(|spec| spec.contains(address));
-        let remote = self.remote.iter().filter_map(|spec| match spec {
-            TsSpec::Fixed(ts) if peers.is_empty() && is_all(ts) => None,
-            TsSpec::Fixed(ts) => ts.contains(to).then_some((ts.start, ts.end)),
-            TsSpec::Dynamic { .. } => {
-                let is_host = to.start == to.end;
-                (is_host && (peers.is_empty() || has_peer(to.start))).then_some((to.start, to.end))
-            }
-        });
-        let remote = remote.filter(|_| waits && local);
-        remote.map(|(start, end)| number(end) - number(start)).min()
-    }
-
-    /// The selectors between these ends.
-    fn selectors(
-        &self,
-        here: IpAddr,
-        there: IpAddr,
-    ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-        (
-            self.local.iter().map(|ts| ts.resolve(here)).collect(),
-            self.remote.iter().map(|ts| ts.resolve(there)).collect(),
-        )
-    }
-}
-
-/// The peers' addresses of each connection.
-fn peers(config: &EndpointConfig) -> BTreeMap<String, Vec<AddressSpec>> {
+/// The ends of each connection.
+fn ends(config: &EndpointConfig) -> BTreeMap<String, Ends> {
     let connections = config.connections.iter();
-    connections.map(|one| (one.name.clone(), one.remote_addrs.clone())).collect()
+    connections.map(|one| (one.name.clone(), Ends::of(one))).collect()
 }
 
-/// True for all addresses of a family.
-fn is_all(ts: &TrafficSelector) -> bool {
-    ts.start.is_unspecified()
-        && match ts.end {
-            IpAddr::V4(end) => end.is_broadcast(),
-            IpAddr::V6(end) => u128::from(end) == u128::MAX,
-        }
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u32::from(address).into(),
-        IpAddr::V6(address) => address.into(),
-    }
-}
-
+/// What each child asks for.
 fn configured(config: &EndpointConfig) -> BTreeMap<Name, Shunt> {
     let children = config
         .connections
@@ -372,177 +314,4 @@ fn configured(config: &EndpointConfig) -> BTreeMap<Name, Shunt> {
         })
         .chain(shunts)
         .collect()
-}
-
-/// Selectors that do not depend on the path.
-fn fixed(specs: &[TsSpec]) -> Option<Vec<TrafficSelector>> {
-    let fixed = |spec: &TsSpec| match spec {
-        TsSpec::Fixed(ts) => Some(*ts),
-        TsSpec::Dynamic { .. } => None,
-    };
-    specs.iter().map(fixed).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use ike_proto::config::Scope;
-    use ike_proto::dataplane::{Capabilities, DataPlane, DataPlaneError, Event, Reply};
-
-    use super::super::NoPlane;
-    use super::super::control::Busy;
-    use super::*;
-
-    /// Remembers whose blocks were installed, and to where.
-    #[derive(Debug, Clone, Default)]
-    struct Installed(Arc<Mutex<Vec<(String, String, TrafficSelector)>>>);
-
-    impl DataPlane for Installed {
-        fn capabilities(&self) -> Capabilities {
-            NoPlane.capabilities()
-        }
-
-        fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
-            if let Command::InstallPolicy(spec) = command {
-                let (owner, child, to) = (spec.owner, spec.child, spec.remote_ts[0]);
-                self.0.lock().unwrap().push((owner, child, to));
-            }
-            Ok(Reply::Done)
-        }
-
-        fn poll_event(&mut self) -> Option<Event> {
-            None
-        }
-    }
-
-    fn ts(text: &str) -> TrafficSelector {
-        text.parse().unwrap()
-    }
-
-    /// A connection to these addresses with one child that is always to be up.
-    fn connection(name: &str, peers: &[&str], remote: TsSpec) -> ConnectionConfig {
-        let mut connection = ConnectionConfig::new(name);
-        connection.remote_addrs =
-            peers.iter().map(|text| AddressSpec::single(text.parse().unwrap())).collect();
-        let mut child = ChildConfig::new("net");
-        child.start_action = Action::Start;
-        child.local_ts = vec![TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: u16::MAX }];
-        child.remote_ts = vec![remote];
-        connection.children = vec![Arc::new(child)];
-        connection
-    }
-
-    fn dynamic() -> TsSpec {
-        TsSpec::Dynamic { protocol: 0, start_port: 0, end_port: u16::MAX }
-    }
-
-    /// The owners and destinations of what is blocked at a start, when an earlier run has left blocks to `left`.
-    async fn blocked(
-        connections: Vec<ConnectionConfig>,
-        left: &[&str],
-    ) -> Vec<(String, TrafficSelector)> {
-        let connections = connections.into_iter().map(Arc::new).collect();
-        let config = EndpointConfig { connections, ..EndpointConfig::default() };
-        let installed = Installed::default();
-        let plane =
-            Control::start(Box::new(installed.clone()), false, true, Arc::new(Busy::default()));
-        let from = ts("0.0.0.0/0");
-        let left = left.iter().map(|to| (from, ts(to))).collect();
-        Shunts::new(&config, Vec::new(), left).arm_first(&plane).await;
-        let installed = installed.0.lock().unwrap();
-        installed.iter().map(|(owner, _, to)| (owner.clone(), *to)).collect()
-    }
-
-    /// Fault: in `Shunt::width`, let a dynamic selector take each address.
-    #[tokio::test]
-    async fn a_block_between_two_hosts_is_that_of_the_connection_with_this_peer() {
-        let peers = || {
-            let near = connection("a", &["192.0.2.7"], dynamic());
-            vec![near, connection("b", &["192.0.2.9"], dynamic())]
-        };
-        assert_eq!(blocked(peers(), &["192.0.2.9/32"]).await, [("b".into(), ts("192.0.2.9/32"))]);
-        let both = blocked(peers(), &["192.0.2.9/32", "192.0.2.7/32"]).await;
-        assert_eq!(both, [("b".into(), ts("192.0.2.9/32")), ("a".into(), ts("192.0.2.7/32"))]);
-        assert_eq!(blocked(peers(), &["192.0.2.8/32"]).await, []);
-    }
-
-    /// A block of all addresses would hold the question for the peer's name.
-    ///
-    /// Fault: in `Shunt::width`, leave `is_all` out.
-    #[tokio::test]
-    async fn all_addresses_are_not_blocked_while_the_peer_has_none() {
-        let all = TsSpec::Fixed(ts("0.0.0.0/0"));
-        assert_eq!(blocked(vec![connection("a", &[], all)], &["0.0.0.0/0"]).await, []);
-        let named = vec![connection("a", &["192.0.2.7"], all)];
-        assert_eq!(blocked(named, &["0.0.0.0/0"]).await, [("a".into(), ts("0.0.0.0/0"))]);
-        let part = vec![connection("a", &[], TsSpec::Fixed(ts("10.0.0.0/8")))];
-        assert_eq!(blocked(part, &["10.0.0.0/8"]).await, [("a".into(), ts("10.0.0.0/8"))]);
-    }
-
-    /// The last addresses of names are read after the start.
-    ///
-    /// Faults: in `Shunts::reload`, do not claim; in `Shunts::lift`, keep what is blocked.
-    #[tokio::test]
-    async fn a_block_waits_for_the_address_of_a_name() {
-        let config = |peers: &[&str]| {
-            let all = TsSpec::Fixed(ts("0.0.0.0/0"));
-            let connections = vec![Arc::new(connection("a", peers, all))];
-            EndpointConfig { connections, ..EndpointConfig::default() }
-        };
-        let left = || vec![(ts("0.0.0.0/0"), ts("0.0.0.0/0"))];
-        let plane =
-            Control::start(Box::new(Installed::default()), false, true, Arc::new(Busy::default()));
-        let mut shunts = Shunts::new(&config(&[]), Vec::new(), left());
-        shunts.arm_first(&plane).await;
-        assert_eq!(shunts.all().count(), 0);
-        shunts.reload(&config(&["192.0.2.7"]), &plane).await;
-        assert_eq!(shunts.all().count(), 1);
-        let mut shunts = Shunts::new(&config(&[]), Vec::new(), left());
-        shunts.arm_first(&plane).await;
-        shunts.lift(&Target { ike: Some("a".into()), ..Target::default() }, &plane).await;
-        shunts.reload(&config(&["192.0.2.7"]), &plane).await;
-        assert_eq!(shunts.all().count(), 0);
-    }
-
-    /// Fault: in `Shunts::claim`, take the last one first.
-    #[tokio::test]
-    async fn a_block_is_that_of_the_narrowest_child_that_covers_it() {
-        let children = || {
-            let wide = TsSpec::Fixed(ts("10.0.0.0/8"));
-            let narrow = TsSpec::Fixed(ts("10.2.0.0/16"));
-            vec![connection("a", &["192.0.2.7"], wide), connection("b", &["192.0.2.7"], narrow)]
-        };
-        let one = blocked(children(), &["10.2.0.0/16"]).await;
-        assert_eq!(one, [("b".into(), ts("10.2.0.0/16"))]);
-        let other = blocked(children(), &["10.0.0.0/8"]).await;
-        assert_eq!(other, [("a".into(), ts("10.0.0.0/8"))]);
-    }
-
-    /// Of a route-based tunnel: its interface takes what it protects, and all else goes on.
-    ///
-    /// Faults: in `Shunt::of`, take `Processing::default()`; leave `unique` out.
-    #[test]
-    fn a_shunt_matches_no_more_than_its_child() {
-        let mut child = ChildConfig::new("net");
-        child.start_action = Action::Start;
-        child.processing =
-            Arc::new(Processing { if_id_in: 42, if_id_out: 42, ..Processing::default() });
-        let mut connection = ConnectionConfig::new("hub");
-        let processing = |connection: &ConnectionConfig, child: &ChildConfig| {
-            Shunt::of(connection, child)
-                .map(|Shunt { processing, .. }| (processing.if_id_in, processing.if_id_out))
-        };
-        assert_eq!(processing(&connection, &child), Some((42, 42)));
-        child.unique.if_id_out = Some(Scope::Pair);
-        assert_eq!(processing(&connection, &child), None);
-        child.unique = UniqueNumbers::default();
-        child.processing = Arc::new(Processing { policies: false, ..Processing::default() });
-        assert_eq!(processing(&connection, &child), None);
-        child.processing = Arc::default();
-        connection.if_id_out = InterfaceId::Fixed(7);
-        assert_eq!(processing(&connection, &child), Some((0, 7)));
-        connection.if_id_in = InterfaceId::Unique(Scope::Pair);
-        assert_eq!(processing(&connection, &child), None);
-    }
 }

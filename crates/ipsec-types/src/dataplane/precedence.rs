@@ -53,10 +53,10 @@ impl Order {
             PolicyAction::Drop => 1,
             PolicyAction::Protect { .. } => 2,
             PolicyAction::Trap => 3,
-            PolicyAction::Shunt { .. } => 4,
+            PolicyAction::Shunt { .. } | PolicyAction::Hold { .. } => 4,
         };
         Self {
-            stands_in: matches!(policy.action, PolicyAction::Shunt { .. }),
+            stands_in: class == 4,
             automatic: policy.priority == 0,
             priority: policy.priority,
             breadth: breadth(local) + breadth(remote),

@@ -31,7 +31,7 @@ pub(super) fn priority(
 ) -> u32 {
     let beneath = level == Level::Beneath || spec.action == PolicyAction::Trap;
     match spec.action {
-        PolicyAction::Shunt { .. } => {
+        PolicyAction::Shunt { .. } | PolicyAction::Hold { .. } => {
             computed(&stand_in(local, remote, ifindex), PriorityClass::Fallback)
         }
         _ if spec.priority != 0 => spec.priority.min(LAST_CONFIGURED) + u32::from(beneath),

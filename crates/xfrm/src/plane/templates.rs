@@ -137,7 +137,10 @@ impl Maker<'_> {
                 Some(Outer { mode, local, remote })
             }
             PolicyAction::Trap => Some(self.waits_between()),
-            PolicyAction::Pass | PolicyAction::Drop | PolicyAction::Shunt { .. } => None,
+            PolicyAction::Pass
+            | PolicyAction::Drop
+            | PolicyAction::Shunt { .. }
+            | PolicyAction::Hold { .. } => None,
         }
     }
 

@@ -177,7 +177,7 @@ enum Way {
 
 /// One rule of the SPD for packets that go this way.
 fn clear(rule: &ClearRule, way: Way) -> Option<Expressions> {
-    let ClearRule { local, remote, pass } = rule;
+    let ClearRule { local, remote, pass, leaving_only } = rule;
     let (source, destination) = match way {
         Way::Arriving => (remote, local),
         Way::Leaving => (local, remote),
@@ -189,7 +189,8 @@ fn clear(rule: &ClearRule, way: Way) -> Option<Expressions> {
     };
     let expressions = ports(expressions, source, true);
     let expressions = ports(expressions, destination, false);
-    Some(if *pass { expressions.accept() } else { expressions.counter().drop() })
+    let passes = *pass || *leaving_only && way == Way::Arriving;
+    Some(if passes { expressions.accept() } else { expressions.counter().drop() })
 }
 
 /// False if nf_tables cannot make all distinctions of `rule`. What then leaves in clear may not be what the policy
