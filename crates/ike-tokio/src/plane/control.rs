@@ -51,6 +51,9 @@ impl fmt::Debug for PlaneHandle {
     }
 }
 
+/// How long a data plane with thousands of SAs may need on a busy host to be emptied.
+const EMPTIED: Duration = Duration::from_secs(6);
+
 /// Since when the thread is at its present command.
 #[derive(Debug, Default)]
 pub(crate) struct Busy(Mutex<Option<Instant>>);
@@ -191,7 +194,12 @@ struct Timed<'a> {
 
 impl Timed<'_> {
     fn timed<T>(&mut self, work: impl FnOnce(&mut dyn DataPlane) -> T) -> T {
-        self.busy.set(Some(Instant::now()));
+        self.timed_after(Duration::ZERO, work)
+    }
+
+    /// As [`Self::timed`], for work that may well take `usual`: only more counts as busy.
+    fn timed_after<T>(&mut self, usual: Duration, work: impl FnOnce(&mut dyn DataPlane) -> T) -> T {
+        self.busy.set(Some(Instant::now() + usual));
         let done = work(self.plane);
         self.busy.set(None);
         done
@@ -204,7 +212,11 @@ impl DataPlane for Timed<'_> {
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
-        self.timed(|plane| plane.apply(command))
+        let usual = match command {
+            Command::Flush | Command::RemoveSas => EMPTIED,
+            _ => Duration::ZERO,
+        };
+        self.timed_after(usual, |plane| plane.apply(command))
     }
 
     fn poll_event(&mut self) -> Option<Event> {
