@@ -28,6 +28,8 @@ pub(crate) struct FlowKey {
 pub(crate) enum Decision {
     /// Seal under this SA.
     Protect(Arc<Sa>),
+    /// Put the fragments of the packet together first.
+    Assemble,
     /// Let through in clear.
     Pass,
     /// Drop, raising an acquire for this policy.

@@ -238,6 +238,30 @@ impl Upper {
     }
 }
 
+/// Where in the IPv6 packet `octets` the number of its first header stands that a router does not look at, and where
+/// that header begins: a fragment header has its place there (RFC 8200 §4.5).
+pub(crate) fn fragmentable(octets: &[u8]) -> Option<(usize, usize)> {
+    let (mut next_at, mut at) = (6, IPV6_HEADER);
+    // Destination options belong to the routers only where a routing header follows them.
+    let (mut options_at, mut options) = (None, 0);
+    for _ in 0..MAX_EXTENSIONS {
+        let next = *octets.get(next_at)?;
+        match next {
+            proto::HOP_BY_HOP | proto::ROUTING => options_at = None,
+            proto::DESTINATION if options_at.is_none() => {
+                options_at = Some(next_at);
+                options = at;
+            }
+            proto::DESTINATION => {}
+            proto::FRAGMENT => return Some((next_at, at)),
+            _ => return Some(options_at.map_or((next_at, at), |next_at| (next_at, options))),
+        }
+        next_at = at;
+        at += (usize::from(*octets.get(at + 1)?) + 1) * 8;
+    }
+    None
+}
+
 #[inline]
 fn ports(protocol: u8, payload: &[u8]) -> Ports {
     match protocol {

@@ -36,6 +36,7 @@ pub mod sad;
 pub mod selector;
 mod slots;
 pub mod spd;
+mod split;
 pub mod stats;
 pub mod tcp;
 pub mod tos;

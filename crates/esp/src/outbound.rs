@@ -14,9 +14,10 @@ use crate::ip::{BadIp, Fragment, IPV4_HEADER, IpPacket, parse_each, proto};
 use crate::looping;
 use crate::packet::MAX_IV;
 use crate::plane::{Clock, RUN, Shared};
-use crate::reassembly::Reassembler;
+use crate::reassembly::{Reassembler, Whole};
 use crate::sad::{Contents, Path, Sa, Spent};
 use crate::selector::sides;
+use crate::split::split;
 use crate::stats::{DropReason, Tally};
 use crate::tos;
 
@@ -37,7 +38,8 @@ pub enum Verdict {
     Send(Outgoing),
     /// A pass policy lets it through in clear.
     Pass,
-    /// It is a fragment of a packet for transport mode, and kept until the rest is there.
+    /// It is a fragment of a packet for transport mode, or for policies that look at ports, and kept until the rest is
+    /// there.
     Held,
     /// It goes nowhere.
     Drop(DropReason),
@@ -120,6 +122,12 @@ impl Outbound {
         self.cache.renew(self.shared.generation());
     }
 
+    /// Packets that this worker has dropped for `reason`.
+    #[cfg(feature = "tun")]
+    pub(crate) fn dropped(&self, reason: DropReason) -> u64 {
+        self.tally.count(reason)
+    }
+
     /// Decides about the IP packet at the start of `packet`, and appends to `out` the ESP packet that
     /// protects it. Unless the verdict is [`Verdict::Send`], `out` stays as it was.
     pub fn handle(&mut self, now: Instant, packet: &[u8], out: &mut Buffer) -> Verdict {
@@ -130,14 +138,15 @@ impl Outbound {
 
     /// As [`Self::handle`] for each of `packets`. `each` is called with the results, in their order. When it is
     /// called for a packet to be sent, that packet is the end of the buffer. Packets of one SA that follow one
-    /// another are accounted for together, so this is faster than one by one.
+    /// another are accounted for together, so this is faster than one by one. For a fragment that completes a packet,
+    /// `each` gets the whole packet, or, where a policy lets it through, each of its fragments.
     #[inline]
-    pub fn handle_batch<'p>(
+    pub fn handle_batch(
         &mut self,
         now: Instant,
-        packets: &[&'p [u8]],
+        packets: &[&[u8]],
         out: &mut Buffer,
-        mut each: impl FnMut(&'p [u8], Fate<'_>),
+        mut each: impl FnMut(&[u8], Fate<'_>),
     ) {
         let Self { shared, cache, fragments, rng, tally, clock } = self;
         let now = clock.tick(shared, now);
@@ -156,38 +165,70 @@ impl Outbound {
             };
             run.seal(shared, rng.as_mut(), now, out, tally, &mut each);
             let fate = match other {
-                Other::Pass => Fate::Pass,
-                Other::Drop(reason) => Fate::Drop(reason),
-                Other::Trap(policy) => {
-                    if let Ok(ip) = IpPacket::parse(packet) {
-                        shared.events.acquire(policy.id, &ip, now);
-                    }
-                    Fate::Drop(DropReason::Trapped)
-                }
                 Other::Fragment => match reassemble(fragments, now, packet) {
                     Ok(None) => Fate::Held,
-                    Err(_) => Fate::Drop(DropReason::TransportFragment),
+                    Err(BadIp) => Fate::Drop(tally.dropped(DropReason::Incomplete)),
                     Ok(Some(whole)) => {
                         // Ports are seen now, and may make it a matter of another policy.
-                        if let Ok((sa, item)) = judge(shared, cache, &whole) {
-                            let sa = Some(Arc::clone(sa));
-                            let mut run = Run { sa, items: ArrayVec::from_iter([item]) };
-                            let each = &mut |_: &[u8], fate: Fate<'_>| each(packet, fate);
-                            run.seal(shared, rng.as_mut(), now, out, tally, each);
-                            continue;
+                        match judge(shared, cache, &whole.packet) {
+                            Ok((sa, item)) => {
+                                let sa = Some(Arc::clone(sa));
+                                let mut run = Run { sa, items: ArrayVec::from_iter([item]) };
+                                run.seal(shared, rng.as_mut(), now, out, tally, &mut each);
+                            }
+                            Err(Other::Pass) => pass_pieces(&whole, tally, &mut each),
+                            Err(other) => {
+                                let fate = settle(shared, now, &whole.packet, other, tally);
+                                each(&whole.packet, fate);
+                            }
                         }
-                        Fate::Drop(DropReason::TransportFragment)
+                        continue;
                     }
                 },
+                other => settle(shared, now, packet, other, tally),
             };
-            match fate {
-                Fate::Pass => tally.passed(),
-                Fate::Drop(reason) => _ = tally.dropped(reason),
-                Fate::Send(_) | Fate::Held => {}
-            }
             each(packet, fate);
         }
         run.seal(shared, rng.as_mut(), now, out, tally, &mut each);
+        tally.lost(DropReason::Incomplete, fragments.given_up());
+    }
+}
+
+/// What becomes of `packet`, which is not sealed and not kept.
+#[cold]
+fn settle(
+    shared: &Shared,
+    now: u64,
+    packet: &[u8],
+    other: Other,
+    tally: &mut Tally,
+) -> Fate<'static> {
+    let reason = match other {
+        Other::Pass => {
+            tally.passed();
+            return Fate::Pass;
+        }
+        Other::Drop(reason) => reason,
+        Other::Trap(policy) => {
+            if let Ok(ip) = IpPacket::parse(packet) {
+                shared.events.acquire(policy.id, &ip, now);
+            }
+            DropReason::Trapped
+        }
+        // What was put together is no fragment.
+        Other::Fragment => DropReason::Incomplete,
+    };
+    Fate::Drop(tally.dropped(reason))
+}
+
+/// Lets a packet through in pieces as large as those that it came in.
+fn pass_pieces(whole: &Whole, tally: &mut Tally, each: &mut impl FnMut(&[u8], Fate<'_>)) {
+    let Some(pieces) = split(&whole.packet, whole.largest, whole.id) else {
+        return each(&whole.packet, Fate::Drop(tally.dropped(DropReason::Incomplete)));
+    };
+    for piece in pieces {
+        tally.passed();
+        each(&piece, Fate::Pass);
     }
 }
 
@@ -212,7 +253,7 @@ enum Other {
     Pass,
     Drop(DropReason),
     Trap(Arc<PolicySpec>),
-    /// It is a fragment of a packet for transport mode.
+    /// It is a fragment of a packet that has to be whole.
     Fragment,
 }
 
@@ -231,7 +272,7 @@ impl<'p> Run<'p> {
         now: u64,
         out: &mut Buffer,
         tally: &mut Tally,
-        each: &mut impl FnMut(&'p [u8], Fate<'_>),
+        each: &mut impl FnMut(&[u8], Fate<'_>),
     ) {
         let Some(sa) = self.sa.take() else { return };
         let sa = &*sa;
@@ -321,6 +362,7 @@ fn judge<'c, 'p>(
         let decide = || decide(shared, packet);
         let sa = match cache.get_or_insert(shared.generation(), &FlowKey::new(&ip), decide) {
             Decision::Protect(sa) => sa,
+            Decision::Assemble => return Err(Other::Fragment),
             Decision::Pass => return Err(Other::Pass),
             Decision::Drop(reason) => return Err(Other::Drop(*reason)),
             Decision::Trap(policy) => return Err(Other::Trap(Arc::clone(policy))),
@@ -341,7 +383,7 @@ fn reassemble(
     fragments: &mut Reassembler,
     now: u64,
     packet: &[u8],
-) -> Result<Option<Vec<u8>>, BadIp> {
+) -> Result<Option<Whole>, BadIp> {
     fragments.add(now, packet, &IpPacket::parse(packet)?).map_err(|_| BadIp)
 }
 
@@ -351,6 +393,9 @@ fn decide(shared: &Shared, packet: &[u8]) -> Decision {
     let Ok(ip) = IpPacket::parse(packet) else { return Decision::Drop(DropReason::Malformed) };
     let tables = shared.tables();
     let (local, remote) = sides(&ip);
+    if ip.fragment != Fragment::None && tables.spd.needs_whole(&local, &remote) {
+        return Decision::Assemble;
+    }
     let Some(policy) = tables.spd.find(&local, &remote) else {
         return Decision::Drop(DropReason::NoPolicy);
     };

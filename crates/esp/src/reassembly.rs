@@ -1,6 +1,8 @@
-//! Whole packets from fragments on their way into transport mode.
+//! Whole packets from fragments on their way into transport mode, or past selectors that look at ports.
 //!
-//! RFC 4303 §3.3.4: transport mode ESP "is applied only to whole IP datagrams (not to IP fragments)".
+//! RFC 4303 §3.3.4: transport mode ESP "is applied only to whole IP datagrams (not to IP fragments)". And where a policy
+//! looks at ports, or at type and code, fragments do not show which policy they are of: RFC 4301 §7.3 forbids to send
+//! the later ones through an SA with such selectors, unless both ends have agreed to it.
 //! The host above a TUN device fragments to its MTU before the packet gets here, so the packet is put
 //! together again; ESP is applied, and IP may fragment the result.
 
@@ -12,8 +14,11 @@ use crate::ip::{self, IPV6_HEADER, IpPacket, proto};
 /// Packets in the making; with more, the oldest is given up.
 const MAX_PACKETS: usize = 32;
 
-/// Milliseconds for the last fragment to come. They come from this host, one after the other.
+/// Milliseconds for the last fragment to come. They come from this host or a network of it, one after the other.
 const TIMEOUT: u64 = 2000;
+
+/// Fragments of one packet at most. With the size of a packet and their number it bounds the memory.
+const MAX_PIECES: usize = 1024;
 
 /// Octets behind the IP header at most.
 const MAX_PAYLOAD: usize = 65535 - ip::IPV4_HEADER;
@@ -26,6 +31,17 @@ pub(crate) struct BadFragment;
 #[derive(Default)]
 pub(crate) struct Reassembler {
     packets: HashMap<Key, Partial>,
+    /// Fragments that were taken in and went nowhere, since [`Self::given_up`] was called last.
+    given_up: u64,
+}
+
+/// A packet that was put together.
+pub(crate) struct Whole {
+    pub(crate) packet: Vec<u8>,
+    /// Octets of its largest fragment.
+    pub(crate) largest: usize,
+    /// The identification of its fragments.
+    pub(crate) id: u32,
 }
 
 /// Fragments with all of this in common belong together (RFC 791 §2.3, RFC 8200 §4.5).
@@ -39,6 +55,9 @@ struct Key {
 
 struct Partial {
     started: u64,
+    /// Fragments taken in, and octets of the largest.
+    pieces: usize,
+    largest: usize,
     /// The headers in front of the payload, from the first fragment.
     header: Vec<u8>,
     payload: Vec<u8>,
@@ -51,7 +70,11 @@ struct Partial {
 /// One fragment, parsed.
 struct Piece<'a> {
     key: Key,
+    /// What stands in front of the payload in every fragment, and where in it the protocol of the payload goes.
     header: &'a [u8],
+    next_at: usize,
+    /// Octets of the fragment.
+    len: usize,
     payload: &'a [u8],
     offset: usize,
     more: bool,
@@ -64,7 +87,7 @@ impl Reassembler {
         now: u64,
         packet: &[u8],
         ip: &IpPacket,
-    ) -> Result<Option<Vec<u8>>, BadFragment> {
+    ) -> Result<Option<Whole>, BadFragment> {
         let piece = Piece::read(packet, ip).ok_or(BadFragment)?;
         if !self.packets.contains_key(&piece.key) {
             self.make_room(now);
@@ -74,32 +97,53 @@ impl Reassembler {
         match partial.add(&piece) {
             Ok(false) => Ok(None),
             Ok(true) => {
-                let whole = self.packets.remove(&key).and_then(|p| p.finish(key.protocol));
+                let partial = self.packets.remove(&key).ok_or(BadFragment)?;
+                let (largest, pieces) = (partial.largest, partial.pieces);
+                let whole = partial.finish().map(|packet| Whole { packet, largest, id: key.id });
+                if whole.is_none() {
+                    self.lose(pieces - 1);
+                }
                 whole.map(Some).ok_or(BadFragment)
             }
             Err(bad) => {
                 // RFC 5722: with an overlap the whole packet is given up.
-                self.packets.remove(&key);
+                let pieces = self.packets.remove(&key).map_or(0, |partial| partial.pieces);
+                self.lose(pieces);
                 Err(bad)
             }
         }
     }
 
+    /// Fragments that were taken in and went nowhere, since the last call: of packets that did not become whole. A
+    /// fragment that is refused is not among them.
+    pub(crate) fn given_up(&mut self) -> u64 {
+        std::mem::take(&mut self.given_up)
+    }
+
+    fn lose(&mut self, pieces: usize) {
+        self.given_up += pieces as u64;
+    }
+
     fn make_room(&mut self, now: u64) {
-        self.packets.retain(|_, partial| now.saturating_sub(partial.started) < TIMEOUT);
+        let mut lost = 0;
+        self.packets.retain(|_, partial| {
+            let stays = now.saturating_sub(partial.started) < TIMEOUT;
+            lost += if stays { 0 } else { partial.pieces };
+            stays
+        });
         if self.packets.len() >= MAX_PACKETS {
             let oldest = self.packets.iter().min_by_key(|(_, partial)| partial.started);
-            if let Some(oldest) = oldest.map(|(&key, _)| key) {
-                self.packets.remove(&oldest);
-            }
+            let oldest = oldest.map(|(&key, _)| key).and_then(|key| self.packets.remove(&key));
+            lost += oldest.map_or(0, |partial| partial.pieces);
         }
+        self.lose(lost);
     }
 }
 
 impl Partial {
     fn new(started: u64) -> Self {
         let (header, payload, received) = (Vec::new(), Vec::new(), Vec::new());
-        Self { started, header, payload, received, end: None }
+        Self { started, pieces: 0, largest: 0, header, payload, received, end: None }
     }
 
     /// True if the packet is complete.
@@ -107,7 +151,8 @@ impl Partial {
         let (start, stop) = (piece.offset, piece.offset + piece.payload.len());
         let ragged = piece.more && !piece.payload.len().is_multiple_of(8);
         let beyond = self.end.is_some_and(|end| stop > end || !piece.more && stop != end);
-        if piece.payload.is_empty() || stop > MAX_PAYLOAD || ragged || beyond {
+        let many = self.pieces >= MAX_PIECES;
+        if piece.payload.is_empty() || stop > MAX_PAYLOAD || ragged || beyond || many {
             return Err(BadFragment);
         }
         if !piece.more {
@@ -127,7 +172,11 @@ impl Partial {
         });
         if start == 0 {
             self.header = piece.header.to_vec();
+            // What names the fragment header is to name what follows it.
+            *self.header.get_mut(piece.next_at).ok_or(BadFragment)? = piece.key.protocol;
         }
+        self.pieces += 1;
+        self.largest = self.largest.max(piece.len);
         if self.payload.len() < stop {
             self.payload.resize(stop, 0);
         }
@@ -139,8 +188,8 @@ impl Partial {
         }
     }
 
-    /// The whole packet of `protocol`, with a header that says so.
-    fn finish(self, protocol: u8) -> Option<Vec<u8>> {
+    /// The whole packet.
+    fn finish(self) -> Option<Vec<u8>> {
         let Self { mut header, payload, .. } = self;
         match header.first()? >> 4 {
             4 => {
@@ -152,9 +201,9 @@ impl Partial {
                 header.get_mut(10..12)?.copy_from_slice(&sum.to_be_bytes());
             }
             _ => {
-                let len = u16::try_from(payload.len()).ok()?;
+                let extensions = header.len().checked_sub(IPV6_HEADER)?;
+                let len = u16::try_from(extensions + payload.len()).ok()?;
                 header.get_mut(4..6)?.copy_from_slice(&len.to_be_bytes());
-                *header.get_mut(6)? = protocol;
             }
         }
         header.extend_from_slice(&payload);
@@ -164,31 +213,26 @@ impl Partial {
 
 impl<'a> Piece<'a> {
     fn read(packet: &'a [u8], ip: &IpPacket) -> Option<Self> {
-        let (header, rest) = packet.get(..ip.total_len)?.split_at_checked(ip.base_len)?;
+        let packet = packet.get(..ip.total_len)?;
+        let len = packet.len();
         let key = |protocol, id| Key { src: ip.src, dst: ip.dst, protocol, id };
         if ip.dst.is_ipv4() {
+            let (header, payload) = packet.split_at_checked(ip.base_len)?;
             let id = u16::from_be_bytes(*header.get(4..)?.first_chunk()?);
             let field = u16::from_be_bytes(*header.get(6..)?.first_chunk()?);
-            return Some(Self {
-                key: key(ip.base_next, id.into()),
-                header,
-                payload: rest,
-                offset: usize::from(field & 0x1fff) * 8,
-                more: field & 0x2000 != 0,
-            });
+            let (offset, more) = (usize::from(field & 0x1fff) * 8, field & 0x2000 != 0);
+            let key = key(ip.base_next, id.into());
+            return Some(Self { key, header, next_at: 9, len, payload, offset, more });
         }
-        // With other extension headers in front, transport mode could not carry the packet anyway.
-        if ip.base_next != proto::FRAGMENT || header.len() != IPV6_HEADER {
+        let (next_at, at) = ip::fragmentable(packet)?;
+        if *packet.get(next_at)? != proto::FRAGMENT {
             return None;
         }
+        let (header, rest) = packet.split_at_checked(at)?;
         let (&[next, _, o0, o1, i0, i1, i2, i3], payload) = rest.split_first_chunk()?;
         let field = u16::from_be_bytes([o0, o1]);
-        Some(Self {
-            key: key(next, u32::from_be_bytes([i0, i1, i2, i3])),
-            header,
-            payload,
-            offset: usize::from(field & !7),
-            more: field & 1 != 0,
-        })
+        let (offset, more) = (usize::from(field & !7), field & 1 != 0);
+        let key = key(next, u32::from_be_bytes([i0, i1, i2, i3]));
+        Some(Self { key, header, next_at, len, payload, offset, more })
     }
 }

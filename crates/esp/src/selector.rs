@@ -46,6 +46,23 @@ pub fn matches(selector: &TrafficSelector, side: &Side) -> bool {
     address && protocol && port
 }
 
+/// True if `selector` takes in some packet with the address of `side`, and with its protocol if that is to be seen.
+pub fn admits_some(selector: &TrafficSelector, side: &Side) -> bool {
+    let any = TrafficSelector { start_port: 0, end_port: u16::MAX, ..*selector };
+    let hidden = TrafficSelector { protocol: 0, ..any };
+    matches(if side.protocol.is_none() { &hidden } else { &any }, side)
+}
+
+/// True if `selector` takes in packets with some ports, or some types and codes, and not others.
+pub fn looks_at_ports(selector: &TrafficSelector) -> bool {
+    !selector.any_port() && !is_opaque(selector)
+}
+
+/// True if `selector` takes in nothing but packets whose ports are not to be seen.
+pub fn is_opaque(selector: &TrafficSelector) -> bool {
+    (selector.start_port, selector.end_port) == (u16::MAX, 0)
+}
+
 /// True if one selector of each list takes in its side.
 #[inline(always)]
 pub fn any_match(

@@ -11,7 +11,7 @@ use ipsec_types::dataplane::overlaps::{self, Held};
 use ipsec_types::dataplane::precedence::{Order, Rank};
 use ipsec_types::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
 
-use crate::selector::{Side, matches};
+use crate::selector::{Side, admits_some, is_opaque, looks_at_ports, matches};
 
 /// The most entries one policy may expand to.
 const MAX_ENTRIES: usize = 16 * 1024;
@@ -88,6 +88,28 @@ impl Spd {
             .iter()
             .find(|entry| matches(&entry.local, local) && matches(&entry.remote, remote))
             .map(|entry| &entry.policy)
+    }
+
+    /// True if a fragment between `local` and `remote` does not show which policy its packet meets, because a selector
+    /// looks at ports, or at a protocol that is hidden. Where a selector takes fragments without ports by themselves
+    /// (OPAQUE), each meets its own policy (RFC 4301 §7.2).
+    pub fn needs_whole(&self, local: &Side, remote: &Side) -> bool {
+        let of_both = |entry: &Entry, test: fn(&TrafficSelector, &Side) -> bool| {
+            test(&entry.local, local) || test(&entry.remote, remote)
+        };
+        let mut possible = self
+            .entries
+            .iter()
+            .filter(|entry| admits_some(&entry.local, local) && admits_some(&entry.remote, remote));
+        if possible.clone().any(|entry| of_both(entry, |ts, _| is_opaque(ts))) {
+            return false;
+        }
+        // The first that looks at neither takes the packet, whatever it hides.
+        possible.next().is_some_and(|entry| {
+            of_both(entry, |ts, side| {
+                looks_at_ports(ts) || ts.protocol != 0 && side.protocol.is_none()
+            })
+        })
     }
 
     /// Every pair of selectors, local first, with the action for its traffic, in the order in which they apply.

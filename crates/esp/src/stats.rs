@@ -42,9 +42,11 @@ reasons! {
     SequenceOverflow = "sequence_overflow",
     /// The packet is outside the SA's traffic selectors (RFC 4301 §5.2 for inbound ones).
     Selectors = "selectors",
-    /// A fragment in transport mode, which carries none (RFC 4301 §4.1), or one that does not fit the
-    /// others of its packet.
+    /// A fragment in transport mode, which carries none (RFC 4301 §4.1).
     TransportFragment = "transport_fragment",
+    /// A fragment of a packet that cannot be put together: others of it did not come, or do not fit. Packets are put
+    /// together for transport mode, and where policies look at ports.
+    Incomplete = "incomplete",
     /// IP options or IPv6 extension headers that transport mode here cannot carry.
     TransportHeaders = "transport_headers",
     /// The cipher refused: a local fault.
@@ -174,11 +176,23 @@ impl Tally {
         add(&self.counters.passed, 1);
     }
 
+    /// Counts dropped packets.
+    pub(crate) fn lost(&mut self, reason: DropReason, packets: u64) {
+        if let Some(counter) = self.counters.drops.get(reason as usize) {
+            add(counter, packets);
+        }
+    }
+
+    /// Packets dropped for `reason`.
+    #[cfg(feature = "tun")]
+    pub(crate) fn count(&self, reason: DropReason) -> u64 {
+        let counter = self.counters.drops.get(reason as usize);
+        counter.map_or(0, |counter| counter.load(Ordering::Relaxed))
+    }
+
     /// Counts a dropped packet and gives the reason back.
     pub(crate) fn dropped(&mut self, reason: DropReason) -> DropReason {
-        if let Some(counter) = self.counters.drops.get(reason as usize) {
-            add(counter, 1);
-        }
+        self.lost(reason, 1);
         reason
     }
 }

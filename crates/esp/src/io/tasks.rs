@@ -32,7 +32,7 @@ const ENOUGH: usize = 48 * 1024;
 /// After an error of a device or socket, so that a lasting one does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Between two lines about packets that come back to the device.
+/// Between two lines about packets that come back to the device, or about fragments.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
 /// The error of reading a device that has been deleted.
@@ -108,7 +108,7 @@ pub(super) async fn outbound(
 ) {
     let mut batch = ReadBatch::new();
     let mut queue = SendQueue::default();
-    let mut returned = Returned::default();
+    let (mut returned, mut incomplete) = (Returned::default(), Incomplete::default());
     loop {
         match next(&mut removals, || worker.renew(), reader.recv(&mut batch)).await {
             Ok(()) => {}
@@ -133,6 +133,7 @@ pub(super) async fn outbound(
             }
         }
         queue.flush(&sockets).await;
+        incomplete.tell(now, &worker);
         alarm.check();
     }
 }
@@ -185,6 +186,27 @@ impl Returned {
                  leads there without `not fwmark`; see `ip rule`"
             );
             *self = Self { count: 0, told: Some(now) };
+        }
+    }
+}
+
+/// Fragments that were dropped because their packets did not become whole, for the log.
+#[derive(Default)]
+struct Incomplete {
+    told: u64,
+    when: Option<Instant>,
+}
+
+impl Incomplete {
+    fn tell(&mut self, now: Instant, worker: &Outbound) {
+        let dropped = worker.dropped(DropReason::Incomplete);
+        let due = self.when.is_none_or(|when| now.saturating_duration_since(when) >= TELL_AGAIN);
+        if dropped != self.told && due {
+            warn!(
+                fragments = dropped - self.told,
+                "fragments are dropped, whose packets do not come together: others are missing or do not fit"
+            );
+            *self = Self { told: dropped, when: Some(now) };
         }
     }
 }
