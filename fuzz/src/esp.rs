@@ -220,7 +220,7 @@ impl Bench {
         Outer {
             src,
             dst: self.ends.1,
-            tos: 0,
+            fields: esp::Fields::default(),
             carrier: if self.encap { Carrier::Udp } else { Carrier::Ip },
         }
     }

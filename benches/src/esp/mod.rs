@@ -89,7 +89,8 @@ impl Tunnel {
         apply(&mut left, Command::InstallPolicy(Box::new(policy())))?;
         apply(&mut right, Command::InstallSa(Box::new(inbound)))?;
         let src = SocketAddr::new(LEFT, PORTS.src_port);
-        let outer = Outer { src, dst: RIGHT, tos: 0, carrier: Carrier::Udp };
+        let outer =
+            Outer { src, dst: RIGHT, fields: esp::Fields::default(), carrier: Carrier::Udp };
         Ok(Self { now, left, right, outer })
     }
 

@@ -139,4 +139,5 @@ pub const PLANE: Capabilities = Capabilities {
     per_cpu: false,
     cpus: 1,
     processing: true,
+    header_fields: true,
 };

@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 use ipsec_types::dataplane::{Encapsulation, Event, PolicyAction};
 
 use crate::buffer::Buffer;
+use crate::fields::Fields;
 use crate::ip::{self, BadIp, Fragment, IpPacket, parse_each, proto};
 use crate::packet;
 use crate::plane::{Clock, RUN, Shared};
@@ -15,7 +16,6 @@ use crate::sad::{Accepted, Contents, Refused, Sa};
 use crate::selector::sides;
 use crate::slots::Slots;
 use crate::stats::{DropReason, Tally};
-use crate::tos;
 
 /// Opens ESP packets. One per thread; it remembers the SAs it has seen.
 pub struct Inbound {
@@ -32,8 +32,9 @@ pub struct Outer {
     pub src: SocketAddr,
     /// Destination address.
     pub dst: IpAddr,
-    /// TOS or traffic class; of it only ECN is used. 0 if the front end cannot know.
-    pub tos: u8,
+    /// Further fields; the default where the front end cannot know them. Where no SA needs more (see
+    /// [`Plane::looks_outside`](crate::Plane::looks_outside)), the ECN bits are enough.
+    pub fields: Fields,
     /// The carrier of the packet.
     pub carrier: Carrier,
 }
@@ -336,15 +337,15 @@ fn tunnel(
         }
         (ip.total_len, ip.tos)
     });
-    let tos = tos::decapsulate(inner, outer.tos).ok_or(DropReason::Congestion)?;
+    let tos = sa.copied.inside(inner, outer.fields.tos).ok_or(DropReason::Congestion)?;
     if tos != inner {
         ip::set_tos(payload, tos);
     }
     Ok(len)
 }
 
-/// Makes a packet of a transport mode payload, `header` octets into `packet`, with a new header between the
-/// outer addresses. Returns its length.
+/// Makes a packet of a transport mode payload, `header` octets into `packet`, with the header that it arrived under.
+/// Returns its length.
 fn transport(
     sa: &Sa,
     outer: &Outer,
@@ -354,9 +355,10 @@ fn transport(
 ) -> Result<usize, DropReason> {
     let (src, dst) = (outer.src.ip(), outer.dst);
     let payload_len = packet.len().saturating_sub(header);
-    let (octets, len) = ip::header(src, dst, outer.tos, next_header, payload_len)
+    let (mut octets, len) = ip::header(src, dst, outer.fields.tos, next_header, payload_len)
         .filter(|(_, len)| *len == header)
         .ok_or(DropReason::InnerMalformed)?;
+    ip::set_fields(octets.get_mut(..len).unwrap_or_default(), &outer.fields);
     let place = packet.get_mut(..header).ok_or(DropReason::InnerMalformed)?;
     place.copy_from_slice(octets.get(..len).unwrap_or_default());
     let ip = IpPacket::parse(packet).map_err(|_| DropReason::InnerMalformed)?;

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::fields::Fields;
+
 /// IP protocol numbers.
 pub mod proto {
     /// IPv6 hop-by-hop options.
@@ -341,6 +343,31 @@ pub fn set_tos(octets: &mut [u8], tos: u8) {
         [b0, b1, ..] => {
             *b0 = *b0 & 0xf0 | tos >> 4;
             *b1 = *b1 & 0x0f | tos << 4;
+        }
+        _ => {}
+    }
+}
+
+/// Sets the fields that are known of a packet at the start of `octets`, whose IPv4 header has no options.
+pub(crate) fn set_fields(octets: &mut [u8], fields: &Fields) {
+    let Fields { tos, hop_limit, dont_fragment, flow_label } = *fields;
+    match octets {
+        [vihl, old, _, _, _, _, flags, _, ttl, ..] if *vihl >> 4 == 4 => {
+            *old = tos;
+            *flags = *flags & !0x40 | u8::from(dont_fragment) << 6;
+            *ttl = hop_limit.unwrap_or(*ttl);
+            if let Some(sum) = octets.get_mut(10..12) {
+                sum.fill(0);
+            }
+            let sum = checksum(&[octets.get(..IPV4_HEADER).unwrap_or_default()]).to_be_bytes();
+            if let Some(place) = octets.get_mut(10..12) {
+                place.copy_from_slice(&sum);
+            }
+        }
+        [b0, b1, b2, b3, _, _, _, limit, ..] => {
+            let first = 6 << 28 | u32::from(tos) << 20 | flow_label & 0xf_ffff;
+            [*b0, *b1, *b2, *b3] = first.to_be_bytes();
+            *limit = hop_limit.unwrap_or(*limit);
         }
         _ => {}
     }

@@ -21,6 +21,7 @@
 
 mod buffer;
 mod events;
+pub mod fields;
 mod flow;
 mod inbound;
 #[cfg(all(feature = "tun", target_os = "linux"))]
@@ -43,6 +44,7 @@ pub mod tos;
 pub mod udp;
 
 pub use buffer::Buffer;
+pub use fields::Fields;
 pub use inbound::{Carrier, Inbound, Outer};
 pub use outbound::{Fate, Outbound, Outgoing, Sealed, Verdict};
 pub use plane::Plane;

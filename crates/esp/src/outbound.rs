@@ -9,6 +9,7 @@ use ipsec_types::crypto::{IvKind, SecureRandom};
 use ipsec_types::dataplane::{Direction, Encapsulation, Event, PolicyAction, PolicySpec, SaId};
 
 use crate::buffer::Buffer;
+use crate::fields::Fields;
 use crate::flow::{Decision, FlowCache, FlowKey};
 use crate::ip::{BadIp, Fragment, IPV4_HEADER, IpPacket, parse_each, proto};
 use crate::looping;
@@ -19,7 +20,6 @@ use crate::sad::{Contents, Path, Sa, Spent};
 use crate::selector::sides;
 use crate::split::split;
 use crate::stats::{DropReason, Tally};
-use crate::tos;
 
 /// Protects packets. One per thread; it remembers the flows it has seen.
 pub struct Outbound {
@@ -56,10 +56,8 @@ pub struct Outgoing {
     pub dst: IpAddr,
     /// The UDP or TCP encapsulation and its ports; `None` for IP protocol 50.
     pub encap: Option<Encapsulation>,
-    /// TOS or traffic class of the outer header.
-    pub tos: u8,
-    /// Don't Fragment of the inner header, for a front end that copies it (RFC 4301 §8.1).
-    pub dont_fragment: bool,
+    /// Fields of the outer header.
+    pub fields: Fields,
     /// Octets of the ESP packet.
     pub len: usize,
 }
@@ -83,18 +81,16 @@ pub struct Sealed<'a> {
     /// Its SA, which has the path.
     pub sa: &'a Sa,
     /// As in [`Outgoing`].
-    pub tos: u8,
-    /// As in [`Outgoing`].
-    pub dont_fragment: bool,
+    pub fields: Fields,
     /// As in [`Outgoing`].
     pub len: usize,
 }
 
 impl From<Sealed<'_>> for Outgoing {
     fn from(sealed: Sealed<'_>) -> Self {
-        let Sealed { sa, tos, dont_fragment, len } = sealed;
+        let Sealed { sa, fields, len } = sealed;
         let Path { src, dst, encap } = sa.path;
-        Self { sa: sa.id, src, dst, encap, tos, dont_fragment, len }
+        Self { sa: sa.id, src, dst, encap, fields, len }
     }
 }
 
@@ -244,8 +240,8 @@ struct Item<'p> {
     /// The part of it that ESP protects.
     payload: &'p [u8],
     next_header: u8,
-    tos: u8,
-    dont_fragment: bool,
+    /// Of the packet that is sent.
+    fields: Fields,
 }
 
 /// The result for a packet that is not to be sealed as it is.
@@ -289,9 +285,7 @@ impl<'p> Run<'p> {
             let fate = match seq.and_then(|seq| item.seal(sa, seq, least, rng, out)) {
                 Ok(()) => {
                     sealed += 1;
-                    let Item { tos, dont_fragment, .. } = *item;
-                    let (tos, len) = (tos::encapsulate(tos), out.len() - start);
-                    Fate::Send(Sealed { sa, tos, dont_fragment, len })
+                    Fate::Send(Sealed { sa, fields: item.fields, len: out.len() - start })
                 }
                 Err(reason) => Fate::Drop(tally.dropped(reason)),
             };
@@ -368,13 +362,15 @@ fn judge<'c, 'p>(
             Decision::Trap(policy) => return Err(Other::Trap(Arc::clone(policy))),
         };
         let packet = packet.get(..ip.total_len).ok_or(Other::Drop(DropReason::Malformed))?;
-        let (next_header, payload) = match sa.contents {
-            Contents::Packet => (ip.tunnel_protocol(), packet),
+        let (next_header, payload, fields) = match sa.contents {
+            Contents::Packet => {
+                let fields = sa.copied.outside(ip.tos, ip.dont_fragment);
+                (ip.tunnel_protocol(), packet, fields)
+            }
             Contents::Payload if ip.fragment != Fragment::None => return Err(Other::Fragment),
             Contents::Payload => transport_payload(sa, packet).map_err(Other::Drop)?,
         };
-        let IpPacket { tos, dont_fragment, .. } = ip;
-        Ok((sa, Item { packet, payload, next_header, tos, dont_fragment }))
+        Ok((sa, Item { packet, payload, next_header, fields }))
     })
 }
 
@@ -425,10 +421,10 @@ fn decide(shared: &Shared, packet: &[u8]) -> Decision {
 }
 
 /// The part of `packet` that goes into a transport mode ESP packet (RFC 4303 §3.1.1): everything behind the IP
-/// header. The front end makes the header in front of ESP. So a packet with options or extension headers that
-/// belong there cannot be carried.
+/// header. The front end makes the header in front of ESP, with the fields of that header. So a packet with options or
+/// extension headers that belong there cannot be carried.
 #[inline(never)]
-fn transport_payload<'a>(sa: &Sa, packet: &'a [u8]) -> Result<(u8, &'a [u8]), DropReason> {
+fn transport_payload<'a>(sa: &Sa, packet: &'a [u8]) -> Result<(u8, &'a [u8], Fields), DropReason> {
     // Parsed again, so that the caller's copy stays in registers.
     let ip = IpPacket::parse(packet).map_err(|_| DropReason::Malformed)?;
     if ip.fragment != Fragment::None {
@@ -445,7 +441,8 @@ fn transport_payload<'a>(sa: &Sa, packet: &'a [u8]) -> Result<(u8, &'a [u8]), Dr
         return Err(DropReason::TransportHeaders);
     }
     let payload = packet.get(ip.base_len..).ok_or(DropReason::Malformed)?;
-    Ok((ip.base_next, payload))
+    let fields = Fields::of(packet).ok_or(DropReason::Malformed)?;
+    Ok((ip.base_next, payload, fields))
 }
 
 /// An IV that never repeats under a key: the sequence number does not either. A random one for CBC.

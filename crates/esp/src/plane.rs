@@ -1,7 +1,7 @@
 //! The control side: commands in, events out.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,12 @@ use ipsec_types::crypto::{CipherProvider, SecureRandom};
 #[cfg(all(feature = "tun", target_os = "linux"))]
 use ipsec_types::dataplane::TrafficSelector;
 use ipsec_types::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, PolicyAction, Reply, SaId, Usage,
+    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, Mode, PolicyAction, Reply,
+    SaId, Usage,
 };
 
 use crate::events::Events;
+use crate::fields::Copied;
 use crate::inbound::Inbound;
 use crate::outbound::Outbound;
 #[cfg(feature = "tun")]
@@ -50,6 +52,8 @@ pub(crate) struct Shared {
     clock: AtomicU64,
     /// Octets of the longest packet that is to be protected.
     mtu: AtomicU16,
+    /// Some inbound SA needs the headers of packets as they arrived, or one did.
+    looks_outside: AtomicBool,
 }
 
 /// A worker's clock: packets of one batch have one time.
@@ -99,6 +103,7 @@ impl Plane {
         per_cpu: false,
         cpus: 0,
         processing: false,
+        header_fields: true,
     };
 
     /// An empty plane; its clock starts at `now`.
@@ -113,6 +118,7 @@ impl Plane {
                 epoch: now,
                 clock: AtomicU64::new(0),
                 mtu: AtomicU16::new(TUNNEL_MTU),
+                looks_outside: AtomicBool::new(false),
             }),
         }
     }
@@ -136,6 +142,12 @@ impl Plane {
     /// padded to it.
     pub fn set_mtu(&self, mtu: u16) {
         self.shared.mtu.store(mtu, Ordering::Relaxed);
+    }
+
+    /// True if some SA hands up header fields as they arrived, so that [`Outer::fields`](crate::Outer::fields) has to be
+    /// right in all of them: in transport mode, or with `copy_dscp = in`. It stays true.
+    pub fn looks_outside(&self) -> bool {
+        self.shared.looks_outside.load(Ordering::Relaxed)
     }
 
     /// Counters.
@@ -233,6 +245,12 @@ impl DataPlane for Plane {
             return self.usage(id).map(|usage| Reply::Usage(id, usage));
         }
         self.check(&command)?;
+        if let Command::InstallSa(spec) = &command
+            && spec.direction == Direction::In
+            && (spec.mode == Mode::Transport || Copied::from(&*spec.processing).looks_outside())
+        {
+            self.shared.looks_outside.store(true, Ordering::Relaxed);
+        }
         let ciphers = self.shared.ciphers;
         let change = |Tables { sad, spd }: &mut Tables| match command {
             Command::InstallSa(spec) => sad.install(*spec, ciphers),

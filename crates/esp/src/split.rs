@@ -43,24 +43,24 @@ fn split_v4(packet: &[u8], most: usize) -> Option<Vec<Vec<u8>>> {
     })
 }
 
-/// Fills in for the options that the first fragment alone has.
+/// Fills in for the options that the first fragment alone has. What is not well formed stays as it is.
 fn drop_first_options(mut options: &mut [u8]) {
-    while let Some(&kind) = options.first() {
-        let len = match (kind, options.get(1)) {
-            (END, _) => return,
-            (NO_OPERATION, _) => 1,
-            (_, Some(&len)) => usize::from(len),
-            _ => 0,
-        };
-        // What is not well formed stays as it is.
-        let Some((option, rest)) = options.split_at_mut_checked(len).filter(|_| len > 0) else {
-            return;
-        };
-        if kind & COPIED == 0 {
+    while let Some((option, rest)) = first_option(std::mem::take(&mut options)) {
+        if option.first().is_some_and(|kind| kind & COPIED == 0) {
             option.fill(NO_OPERATION);
         }
         options = rest;
     }
+}
+
+/// The first of the options, and the others.
+fn first_option(options: &mut [u8]) -> Option<(&mut [u8], &mut [u8])> {
+    let len = match *options.first()? {
+        END => 0,
+        NO_OPERATION => 1,
+        _ => usize::from(*options.get(1)?),
+    };
+    options.split_at_mut_checked(len).filter(|_| len > 0)
 }
 
 fn split_v6(packet: &[u8], most: usize, id: u32) -> Option<Vec<Vec<u8>>> {

@@ -1,16 +1,11 @@
 //! DSCP and ECN across the tunnel (RFC 4301 §5.1.2, RFC 6040).
 
 /// ECN codepoints, the low two bits of the TOS or traffic class octet (RFC 3168 §5).
-const ECN_MASK: u8 = 0b11;
+pub(crate) const ECN_MASK: u8 = 0b11;
 const NOT_ECT: u8 = 0b00;
 const ECT_0: u8 = 0b10;
 const ECT_1: u8 = 0b01;
 const CE: u8 = 0b11;
-
-/// The outer octet for an inner one: DSCP copied, ECN in RFC 6040's normal mode (§4.1), which copies.
-pub fn encapsulate(inner: u8) -> u8 {
-    inner
-}
 
 /// The inner octet after decapsulation (RFC 6040 §4.2, Figure 4): DSCP of the inner header, the more
 /// severe ECN of the two; `None` where the packet must be dropped.
@@ -49,6 +44,5 @@ mod tests {
     #[test]
     fn the_inner_dscp_survives() {
         assert_eq!(decapsulate(0xb8 | ECT_0, 0x28 | CE), Some(0xb8 | CE));
-        assert_eq!(encapsulate(0xb9), 0xb9);
     }
 }

@@ -159,6 +159,7 @@ fn host() -> Endpoint {
         per_cpu: false,
         cpus: 0,
         processing: false,
+        header_fields: false,
     };
     Endpoint::new(config, Arc::new(crypto), Box::new(pq_kem::os_random()), plane)
 }

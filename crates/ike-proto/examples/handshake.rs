@@ -54,6 +54,7 @@ fn host() -> Host {
         per_cpu: false,
         cpus: 0,
         processing: false,
+        header_fields: false,
     };
     let crypto = Arc::new(pq_kem::provider());
     (Endpoint::new(config, crypto, Box::new(pq_kem::os_random()), plane), BTreeMap::new())

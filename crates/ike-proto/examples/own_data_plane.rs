@@ -43,6 +43,7 @@ impl DataPlane for Printing {
             per_cpu: false,
             cpus: 0,
             processing: false,
+            header_fields: false,
         }
     }
 

@@ -525,6 +525,8 @@ pub struct Capabilities {
     /// Options of [`Processing`] other than the defaults. Without this an SA or a policy that needs them is
     /// refused.
     pub processing: bool,
+    /// The options among them that say which header fields are copied: `copy_df`, `copy_ecn` and `copy_dscp`.
+    pub header_fields: bool,
 }
 
 impl Capabilities {
@@ -553,6 +555,7 @@ impl Capabilities {
             iptfs: _,
         } = *processing;
         let none = Mark::default();
+        let fields = self.processing || self.header_fields;
         let offload = !matches!(hw_offload, HwOffload::No | HwOffload::Auto);
         let asked = [
             ("mode = transport", mode == Mode::Transport && !self.transport_mode),
@@ -569,9 +572,9 @@ impl Capabilities {
             ("set_mark_out", set_mark_out != none && !self.processing),
             ("interface", interface.is_some() && !self.processing),
             ("hw_offload", offload && !self.processing),
-            ("copy_df = no", !copy_df && !self.processing),
-            ("copy_ecn = no", !copy_ecn && !self.processing),
-            ("copy_dscp", copy_dscp != CopyDscp::Out && !self.processing),
+            ("copy_df = no", !copy_df && !fields),
+            ("copy_ecn = no", !copy_ecn && !fields),
+            ("copy_dscp", copy_dscp != CopyDscp::Out && !fields),
             ("icmp", icmp && !self.processing),
             ("policies = no", !policies && !self.processing),
             ("policies_fwd_out", policies_fwd_out && !self.processing),

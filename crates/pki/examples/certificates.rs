@@ -107,6 +107,7 @@ fn host(ca: &Authority, name: &str, peer: &str) -> Result<Host, Box<dyn Error>> 
         per_cpu: false,
         cpus: 0,
         processing: false,
+        header_fields: false,
     };
     let (crypto, rng) = (Arc::new(pq_kem::provider()), Box::new(pq_kem::os_random()));
     Ok(Host { endpoint: Endpoint::new(config, crypto, rng, plane), answerer })

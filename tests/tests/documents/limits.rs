@@ -97,8 +97,8 @@ fn the_first_tunnel_names_what_needs_the_kernel() {
     let (_, after) =
         page.split_once("These options need ESP in the kernel: ").expect("the list of the page");
     let (written, _) = after.split_once("Where ESP runs").expect("its end");
-    // ESP in user space has transport mode, and no file can ask for BEET.
-    let unfit = ["mode = transport", "mode = beet"];
+    // ESP in user space has transport mode and copies header fields, and no file can ask for BEET.
+    let unfit = ["mode = transport", "mode = beet", "copy_df = no", "copy_ecn = no", "copy_dscp"];
     for option in options.into_iter().filter(|option| !unfit.contains(option)) {
         let name = option.strip_suffix(" = no").unwrap_or(option);
         assert!(

@@ -96,6 +96,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
+    use crate::fields::Fields;
     use crate::inbound::Carrier;
 
     fn waiting(from: IpAddr, octets: usize) -> Waiting {
@@ -105,7 +106,12 @@ mod tests {
 
     fn outer(from: IpAddr) -> Outer {
         let dst = IpAddr::from([192, 0, 2, 1]);
-        Outer { src: SocketAddr::new(from, 4500), dst, tos: 0, carrier: Carrier::Udp }
+        Outer {
+            src: SocketAddr::new(from, 4500),
+            dst,
+            fields: Fields::default(),
+            carrier: Carrier::Udp,
+        }
     }
 
     #[test]

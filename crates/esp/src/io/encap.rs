@@ -1,19 +1,26 @@
 //! UDP sockets that carry IKE and ESP side by side (RFC 3948).
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn_udp::{BATCH_SIZE, EcnCodepoint, RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use rustix::net::sockopt::{
     Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
 };
+use socket2::{MsgHdr, SockAddr, SockRef};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
+use tracing::warn;
 
+use super::ancillary::{Ancillary, receive, tell_fields};
+use super::dont_fragment::DontFragment;
+use crate::fields::Fields;
 use crate::inbound::{Carrier, Outer};
+use crate::plane::Plane;
 use crate::udp::NON_ESP_MARKER;
 
 /// Octets that one receive may coalesce.
@@ -28,6 +35,7 @@ pub struct EncapSocket {
     socket: UdpSocket,
     state: UdpSocketState,
     local: SocketAddr,
+    dont_fragment: DontFragment,
 }
 
 /// An IKE message that came in on an encapsulation socket.
@@ -46,6 +54,11 @@ pub(super) struct RecvBatch {
     buffer: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
     count: usize,
+    /// Says when header fields are to be known; `None` if the socket does not tell them.
+    plane: Option<Plane>,
+    /// The header fields, where all of them are known. There is no way back: the kernel's further control messages would
+    /// not fit where they are not expected.
+    fields: Option<Box<[Fields; BATCH_SIZE]>>,
 }
 
 /// The headers under which datagrams arrived.
@@ -53,7 +66,7 @@ pub(super) struct RecvBatch {
 pub(super) struct Headers {
     pub(super) remote: SocketAddr,
     pub(super) local: IpAddr,
-    tos: u8,
+    fields: Fields,
 }
 
 impl EncapSocket {
@@ -63,14 +76,14 @@ impl EncapSocket {
     pub fn new(socket: UdpSocket) -> io::Result<Self> {
         let bound = socket.local_addr()?;
         let wildcard = bound.is_ipv6() && bound.ip().is_unspecified();
-        if wildcard && !socket2::SockRef::from(&socket).only_v6()? {
+        if wildcard && !SockRef::from(&socket).only_v6()? {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "IPV6_V6ONLY is not set"));
         }
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let local = socket.local_addr()?;
         allow_fragments(&socket, local.is_ipv4())?;
         enlarge_buffers(&socket);
-        Ok(Self { socket, state, local })
+        Ok(Self { socket, state, local, dont_fragment: DontFragment::on() })
     }
 
     /// The address the socket is bound to.
@@ -91,7 +104,7 @@ impl EncapSocket {
         message: &[u8],
     ) -> io::Result<()> {
         let datagram = [&NON_ESP_MARKER, message].concat();
-        self.send(source, remote, 0, &datagram, datagram.len()).await
+        self.send(source, remote, &Fields::PLAIN, &datagram, datagram.len()).await
     }
 
     /// Sends a datagram as it is (a NAT keepalive), from `source` if given.
@@ -101,7 +114,7 @@ impl EncapSocket {
         remote: SocketAddr,
         datagram: &[u8],
     ) -> io::Result<()> {
-        self.send(source, remote, 0, datagram, datagram.len()).await
+        self.send(source, remote, &Fields::PLAIN, datagram, datagram.len()).await
     }
 
     /// Sends `contents` as datagrams of `segment` octets; the last may be shorter.
@@ -109,14 +122,14 @@ impl EncapSocket {
         &self,
         source: Option<IpAddr>,
         remote: SocketAddr,
-        tos: u8,
+        fields: &Fields,
         contents: &[u8],
         segment: usize,
     ) -> io::Result<()> {
         let source = source.filter(|s| !s.is_unspecified() && s.is_ipv4() == remote.is_ipv4());
         let transmit = |contents, segment_size| Transmit {
             destination: remote,
-            ecn: EcnCodepoint::from_bits(tos & 0b11),
+            ecn: EcnCodepoint::from_bits(fields.tos & 0b11),
             contents,
             segment_size,
             src_ip: source,
@@ -124,12 +137,12 @@ impl EncapSocket {
         if contents.len() > segment && self.max_segments() > 1 {
             let whole = transmit(contents, Some(segment));
             // A path that is too narrow for the segments refuses them together; try them one by one.
-            if self.send_one(&whole).await.is_ok() {
+            if self.send_one(&whole, fields).await.is_ok() {
                 return Ok(());
             }
         }
         for datagram in contents.chunks(segment.max(1)) {
-            self.send_one(&transmit(datagram, None)).await?;
+            self.send_one(&transmit(datagram, None), fields).await?;
         }
         Ok(())
     }
@@ -144,18 +157,38 @@ impl EncapSocket {
         batch.fill(&self.socket, &self.state, || false).await
     }
 
-    async fn send_one(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let send = || self.state.try_send(UdpSockRef::from(&self.socket), transmit);
+    async fn send_one(&self, transmit: &Transmit<'_>, fields: &Fields) -> io::Result<()> {
+        let ecn_alone = fields.tos <= 0b11 && fields.hop_limit.is_none() && fields.flow_label == 0;
+        let send = || match ecn_alone {
+            true => self.state.try_send(UdpSockRef::from(&self.socket), transmit),
+            false => self.send_with_fields(transmit, fields),
+        };
+        let dont_fragment = fields.dont_fragment || !self.local.is_ipv4();
+        let send = || self.dont_fragment.during(&self.socket, dont_fragment, send);
         self.socket.async_io(Interest::WRITABLE, send).await
+    }
+
+    fn send_with_fields(&self, transmit: &Transmit<'_>, fields: &Fields) -> io::Result<()> {
+        let Transmit { destination, contents, segment_size, src_ip, .. } = *transmit;
+        let mut ancillary = Ancillary::new(src_ip, destination.is_ipv4(), fields);
+        if let Some(size) = segment_size.and_then(|size| u16::try_from(size).ok()) {
+            ancillary = ancillary.cut(size);
+        }
+        let (to, slices) = (SockAddr::from(destination), [IoSlice::new(contents)]);
+        let message = MsgHdr::new().with_addr(&to).with_buffers(&slices);
+        let message = message.with_control(ancillary.octets());
+        SockRef::from(&self.socket).sendmsg(&message, libc::MSG_DONTWAIT).map(drop)
     }
 }
 
 impl RecvBatch {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(plane: Option<Plane>) -> Self {
         Self {
             buffer: vec![0; BATCH_SIZE * MAX_DATAGRAM],
             meta: [RecvMeta::default(); BATCH_SIZE],
             count: 0,
+            plane,
+            fields: None,
         }
     }
 
@@ -166,13 +199,25 @@ impl RecvBatch {
         state: &UdpSocketState,
         drain: impl Fn() -> bool,
     ) -> io::Result<()> {
-        let Self { buffer, meta, count } = self;
+        let Self { buffer, meta, count, plane, fields } = self;
         *count = 0;
         let mut slices: Vec<_> =
             buffer.chunks_exact_mut(MAX_DATAGRAM).map(IoSliceMut::new).collect();
         let recv = || {
             drain();
-            state.recv(UdpSockRef::from(socket), &mut slices, meta)
+            if fields.is_none() && plane.as_ref().is_some_and(Plane::looks_outside) {
+                match tell_fields(socket) {
+                    Ok(()) => *fields = Some(Box::new([Fields::default(); BATCH_SIZE])),
+                    Err(error) => {
+                        warn!(%error, "the header fields of ESP packets are not known");
+                        *plane = None;
+                    }
+                }
+            }
+            match fields {
+                Some(fields) => receive(socket, &mut slices, meta, &mut **fields),
+                None => state.recv(UdpSockRef::from(socket), &mut slices, meta),
+            }
         };
         *count = socket.async_io(Interest::READABLE | Interest::ERROR, recv).await?;
         Ok(())
@@ -187,8 +232,13 @@ impl RecvBatch {
         let mut at = 0;
         std::iter::from_fn(move || {
             let filled = self.meta.get(at..self.count).filter(|rest| !rest.is_empty())?;
-            let first = Headers::new(filled.first()?, local);
-            let count = filled.iter().take_while(|meta| Headers::new(meta, local) == first).count();
+            let headers = |n: usize, meta: &RecvMeta| {
+                let known = self.fields.as_ref().and_then(|fields| fields.get(at + n));
+                Headers::new(meta, known, local)
+            };
+            let first = headers(0, filled.first()?);
+            let all = filled.iter().enumerate().map(|(n, meta)| headers(n, meta));
+            let count = all.take_while(|headers| *headers == first).count();
             let buffers = self.buffer.chunks_exact(MAX_DATAGRAM).skip(at);
             at += count;
             let datagrams = filled.iter().take(count).zip(buffers).flat_map(|(meta, buffer)| {
@@ -200,15 +250,16 @@ impl RecvBatch {
 }
 
 impl Headers {
-    fn new(meta: &RecvMeta, local: IpAddr) -> Self {
-        let tos = meta.ecn.map_or(0, |ecn| ecn as u8);
-        Self { remote: meta.addr, local: meta.dst_ip.unwrap_or(local), tos }
+    fn new(meta: &RecvMeta, fields: Option<&Fields>, local: IpAddr) -> Self {
+        let ecn = || meta.ecn.map_or(0, |ecn| ecn as u8);
+        let fields = fields.copied().unwrap_or_else(|| Fields { tos: ecn(), ..Fields::default() });
+        Self { remote: meta.addr, local: meta.dst_ip.unwrap_or(local), fields }
     }
 
     pub(super) fn outer(&self, carrier: Carrier) -> Outer {
-        let Self { remote, local, tos } = *self;
+        let Self { remote, local, fields } = *self;
         let port = if carrier == Carrier::Ip { 0 } else { remote.port() };
-        Outer { src: SocketAddr::new(remote.ip(), port), dst: local, tos, carrier }
+        Outer { src: SocketAddr::new(remote.ip(), port), dst: local, fields, carrier }
     }
 }
 
@@ -226,7 +277,7 @@ pub(super) fn allow_fragments(socket: &impl AsFd, ipv4: bool) -> io::Result<()> 
 
 /// Best effort: past the system's limit only with CAP_NET_ADMIN.
 pub(super) fn enlarge_buffers(socket: &impl AsFd) {
-    let plain = socket2::SockRef::from(socket);
+    let plain = SockRef::from(socket);
     if setsockopt(socket, sockopt::RcvBufForce, &SOCKET_BUFFER).is_err() {
         _ = plain.set_recv_buffer_size(SOCKET_BUFFER);
     }

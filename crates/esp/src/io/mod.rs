@@ -33,7 +33,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+mod ancillary;
 mod device;
+mod dont_fragment;
 mod early;
 mod encap;
 mod exemptions;

@@ -10,11 +10,14 @@ use nix::sys::socket::{
     ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, recv, sendmmsg, setsockopt, sockopt,
 };
 use quinn_udp::{UdpSockRef, UdpSocketState};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, MsgHdr, Protocol, SockAddr, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use super::ancillary::Ancillary;
+use super::dont_fragment::DontFragment;
 use super::encap::{RecvBatch, allow_fragments, enlarge_buffers};
+use crate::fields::Fields;
 use crate::ip::proto;
 
 /// Errors that are taken from the queue at a time.
@@ -23,15 +26,13 @@ const ERRORS: usize = 64;
 /// Packets that one system call sends.
 const MAX_SENT: usize = 64;
 
-/// The part of TOS or traffic class that is ESP's business (RFC 3168).
-const ECN: u8 = 0b11;
-
 /// ESP over IP (protocol 50) for one address family.
 pub struct PlainEsp {
     /// A raw socket, which behaves like a UDP socket for the calls used here.
     socket: UdpSocket,
     state: UdpSocketState,
     ipv4: bool,
+    dont_fragment: DontFragment,
 }
 
 /// Sockets that send whole packets in clear past the TUN device.
@@ -58,7 +59,7 @@ impl PlainEsp {
         }
         enlarge_buffers(&socket);
         let socket = UdpSocket::from_std(OwnedFd::from(socket).into())?;
-        Ok(Self { socket, state, ipv4 })
+        Ok(Self { socket, state, ipv4, dont_fragment: DontFragment::on() })
     }
 
     /// True for IPv4.
@@ -72,7 +73,7 @@ impl PlainEsp {
         &self,
         src: IpAddr,
         dst: IpAddr,
-        tos: u8,
+        fields: &Fields,
         packets: &[u8],
         segment: usize,
     ) -> io::Result<()> {
@@ -83,7 +84,12 @@ impl PlainEsp {
         while !rest.is_empty() {
             let run = rest.get(..MAX_SENT).unwrap_or(rest);
             let send = || {
-                let send = || send_all(&self.socket, src, dst, tos & ECN, run);
+                let to = Ends { src, dst, fields };
+                let send = || {
+                    let dont_fragment = fields.dont_fragment || !self.ipv4;
+                    let send = || to.send(&self.socket, run);
+                    self.dont_fragment.during(&self.socket, dont_fragment, send)
+                };
                 // An error that ICMP reported of an earlier packet is no reason to lose this one.
                 send().or_else(|error| if self.drain_errors() { send() } else { Err(error) })
             };
@@ -119,52 +125,80 @@ impl PlainEsp {
     }
 }
 
-/// Hands as many of `packets` to the kernel as it takes at once; returns how many, at least one.
-fn send_all(
-    socket: &UdpSocket,
+/// The header of packets to be sent.
+struct Ends<'a> {
     src: IpAddr,
     dst: IpAddr,
-    tos: u8,
-    packets: &[[IoSlice<'_>; 1]],
-) -> io::Result<usize> {
-    let to = vec![Some(SockaddrStorage::from(SocketAddr::new(dst, 0))); packets.len()];
-    let (class, source4, source6);
-    let mut control = Vec::with_capacity(2);
-    // The kernel takes the whole buffer for control messages, so it has to fit them.
-    let mut room = Vec::new();
-    match dst {
-        IpAddr::V4(_) if tos != 0 => {
-            control.push(ControlMessage::Ipv4Tos(&tos));
-            room.extend(cmsg_space!(u8));
+    fields: &'a Fields,
+}
+
+impl Ends<'_> {
+    /// Hands as many of `packets` to the kernel as it takes at once; returns how many, at least one.
+    fn send(&self, socket: &UdpSocket, packets: &[[IoSlice<'_>; 1]]) -> io::Result<usize> {
+        if self.fields.flow_label == 0 {
+            return self.send_all(socket, packets);
         }
-        IpAddr::V6(_) if tos != 0 => {
-            class = i32::from(tos);
-            control.push(ControlMessage::Ipv6TClass(&class));
+        let Some(first) = packets.first() else { return Ok(0) };
+        let Self { src, dst, fields } = *self;
+        let source = Some(src).filter(|src| !src.is_unspecified());
+        let ancillary = Ancillary::new(source, dst.is_ipv4(), fields);
+        let to = SockAddr::from(SocketAddr::new(dst, 0));
+        let message = MsgHdr::new().with_addr(&to).with_buffers(first);
+        let message = message.with_control(ancillary.octets());
+        SockRef::from(socket).sendmsg(&message, libc::MSG_DONTWAIT).map(|_| 1)
+    }
+
+    /// As [`Self::send`], without the flow label.
+    fn send_all(&self, socket: &UdpSocket, packets: &[[IoSlice<'_>; 1]]) -> io::Result<usize> {
+        let Self { src, dst, fields: &Fields { tos, hop_limit, .. } } = *self;
+        let to = vec![Some(SockaddrStorage::from(SocketAddr::new(dst, 0))); packets.len()];
+        let (class, source4, source6);
+        let limit = hop_limit.map(i32::from);
+        let mut control = Vec::with_capacity(3);
+        // The kernel takes the whole buffer for control messages, so it has to fit them.
+        let mut room = Vec::new();
+        match dst {
+            IpAddr::V4(_) if tos != 0 => {
+                control.push(ControlMessage::Ipv4Tos(&tos));
+                room.extend(cmsg_space!(u8));
+            }
+            IpAddr::V6(_) if tos != 0 => {
+                class = i32::from(tos);
+                control.push(ControlMessage::Ipv6TClass(&class));
+                room.extend(cmsg_space!(i32));
+            }
+            _ => {}
+        }
+        if let Some(limit) = &limit {
+            control.push(match dst {
+                IpAddr::V4(_) => ControlMessage::Ipv4Ttl(limit),
+                IpAddr::V6(_) => ControlMessage::Ipv6HopLimit(limit),
+            });
             room.extend(cmsg_space!(i32));
         }
-        _ => {}
-    }
-    match src {
-        src if src.is_unspecified() => {}
-        IpAddr::V4(src) => {
-            let none = libc::in_addr { s_addr: 0 };
-            let from = libc::in_addr { s_addr: u32::from(src).to_be() };
-            source4 = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: from, ipi_addr: none };
-            control.push(ControlMessage::Ipv4PacketInfo(&source4));
-            room.extend(cmsg_space!(libc::in_pktinfo));
+        match src {
+            src if src.is_unspecified() => {}
+            IpAddr::V4(src) => {
+                let none = libc::in_addr { s_addr: 0 };
+                let from = libc::in_addr { s_addr: u32::from(src).to_be() };
+                source4 = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: from, ipi_addr: none };
+                control.push(ControlMessage::Ipv4PacketInfo(&source4));
+                room.extend(cmsg_space!(libc::in_pktinfo));
+            }
+            IpAddr::V6(src) => {
+                let from = libc::in6_addr { s6_addr: src.octets() };
+                source6 = libc::in6_pktinfo { ipi6_ifindex: 0, ipi6_addr: from };
+                control.push(ControlMessage::Ipv6PacketInfo(&source6));
+                room.extend(cmsg_space!(libc::in6_pktinfo));
+            }
         }
-        IpAddr::V6(src) => {
-            let from = libc::in6_addr { s6_addr: src.octets() };
-            source6 = libc::in6_pktinfo { ipi6_ifindex: 0, ipi6_addr: from };
-            control.push(ControlMessage::Ipv6PacketInfo(&source6));
-            room.extend(cmsg_space!(libc::in6_pktinfo));
-        }
+        // All of what is allocated counts.
+        let room = Some(room.into_boxed_slice().into_vec()).filter(|room| !room.is_empty());
+        let mut headers = MultiHeaders::preallocate(packets.len(), room);
+        let socket = socket.as_raw_fd();
+        let sent = sendmmsg(socket, &mut headers, packets, to, control, MsgFlags::empty())?;
+        Ok(sent.count())
     }
-    let room = Some(room).filter(|room| !room.is_empty());
-    let mut headers = MultiHeaders::preallocate(packets.len(), room);
-    let socket = socket.as_raw_fd();
-    let sent = sendmmsg(socket, &mut headers, packets, to, control, MsgFlags::empty())?;
-    Ok(sent.count())
 }
 
 /// The ESP packet in octets from a raw socket. An IPv4 socket returns the IP header too; an IPv6 socket does not.

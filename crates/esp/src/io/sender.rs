@@ -122,7 +122,7 @@ impl Sockets {
                 let socket = choose(&self.encap, to.src, ports.src_port)
                     .ok_or(io::ErrorKind::AddrNotAvailable)?;
                 let remote = SocketAddr::new(to.dst, ports.dst_port);
-                return socket.send(Some(to.src), remote, to.tos, contents, segment).await;
+                return socket.send(Some(to.src), remote, &to.fields, contents, segment).await;
             }
             Some(Encapsulation::Tcp(ports)) => {
                 let streams = self.streams.as_ref().ok_or(io::ErrorKind::Unsupported)?;
@@ -134,11 +134,11 @@ impl Sockets {
         }
         let socket = self.plain.iter().find(|s| s.is_ipv4() == to.dst.is_ipv4());
         let socket = socket.ok_or(io::ErrorKind::AddrNotAvailable)?;
-        socket.send(to.src, to.dst, to.tos, contents, segment).await
+        socket.send(to.src, to.dst, &to.fields, contents, segment).await
     }
 }
 
 fn same_path(a: &Outgoing, b: &Sealed<'_>) -> bool {
     let Path { src, dst, encap } = b.sa.path;
-    (a.src, a.dst, a.encap, a.tos & 0b11) == (src, dst, encap, b.tos & 0b11)
+    (a.src, a.dst, a.encap, a.fields) == (src, dst, encap, b.fields)
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use tokio::sync::mpsc;
 
+use crate::fields::Fields;
 use crate::inbound::{Carrier, Outer};
 use crate::packet;
 use crate::plane::Plane;
@@ -53,7 +54,8 @@ impl Feed {
         if !packet::header(packet).is_some_and(|(spi, _)| self.plane.receives(spi, dst.ip())) {
             return Fed::UnknownSpi;
         }
-        let outer = Outer { src, dst: dst.ip(), tos: 0, carrier: Carrier::Tcp };
+        let fields = Fields::default();
+        let outer = Outer { src, dst: dst.ip(), fields, carrier: Carrier::Tcp };
         match self.sender.try_reserve() {
             Ok(place) => {
                 place.send((outer, packet.to_vec()));

@@ -17,6 +17,7 @@ use super::encap::{EncapSocket, IkeDatagram, RecvBatch};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp, strip_header};
 use super::sender::{SendQueue, Sockets};
+use crate::fields::Fields;
 use crate::inbound::{Carrier, Inbound, Outer};
 use crate::ip::IpPacket;
 use crate::outbound::{Fate, Outbound};
@@ -221,7 +222,7 @@ pub(super) async fn inbound_udp(
     alarm: Alarm,
     mut removals: Removals,
 ) {
-    let mut batch = RecvBatch::new();
+    let mut batch = RecvBatch::new(Some(alarm.plane.clone()));
     let mut packets = WriteBatch::new();
     let local = socket.local_addr();
     loop {
@@ -273,7 +274,8 @@ pub(super) async fn inbound_plain(
     mut removals: Removals,
 ) {
     let ipv4 = socket.is_ipv4();
-    let mut batch = RecvBatch::new();
+    // A raw IPv4 socket gets the header itself.
+    let mut batch = RecvBatch::new((!ipv4).then(|| alarm.plane.clone()));
     let mut packets = WriteBatch::new();
     loop {
         let received = next(&mut removals, || worker.renew(), socket.recv(&mut batch)).await;
@@ -283,10 +285,19 @@ pub(super) async fn inbound_plain(
             continue;
         }
         let now = now();
+        let looks = ipv4 && alarm.plane.looks_outside();
         for (from, received) in batch.runs(unspecified(ipv4)) {
-            let outer = from.outer(Carrier::Ip);
+            let mut outer = from.outer(Carrier::Ip);
             let mut esp = ArrayVec::new();
-            for packet in received.filter_map(|packet| strip_header(packet, ipv4)) {
+            for packet in received {
+                let fields = if looks { Fields::of(packet) } else { Some(outer.fields) };
+                let (Some(fields), Some(packet)) = (fields, strip_header(packet, ipv4)) else {
+                    continue;
+                };
+                if fields != outer.fields {
+                    open(&mut worker, now, &outer, &mut esp, &mut packets, &writer, &early).await;
+                    outer.fields = fields;
+                }
                 esp.push(packet);
                 if esp.is_full() {
                     open(&mut worker, now, &outer, &mut esp, &mut packets, &writer, &early).await;

@@ -26,6 +26,7 @@ use super::raw::{ClearSockets, PlainEsp};
 use super::sender::Sockets;
 use super::streams::{Feed, Streams};
 use super::tasks::{self, Alarm, Retired};
+use crate::fields::Fields;
 use crate::inbound::{Carrier, Outer};
 use crate::plane::Plane;
 use crate::udp::{Datagram, classify};
@@ -190,7 +191,8 @@ impl UserspacePlane {
             Datagram::Ike(_) => false,
             Datagram::Keepalive | Datagram::Runt => true,
             Datagram::Esp(esp) => {
-                let outer = Outer { src, dst: dst.ip(), tos: 0, carrier: Carrier::Udp };
+                let fields = Fields::default();
+                let outer = Outer { src, dst: dst.ip(), fields, carrier: Carrier::Udp };
                 _ = self.fed.try_send((outer, esp.to_vec()));
                 true
             }

@@ -10,6 +10,7 @@ use ipsec_types::dataplane::{
 use spin::Yield;
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
+use crate::fields::Copied;
 use crate::packet::Cipher;
 use crate::replay::{MAX_WINDOW, ReplayView, ReplayWindow};
 use crate::selector::{Side, any_match};
@@ -27,6 +28,8 @@ pub struct SaState {
     pub policy: PolicyId,
     /// Keyed suite.
     pub cipher: Cipher,
+    /// Which header fields it copies in tunnel mode.
+    pub copied: Copied,
     limits: Limits,
     tfc_padding: TfcPadding,
     local_ts: Vec<TrafficSelector>,
@@ -145,6 +148,7 @@ impl SaState {
             contents,
             policy,
             cipher: Cipher { key, lengths, esn },
+            copied: Copied::from(&*processing),
             limits,
             tfc_padding: match contents {
                 Contents::Packet => processing.tfc_padding,

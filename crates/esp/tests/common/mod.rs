@@ -239,7 +239,7 @@ pub fn arrival(outgoing: &Outgoing) -> Outer {
     Outer {
         src: SocketAddr::new(outgoing.src, port),
         dst: outgoing.dst,
-        tos: outgoing.tos,
+        fields: outgoing.fields,
         carrier: match outgoing.encap {
             None => Carrier::Ip,
             Some(Encapsulation::Udp(_)) => Carrier::Udp,
@@ -334,4 +334,28 @@ pub fn with_id(mut piece: Vec<u8>, id: u8) -> Vec<u8> {
     let at = if piece[0] >> 4 == 4 { 5 } else { 47 };
     piece[at] = id;
     piece
+}
+
+/// Packets of `tunnel` that are unlike each other in every field that transport mode leaves alone.
+pub fn of_many_fields(tunnel: &Tunnel) -> Vec<Vec<u8>> {
+    let mut packets = Vec::new();
+    for (tos, limit, df, label) in
+        [(0, 64, true, 1), (0xb8, 255, false, 0x1_2345), (0x28 | 0b10, 1, false, 0xf_ffff)]
+    {
+        let mut packet = tunnel.packet(40);
+        ip::set_tos(&mut packet, tos);
+        if packet[0] >> 4 == 4 {
+            packet[8] = limit;
+            packet[6] = if df { 0x40 } else { 0 };
+            packet[10..12].fill(0);
+            let sum = ip::checksum(&[&packet[..20]]);
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+        } else {
+            packet[7] = limit;
+            let first = 6_u32 << 28 | u32::from(tos) << 20 | label;
+            packet[..4].copy_from_slice(&first.to_be_bytes());
+        }
+        packets.push(packet);
+    }
+    packets
 }

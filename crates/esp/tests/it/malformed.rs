@@ -29,7 +29,7 @@ fn outer(tunnel: &Tunnel) -> Outer {
     Outer {
         src,
         dst: tunnel.right,
-        tos: 0,
+        fields: esp::Fields::default(),
         carrier: if tunnel.encap { Carrier::Udp } else { Carrier::Ip },
     }
 }

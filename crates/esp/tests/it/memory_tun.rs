@@ -12,8 +12,8 @@ use ipsec_types::crypto::{
     CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, Frame,
 };
 use ipsec_types::dataplane::{
-    Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, PolicyAction, PolicyId,
-    PolicySpec, SaId, SaSpec,
+    Command, CopyDscp, DataPlane, Direction, EncapPorts, Encapsulation, Event, PolicyAction,
+    PolicyId, PolicySpec, Processing, SaId, SaSpec,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -181,6 +181,50 @@ async fn traffic_both_ways_over_loopback() {
         assert_eq!(left.plane.plane().stats().drops().count(), 0);
         left.plane.shutdown().await;
         assert!(right.host.send(answer).await, "the other end does not care");
+    }
+}
+
+/// Through real sockets: TTL, DSCP and flow label of transport mode arrive as they were sent. So do those of the first
+/// packet, though the receiver asks for them only since it has the SA.
+///
+/// Fault: in `EncapSocket::send_one`, send all by `try_send`; or in `RecvBatch::fill`, leave `tell_fields` out.
+#[tokio::test]
+async fn header_fields_of_transport_mode_over_loopback() {
+    for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        let tunnel = Tunnel { left: ip, right: ip, ..Tunnel::v4() }.transport();
+        let (left, mut right) = connect(ip, &tunnel).await;
+        for mut packet in common::of_many_fields(&tunnel) {
+            assert!(left.host.send(packet.clone()).await);
+            let mut got = right.recv().await;
+            if ip.is_ipv4() {
+                // A UDP socket does not tell Don't Fragment.
+                (packet, got) =
+                    (common::fragment(packet, 0, false), common::fragment(got, 0, false));
+            }
+            assert_eq!(got, packet, "over {ip}");
+        }
+    }
+}
+
+/// Fault: in `Copied::outside`, leave the DSCP out; or in `EncapSocket::send_one`, send all by `try_send`.
+#[tokio::test]
+async fn dscp_of_tunnel_mode_over_loopback() {
+    for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+        // The receiver's copy shows what was outside.
+        let processing = Arc::new(Processing { copy_dscp: CopyDscp::Yes, ..Processing::default() });
+        let tunnel = Tunnel { processing, ..Tunnel::v4() };
+        let (left, mut right) = connect(ip, &tunnel).await;
+        for tos in [0xb8, 0, 0x2a] {
+            // A run that is cut into segments.
+            for _ in 0..9 {
+                let mut packet = tunnel.packet(1200);
+                esp::ip::set_tos(&mut packet, tos);
+                assert!(left.host.send(packet).await);
+            }
+            for _ in 0..9 {
+                assert_eq!(right.recv().await[1], tos, "over {ip}");
+            }
+        }
     }
 }
 

@@ -157,15 +157,36 @@ fn dscp_and_ecn() {
         let (src, dst) = (tunnel.left_ts[0].start, tunnel.right_ts[0].start);
         let ect0 = common::packet(src, dst, 0xb8 | 0b10, 17, &[0, 1, 0, 2, 0, 8, 0, 0]);
         let (outgoing, esp) = pair.seal(&ect0).unwrap();
-        assert_eq!(outgoing.tos, 0xba);
-        let marked = esp::Outer { tos: 0b11, ..common::arrival(&outgoing) };
+        assert_eq!(outgoing.fields.tos, 0xba);
+        let fields = esp::Fields { tos: 0b11, ..outgoing.fields };
+        let marked = esp::Outer { fields, ..common::arrival(&outgoing) };
         let expected = common::packet(src, dst, 0xb8 | 0b11, 17, &[0, 1, 0, 2, 0, 8, 0, 0]);
         assert_eq!(pair.open_from(&marked, &esp).unwrap(), expected, "with a right checksum");
 
         let not_ect = common::packet(src, dst, 0xb8, 17, &[0, 1, 0, 2, 0, 8, 0, 0]);
         let (outgoing, esp) = pair.seal(&not_ect).unwrap();
-        let marked = esp::Outer { tos: 0b11, ..common::arrival(&outgoing) };
+        let fields = esp::Fields { tos: 0b11, ..outgoing.fields };
+        let marked = esp::Outer { fields, ..common::arrival(&outgoing) };
         assert_eq!(pair.open_from(&marked, &esp), Err(DropReason::Congestion));
+    }
+}
+
+/// RFC 4303 §3.1.1: in transport mode the header in front of ESP is the sender's own. BGP and OSPF count on its TTL (RFC
+/// 5082).
+///
+/// Fault: in `transport_payload` give `Fields::PLAIN`, or in `inbound::transport` leave `set_fields` out.
+#[test]
+fn transport_mode_leaves_header_fields_alone() {
+    for tunnel in [Tunnel::v4().transport(), Tunnel::v6().transport()] {
+        let mut pair = tunnel.connect();
+        for packet in common::of_many_fields(&tunnel) {
+            let v4 = packet[0] >> 4 == 4;
+            let (outgoing, esp) = pair.seal(&packet).unwrap();
+            let fields = outgoing.fields;
+            assert_eq!(fields.hop_limit, Some(packet[if v4 { 8 } else { 7 }]));
+            assert_eq!(fields.dont_fragment, !v4 || packet[6] & 0x40 != 0);
+            assert_eq!(pair.open(&outgoing, &esp), Ok(packet));
+        }
     }
 }
 
@@ -202,7 +223,12 @@ fn transport_mode_puts_fragments_together() {
             for &n in &order[..3] {
                 assert_eq!(pair.seal(&pieces[n]), Err(Verdict::Held));
             }
-            assert_eq!(pair.send(&pieces[order[3]]), Ok(whole.clone()), "{order:?}");
+            let mut wanted = whole.clone();
+            if wanted[0] >> 4 == 4 {
+                // What came in fragments may leave in fragments.
+                wanted = common::fragment(wanted, 0, false);
+            }
+            assert_eq!(pair.send(&pieces[order[3]]), Ok(wanted), "{order:?}");
         }
         // An overlap gives the packet up.
         assert_eq!(pair.seal(&pieces[1]), Err(Verdict::Held));

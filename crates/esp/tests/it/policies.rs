@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use esp::{DropReason, Plane, Verdict};
 use ipsec_types::dataplane::{
-    Command, DataPlane, Direction, Event, HwOffload, Mark, Mode, PolicyAction, PolicyId,
+    Command, CopyDscp, DataPlane, Direction, Event, HwOffload, Mark, Mode, PolicyAction, PolicyId,
     PolicySpec, Processing, SaId, SaSpec,
 };
 
@@ -527,7 +527,6 @@ fn options_of_the_kernel_are_refused() {
         ("mark_out", with(&|p| p.mark_out = mark)),
         ("if_id_in", with(&|p| p.if_id_in = 3)),
         ("interface", with(&|p| p.interface = Some("eth0".to_owned()))),
-        ("copy_df = no", with(&|p| p.copy_df = false)),
         ("hw_offload", with(&|p| p.hw_offload = HwOffload::Packet)),
         ("per_cpu_sas", with(&|p| p.per_cpu = true)),
         ("policies = no", with(&|p| p.policies = false)),
@@ -547,6 +546,11 @@ fn options_of_the_kernel_are_refused() {
     assert!(plane.apply(Command::InstallSa(Box::new(iptfs))).is_err());
     assert_eq!(plane.sa_count(), 0);
     assert_eq!(verdict(&plane, &tunnel.packet(9)), Verdict::Drop(DropReason::NoPolicy));
+    // Header fields are copied or not, as it is said.
+    let fields = with(&|p| (p.copy_df, p.copy_ecn, p.copy_dscp) = (false, false, CopyDscp::In));
+    let mut copies = Plane::new(start(), &CIPHERS);
+    let sa = SaSpec { processing: fields, ..tunnel.sa(Direction::Out) };
+    copies.apply(Command::InstallSa(Box::new(sa))).unwrap();
     // The best there is is none, and that is all right.
     let auto = with(&|p| p.hw_offload = HwOffload::Auto);
     let sa = SaSpec { processing: auto, ..tunnel.sa(Direction::Out) };

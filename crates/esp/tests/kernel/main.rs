@@ -25,6 +25,7 @@ ike_test_namespace::harness! {
         leaving::what_is_protected_leaves_by_the_device_or_not_at_all,
         device::a_device_that_somebody_deletes,
         plain::runs_over_raw_sockets,
+        plain::header_fields_of_transport_mode_over_raw_sockets,
         plain::a_packet_too_big_of_ipv6_keeps_the_size_of_the_path,
         queues::flows_over_two_queues,
     ],

@@ -80,6 +80,26 @@ async fn runs_over_raw_sockets_inside() {
     }
 }
 
+/// Fault: in `raw::Ends::send_all`, leave the TTL out; or in `tasks::inbound_plain`, take the fields of the batch.
+pub(crate) fn header_fields_of_transport_mode_over_raw_sockets() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        run_ip("link set lo up");
+        for outer in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+            let ((mut left, from), (mut right, mut to)) = (end(), end());
+            let tunnel = Tunnel { left: outer, right: outer, ..Tunnel::v4() }.transport();
+            right.apply(Command::InstallSa(Box::new(tunnel.sa(Direction::In)))).unwrap();
+            left.apply(Command::InstallSa(Box::new(tunnel.sa(Direction::Out)))).unwrap();
+            left.apply(Command::InstallPolicy(Box::new(tunnel.policy()))).unwrap();
+            for packet in crate::common::of_many_fields(&tunnel) {
+                assert!(from.send(packet.clone()).await);
+                let got = timeout(LONG, to.recv()).await.expect("a packet").unwrap();
+                assert_eq!(got, packet, "over {outer}");
+            }
+        }
+    });
+}
+
 /// 2001:db8::1, and behind the router 2001:db8::9 a link with an MTU of 1320 to 2001:db8:2::2.
 fn behind_a_narrow_link() -> (Host, Host) {
     let (router, far) = (Host::new(), Host::new());

@@ -366,6 +366,7 @@ pub(super) fn capabilities(features: Features) -> io::Result<Capabilities> {
         per_cpu,
         cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
         processing: true,
+        header_fields: true,
     })
 }
 

@@ -197,6 +197,7 @@ fn what_the_data_plane_cannot_do_is_named() {
         per_cpu: true,
         cpus: 4,
         processing: true,
+        header_fields: true,
     };
     let userspace =
         Capabilities { iptfs: false, per_cpu: false, cpus: 0, processing: false, ..kernel };
@@ -213,9 +214,6 @@ fn what_the_data_plane_cannot_do_is_named() {
         ("reqid = 1", "reqid", false),
         ("hw_offload = \"crypto\"", "hw_offload", false),
         ("hw_offload = \"packet\"", "hw_offload", false),
-        ("copy_df = false", "copy_df = no", false),
-        ("copy_ecn = false", "copy_ecn = no", false),
-        ("copy_dscp = \"yes\"", "copy_dscp", false),
         ("icmp = true", "icmp", false),
         ("policies = false", "policies = no", false),
         ("policies_fwd_out = true", "policies_fwd_out", false),
@@ -249,6 +247,13 @@ fn what_the_data_plane_cannot_do_is_named() {
         assert_eq!(config("no").unmet(&carries), Vec::<String>::new());
     }
     let harmless = "hw_offload = 'auto'\ncopy_df = true\ncopy_dscp = 'out'\nicmp = 'no'\nreqid = 0";
-    let config = accept(&format!("[connections.c.children.k]\n{harmless}\n{ROUNDS}"));
-    assert_eq!(config.unmet(&userspace), Vec::<String>::new());
+    let fields = "copy_df = false\ncopy_ecn = false\ncopy_dscp = 'yes'";
+    for options in [harmless, fields] {
+        let config = accept(&format!("[connections.c.children.k]\n{options}\n{ROUNDS}"));
+        assert_eq!(config.unmet(&userspace), Vec::<String>::new());
+    }
+    let none = Capabilities { header_fields: false, ..userspace };
+    let config = accept(&format!("[connections.c.children.k]\ncopy_ecn = false\n{ROUNDS}"));
+    let sentence = "`connections.c.children.k`: the data plane in use cannot do `copy_ecn = no`";
+    assert_eq!(config.unmet(&none), [sentence]);
 }

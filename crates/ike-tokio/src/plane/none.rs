@@ -17,6 +17,7 @@ impl NoPlane {
         per_cpu: false,
         cpus: 0,
         processing: true,
+        header_fields: true,
     };
 }
 

@@ -142,6 +142,7 @@ impl DataPlane for Recording {
             per_cpu: false,
             cpus: 0,
             processing: true,
+            header_fields: true,
         }
     }
 

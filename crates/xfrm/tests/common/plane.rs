@@ -38,6 +38,7 @@ pub fn capabilities() -> Capabilities {
         per_cpu: true,
         cpus: 1,
         processing: true,
+        header_fields: true,
     }
 }
 
