@@ -51,7 +51,7 @@ fn check_one(pair: &Pair, told: &dyn std::fmt::Debug) {
 
 /// In every order of the datagrams, and with any one of them lost.
 ///
-/// Fault: in `Core::on_established_closed`, remove the inbound SAs at once;
+/// Fault: in `closing::on_established_closed`, remove the inbound SAs at once;
 /// in `Endpoint::on_established`, do not take those that crossed out of what `unique` is about; or in
 /// `end_others`, what INITIAL_CONTACT is about; or in `Established::end_crossed`, leave the policies where they are; or in
 /// `is_redundant`, answer `true`.
@@ -310,7 +310,7 @@ fn a_peer_that_goes_on_with_an_old_request_gets_one() {
 /// new one, and by the new one soon after.
 ///
 /// Fault: in `Established::has_company`, answer `false`; or in `Established::end_standby`, return at once; or in
-/// `Core::on_established_closed`, keep no inbound SA of a child that is `routed`.
+/// `closing::on_established_closed`, keep no inbound SA of a child that is `routed`.
 #[test]
 fn the_child_of_a_reauthentication_waits_for_its_initiator() {
     for seed in 0..20 {

@@ -123,6 +123,11 @@ impl Channel {
 
     // ---- its parts, to read ----
 
+    /// The connection. Until the peer is authenticated, the most likely one.
+    pub(crate) fn connection(&self) -> &Arc<ConnectionConfig> {
+        self.link.connection()
+    }
+
     /// What it knows of the SA and of the peer.
     pub(crate) fn link(&self) -> &Link {
         &self.link

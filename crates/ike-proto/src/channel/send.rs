@@ -58,14 +58,18 @@ impl Channel {
     ///
     /// # Errors
     ///
-    /// Why it is not sent. Then nothing has changed, and [`Unsent::end`] ends the SA.
+    /// Why it is not sent. Then nothing has changed, and the SA ends.
     pub(crate) fn request(
         &mut self,
         io: &mut Io<'_>,
         exchange: ExchangeType,
         payloads: &[Payload<'_>],
     ) -> Result<(), Unsent> {
-        let message_id = self.window.next_request_id()?;
+        let message_id = self.window.next_request_id().inspect_err(|unsent| {
+            if *unsent == Unsent::Busy {
+                tracing::error!(ike = ?self.link.id(), "request not sent: another one is outstanding; report this as a bug");
+            }
+        })?;
         let request = self.seal(io, exchange, message_id, false, payloads)?;
         self.probe.on_request_sent(io.now.mono);
         self.acks.on_request();

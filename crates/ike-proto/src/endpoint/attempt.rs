@@ -399,7 +399,7 @@ impl Attempt {
             return ctx.io.dropped(path, DropReason::NotInitResponse);
         }
         for candidate in &mut self.candidates {
-            if candidate.core.spis().r() == header.spi_r {
+            if candidate.channel.link().spis().r() == header.spi_r {
                 candidate.on_datagram(ctx, path, octets, message);
             }
         }
@@ -425,14 +425,14 @@ impl Attempt {
     /// Handles a smaller path MTU.
     pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
         for candidate in &mut self.candidates {
-            candidate.core.channel.refit_request(&mut ctx.io);
+            candidate.channel.refit_request(&mut ctx.io);
         }
     }
 
     /// Hands an answer to the candidate that asked.
     pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
         let asker = |candidate: &&mut IkeSa| {
-            candidate.state.ticket() == Some(ticket) || candidate.core.awaits_exchange(ticket)
+            candidate.state.ticket() == Some(ticket) || candidate.pending.awaits(ticket)
         };
         if let Some(answer) = self.on_exchanged(ctx, ticket, answer)
             && let Some(candidate) = self.candidates.iter_mut().find(asker)
@@ -555,7 +555,7 @@ impl Attempt {
 
     /// True if no candidate seems to have a live peer.
     fn struggles(&self) -> bool {
-        self.candidates.iter().all(|candidate| candidate.core.channel.window().tries() > 0)
+        self.candidates.iter().all(|candidate| candidate.channel.window().tries() > 0)
     }
 
     fn restart(&mut self, ctx: &mut Context<'_>, method: Option<KeMethodId>) {
@@ -598,10 +598,8 @@ impl Attempt {
                 }
             }
             Retransmit::Again => {
-                let patient = self
-                    .candidates
-                    .iter()
-                    .any(|candidate| candidate.core.channel.window().tries() < 2);
+                let patient =
+                    self.candidates.iter().any(|candidate| candidate.channel.window().tries() < 2);
                 if self.struggles() && !patient {
                     (self.restarts, self.admitted, self.retrying) = (0, 0, true);
                     self.depart(ctx);
@@ -637,8 +635,8 @@ impl Attempt {
             .iter()
             .position(|candidate| matches!(candidate.state, State::Established(_)))?;
         let mut winner = self.candidates.swap_remove(index);
-        winner.core.lineage.reauthenticates = self.replaces;
-        winner.core.lineage.redirected = self.redirected.map(Box::new);
+        winner.peer.set_reauthenticates(self.replaces);
+        winner.peer.set_redirected(self.redirected);
         winner.take_over_stream(self.tcp.as_ref().and_then(|line| line.reopen_at));
         Some(winner)
     }
@@ -659,7 +657,7 @@ impl Attempt {
     pub(crate) fn dispose(mut self, ctx: &mut Context<'_>, reason: &Failure) {
         self.give_up_exchanges(ctx);
         for candidate in &mut self.candidates {
-            candidate.core.waiting.clear();
+            candidate.waiting.clear();
             candidate.close(ctx, reason.clone());
         }
     }
@@ -715,11 +713,14 @@ impl Attempt {
             state: IkeState::Connecting,
             initiator: true,
             spi_i: self.spi_i,
-            spi_r: self.candidates.first().map_or(0, |candidate| candidate.core.spis().r()),
+            spi_r: self
+                .candidates
+                .first()
+                .map_or(0, |candidate| candidate.channel.link().spis().r()),
             path: self
                 .candidates
                 .first()
-                .map_or(self.path, |candidate| candidate.core.channel.route().path()),
+                .map_or(self.path, |candidate| candidate.channel.route().path()),
             local_id: None,
             remote_id: None,
             nat_local: false,

@@ -70,9 +70,17 @@ impl<'a> IkeBrief<'a> {
 
     fn of_sa(sa: &'a IkeSa) -> Self {
         let (state, setup_time, children) = sa.brief();
-        let connection = sa.core.connection().name.as_str();
-        let (initiator, resumed) = (sa.core.is_initiator(), sa.is_resumed());
-        Self { id: sa.core.id(), connection, state, initiator, resumed, setup_time, children }
+        let connection = sa.channel.connection().name.as_str();
+        let (initiator, resumed) = (sa.channel.link().is_initiator(), sa.is_resumed());
+        Self {
+            id: sa.channel.link().id(),
+            connection,
+            state,
+            initiator,
+            resumed,
+            setup_time,
+            children,
+        }
     }
 }
 

@@ -75,15 +75,19 @@ impl Closed {
     /// Keeps the last answer of `sa`, which is gone. `known` if its peer was authenticated. Returns when
     /// [`expire`](Self::expire) is due, if it was not due before.
     pub(super) fn keep(&mut self, now: Instant, sa: &mut IkeSa, known: bool) -> Option<Instant> {
-        let last = sa.core.channel.take_answered()?;
+        let last = sa.channel.take_answered()?;
         let none = self.answers.is_empty();
         let until = now + KEPT;
-        let spi = sa.core.channel.link().local_spi();
+        let spi = sa.channel.link().local_spi();
         let answer = Answer {
-            peer_spi: if sa.core.is_initiator() { sa.core.spis().r() } else { sa.core.spis().i() },
-            from_initiator: !sa.core.is_initiator(),
-            to: sa.core.channel.route().answer_to(),
-            roams: sa.core.channel.route().peer_roams(),
+            peer_spi: if sa.channel.link().is_initiator() {
+                sa.channel.link().spis().r()
+            } else {
+                sa.channel.link().spis().i()
+            },
+            from_initiator: !sa.channel.link().is_initiator(),
+            to: sa.channel.route().answer_to(),
+            roams: sa.channel.route().peer_roams(),
             last,
             until,
             known,

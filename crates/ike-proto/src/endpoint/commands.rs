@@ -108,9 +108,10 @@ impl Endpoint {
 
     /// The name by which a child is wanted, unless the child is gone.
     fn name_of(&self, child: ChildSaId) -> Option<Name> {
-        let (established, core) = self.established(self.ids.esp.ike_of(child)?)?.established()?;
+        let sa = self.established(self.ids.esp.ike_of(child)?)?;
+        let established = sa.established()?;
         let child = established.children.get(child)?;
-        Some((core.connection().name.clone(), Some(child.config.name.clone())))
+        Some((sa.channel.connection().name.clone(), Some(child.config.name.clone())))
     }
 
     pub(super) fn find_connection(&self, name: &str) -> Result<Arc<ConnectionConfig>, Failure> {
@@ -479,7 +480,7 @@ impl Endpoint {
         request: Option<RequestId>,
     ) -> Option<NewAttempt> {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
-        let (established, _) = sa.established()?;
+        let established = sa.established()?;
         if !sa.carries(Sought::Sa) {
             // It is about to end: its timer may run out while the Delete waits for an answer to another request.
             return None;
@@ -496,18 +497,18 @@ impl Endpoint {
             let name = wanted.child.as_ref().map(|child| child.name.clone());
             let several = name
                 .as_deref()
-                .is_some_and(|name| self.wants.has_several(&sa.core.connection().name, name));
+                .is_some_and(|name| self.wants.has_several(&sa.channel.connection().name, name));
             seen.insert(name) || several
         });
         match wanted.first_mut() {
             Some(first) => first.request = request,
             None => wanted.push(Wanted { child: None, request, packet: None }),
         }
-        let connection = Arc::clone(sa.core.connection());
+        let connection = Arc::clone(sa.channel.connection());
         let path = self.path_to(
             &connection,
-            sa.core.channel.route().path().local.ip(),
-            sa.core.channel.route().path().remote.ip(),
+            sa.channel.route().path().local.ip(),
+            sa.channel.route().path().remote.ip(),
         );
         let origin = Self::origin_of(&connection, path);
         Some(NewAttempt {
@@ -543,7 +544,7 @@ impl Endpoint {
     /// A peer that does not answer the Delete of `ike` must not come back with a ticket meanwhile.
     fn void_tickets_of(&mut self, now: Now, ike: IkeSaId) {
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) {
-            self.end_ticket(now, ike, sa.core.spis_of_tickets());
+            self.end_ticket(now, ike, sa.peer.spis_of_tickets(&sa.channel));
         }
     }
 

@@ -192,7 +192,7 @@ impl Endpoint {
         message: &Message<'_>,
     ) -> bool {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&id) else { return false };
-        let Some(good) = sa.core.peer_token.judge(&sa.core.channel, message) else { return false };
+        let Some(good) = sa.peer.token().judge(&sa.channel, message) else { return false };
         //= https://www.rfc-editor.org/rfc/rfc6290#section-4.5
         //# If the QCD_TOKEN cannot be
         //# validated, a response MUST NOT be sent, and the event may be logged.
@@ -204,7 +204,7 @@ impl Endpoint {
             self.drop_datagram(path, why);
             return true;
         }
-        let (peer, crossed) = (sa.core.channel.route().path().remote, sa.crossed_rekey());
+        let (peer, crossed) = (sa.channel.route().path().remote, sa.crossed_rekey());
         // The crossed SA ends first, so that a new attempt does not find it.
         if let Some(theirs) = crossed {
             self.with_sa(now, theirs, |sa, _| sa.on_crossed_lost(id));
@@ -213,7 +213,7 @@ impl Endpoint {
         // Other SAs with that host may be lost as well: their own tokens will show it.
         for other in self.index.at(peer.ip()) {
             self.with_sa(now, other, |sa, _| {
-                if sa.core.channel.route().path().remote == peer {
+                if sa.channel.route().path().remote == peer {
                     sa.check_liveness();
                 }
             });

@@ -66,27 +66,25 @@ pub(super) struct Party {
 impl Party {
     /// The party of `sa`; `None` if `sa` cannot cross others.
     fn of(sa: &IkeSa, registry: &Shards) -> Option<Self> {
-        let (established, _) = sa.established()?;
-        let connection = sa.core.connection();
+        let established = sa.established()?;
+        let connection = sa.channel.connection();
         let single = connection.unique != Unique::Never
             && connection.vips.is_empty()
-            && sa.core.assigned.get().is_none()
+            && sa.peer.assigned().get().is_none()
             && established.identity.owner_id().kind != IdType::NULL;
         let took = established
             .identity
             .since()
-            .saturating_duration_since(sa.core.channel.link().started())
+            .saturating_duration_since(sa.channel.link().started())
             .as_micros();
         single.then(|| Self {
-            with: registry.digest((
-                &connection.name,
-                sa.core.channel.route().path().remote.ip().to_canonical(),
-            )),
-            spis: sa.core.spis().pair(),
+            with: registry
+                .digest((&connection.name, sa.channel.route().path().remote.ip().to_canonical())),
+            spis: sa.channel.link().spis().pair(),
             done: established.identity.since(),
             // More than an hour counts as an hour.
             took: u32::try_from(took).unwrap_or(u32::MAX),
-            ours: sa.core.is_initiator(),
+            ours: sa.channel.link().is_initiator(),
         })
     }
 
@@ -225,7 +223,7 @@ impl Endpoint {
     /// Handles the verdict that the IKE SA `ike` is redundant.
     pub(super) fn on_crossed(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let stays = if sa.core.is_initiator() { OWN_STAYS } else { THEIRS_STAYS };
+        let stays = if sa.channel.link().is_initiator() { OWN_STAYS } else { THEIRS_STAYS };
         self.crossings.redundant.insert(ike, Redundant { kept, since: now.mono });
         self.look_at_crossing(ike, now.mono + stays);
     }
@@ -277,18 +275,20 @@ impl Endpoint {
         let Some(estate) = self.registry.estate(redundant) else { return };
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&kept) else { return };
         match sa.covers(&estate.children) {
-            Cover::Whole if sa.core.channel.last_heard() > estate.since => {
+            Cover::Whole if sa.channel.last_heard() > estate.since => {
                 let until = now.mono + OTHER_RULE;
                 let children = estate.children.iter().map(|child| child.name().to_owned());
                 let (connection, path) =
-                    (sa.core.connection().name.clone(), sa.core.channel.route().path());
+                    (sa.channel.connection().name.clone(), sa.channel.route().path());
                 let children = children.collect();
                 let known = Kept { connection, path, children, until };
                 self.crossings.kept.insert(kept, known);
                 self.look_at_crossing(kept, until);
                 self.notify(now, redundant, Notice::Covered(kept));
             }
-            Cover::Whole => self.with_sa(now, kept, |sa, _| sa.ask_for_life()),
+            Cover::Whole => self.with_sa(now, kept, |sa, _| {
+                sa.when_established(|established, _| established.ask_for_life());
+            }),
             Cover::Lacks(lacks) if !estate.asked => {
                 self.registry.note_asked(redundant);
                 self.with_sa(now, kept, |sa, _| sa.make_missing(lacks));
@@ -309,7 +309,9 @@ impl Endpoint {
             return;
         }
         self.forget_crossing(ike);
-        self.with_sa(now, ike, |sa, ctx| sa.end_crossed(ctx));
+        self.with_sa(now, ike, |sa, ctx| {
+            sa.when_established(|established, _| established.end_crossed(ctx));
+        });
     }
 
     fn forget_crossing(&mut self, ike: IkeSaId) {

@@ -34,13 +34,15 @@ impl Endpoint {
             }
             Effect::EndOthers(ike, answer) => self.end_others(now, ike, *answer),
             Effect::Rekeyed(sa) => {
-                let (id, spi) = (sa.core.id(), sa.core.channel.link().local_spi());
+                let (id, spi) = (sa.channel.link().id(), sa.channel.link().local_spi());
                 self.insert(now, id, spi, Entry::Sa(sa));
                 self.index_identity(id, false);
             }
             Effect::Adopt { from, to } => {
                 self.with_sa(now, from, |sa, ctx| {
-                    sa.when_established(|established, core| established.replaced_by(core, ctx, to));
+                    sa.when_established(|established, stem| {
+                        established.replaced_by(stem.channel, ctx, to)
+                    });
                 });
             }
             Effect::Uncross { from } => self.with_sa(now, from, |sa, _| {
@@ -48,13 +50,15 @@ impl Endpoint {
                     if let Some(sent) = &mut established.sent {
                         sent.uncross();
                     }
-                })
+                });
             }),
             Effect::Seen(ike) => self.with_sa(now, ike, |sa, _| {
-                sa.when_established(|established, _| established.life.note_sign())
+                sa.when_established(|established, _| established.life.note_sign());
             }),
             Effect::Redundant(ike) => self.with_sa(now, ike, |sa, ctx| {
-                sa.when_established(|established, core| established.await_delete(core, ctx))
+                sa.when_established(|established, stem| {
+                    established.await_delete(stem.channel, ctx)
+                });
             }),
             Effect::MoveChildren { from, to, estate } => {
                 self.move_children(now, from, to, estate);
@@ -116,13 +120,14 @@ impl Endpoint {
 
     fn on_established(&mut self, now: Now, ike: IkeSaId, initial_contact: bool) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let matters = match sa.core.connection().unique {
+        let matters = match sa.channel.connection().unique {
             Unique::Never => false,
             Unique::No => initial_contact,
             Unique::Keep | Unique::Replace => true,
         };
         // There may be many of them, so they are examined only if that matters.
-        let (matters, initiator) = (matters && !sa.core.is_initiator(), sa.core.is_initiator());
+        let (matters, initiator) =
+            (matters && !sa.channel.link().is_initiator(), sa.channel.link().is_initiator());
         let resumes = if initiator { None } else { self.resumes(ike) };
         let mut others = self.index_identity(ike, matters || resumes.is_some());
         if let Some(spis) = resumes {
@@ -138,9 +143,9 @@ impl Endpoint {
         else {
             return;
         };
-        let replaced = sa.core.lineage.reauthenticates;
-        let unique = sa.core.connection().unique;
-        let waiting = std::mem::take(&mut sa.core.waiting);
+        let replaced = sa.peer.reauthenticates();
+        let unique = sa.channel.connection().unique;
+        let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
         let crossed = self.note_crossings(now, ike);
         self.look_for_doubles(now, ike);
@@ -152,7 +157,7 @@ impl Endpoint {
         if !self.wants.is_empty()
             && let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike)
         {
-            let connection = sa.core.connection().name.clone();
+            let connection = sa.channel.connection().name.clone();
             self.effects.push_back(Effect::Carried { connection, child: None });
         }
         if let Some(old) = replaced {
@@ -235,7 +240,7 @@ impl Endpoint {
 
     fn peer_address(&self, ike: IkeSaId) -> Option<IpAddr> {
         match &self.entries.get(&ike)?.entry {
-            Entry::Sa(sa) => Some(sa.core.channel.route().path().remote.ip().to_canonical()),
+            Entry::Sa(sa) => Some(sa.channel.route().path().remote.ip().to_canonical()),
             _ => None,
         }
     }
@@ -246,8 +251,8 @@ impl Endpoint {
     /// Ends IKE SAs that the peer has begun on the connection of `ike` and that are not authenticated.
     fn end_rivals(&mut self, now: Now, ike: IkeSaId) {
         let path = match self.entries.get(&ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) if sa.core.channel.route().path().transport == Transport::Tcp => {
-                sa.core.channel.route().path()
+            Some(Entry::Sa(sa)) if sa.channel.route().path().transport == Transport::Tcp => {
+                sa.channel.route().path()
             }
             _ => return,
         };
@@ -339,7 +344,7 @@ impl Endpoint {
     fn index_identity(&mut self, id: IkeSaId, asked: bool) -> Vec<IkeSaId> {
         let Some(slot) = self.entries.get_mut(&id) else { return Vec::new() };
         let Entry::Sa(sa) = &slot.entry else { return Vec::new() };
-        let Some((established, _)) = sa.established() else { return Vec::new() };
+        let Some(established) = sa.established() else { return Vec::new() };
         let identity = established.identity.both();
         let (identity, others) = self.registry.establish(identity, id, asked);
         slot.identity = Some(identity);
@@ -360,7 +365,7 @@ impl Endpoint {
             let Some(slot) = self.entries.get_mut(&id) else { continue };
             match &mut slot.entry {
                 Entry::Attempt(attempt) => attempt.replaces = Some(to),
-                Entry::Sa(sa) => sa.core.lineage.reauthenticates = Some(to),
+                Entry::Sa(sa) => sa.peer.set_reauthenticates(Some(to)),
                 Entry::Parked(_) => {}
             }
             self.index.update(id, slot);
@@ -376,7 +381,7 @@ impl Endpoint {
     /// SAs wait.
     fn thin_out_predecessors(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         let mut predecessors = match self.entries.get_mut(&from).map(|slot| &mut slot.entry) {
-            Some(Entry::Sa(sa)) => std::mem::take(&mut sa.core.lineage.predecessors).into_vec(),
+            Some(Entry::Sa(sa)) => sa.peer.take_predecessors(),
             _ => Vec::new(),
         };
         predecessors.push(from);
@@ -385,7 +390,7 @@ impl Endpoint {
             self.with_sa(now, old, |sa, ctx| sa.close(ctx, Failure::Replaced));
         }
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&to) {
-            sa.core.lineage.predecessors = predecessors.into();
+            sa.peer.set_predecessors(predecessors);
         }
     }
 }

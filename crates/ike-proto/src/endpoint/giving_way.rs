@@ -55,7 +55,7 @@ impl Endpoint {
     fn longest_silent(&self, now: Now, origin: Origin) -> Option<IkeSaId> {
         let heard = |ike: IkeSaId| match &self.entries.get(&ike)?.entry {
             Entry::Parked(parked) => parked.heard(),
-            Entry::Sa(sa) => (!sa.is_waiting_here()).then_some(sa.core.channel.last_heard()),
+            Entry::Sa(sa) => (!sa.is_waiting_here()).then_some(sa.channel.last_heard()),
             Entry::Attempt(_) => None,
         };
         let all = self.half_open.from(origin).filter_map(|ike| Some((heard(ike)?, ike)));

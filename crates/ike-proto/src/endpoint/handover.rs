@@ -322,7 +322,7 @@ impl Endpoint {
         if names.is_empty() {
             return;
         }
-        let configs = names.iter().filter_map(|name| new.core.connection().child(name).cloned());
+        let configs = names.iter().filter_map(|name| new.channel.connection().child(name).cloned());
         let configs: Vec<_> = configs.collect();
         if let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get_mut(&old) {
             asked.extend(names);
@@ -359,7 +359,7 @@ impl Endpoint {
         if let (To::Here(ike), Some(_)) = (forgotten.to, forgotten.asked)
             && self.handovers.of(ike).next().is_none()
         {
-            self.with_sa(now, ike, |sa, _| sa.core.lineage.reauthenticates = None);
+            self.with_sa(now, ike, |sa, _| sa.peer.set_reauthenticates(None));
         }
         true
     }
@@ -401,8 +401,8 @@ impl Endpoint {
             let old = renamed(key);
             self.handovers.insert(old, Handover { to: new, ..handover });
             if asks && new == To::Here(to) {
-                self.with_sa(now, from, |sa, _| sa.core.lineage.reauthenticates = None);
-                self.with_sa(now, to, |sa, _| sa.core.lineage.reauthenticates = Some(old));
+                self.with_sa(now, from, |sa, _| sa.peer.set_reauthenticates(None));
+                self.with_sa(now, to, |sa, _| sa.peer.set_reauthenticates(Some(old)));
             }
             self.look_at_handover(now, old);
         }

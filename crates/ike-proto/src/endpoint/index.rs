@@ -129,13 +129,13 @@ impl Index {
             }
             Entry::Sa(sa) => match &sa.state {
                 State::Established(established) => (
-                    Some(sa.core.connection()),
-                    sa.core.channel.route().path(),
-                    sa.core.lineage.reauthenticates,
+                    Some(sa.channel.connection()),
+                    sa.channel.route().path(),
+                    sa.peer.reauthenticates(),
                     Some(established),
                 ),
                 // Its peer is not authenticated yet.
-                _ => (None, sa.core.channel.route().path(), None, None),
+                _ => (None, sa.channel.route().path(), None, None),
             },
         };
         if keys.replaces != replaces {

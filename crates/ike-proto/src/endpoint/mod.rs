@@ -604,7 +604,7 @@ impl Endpoint {
         self.index.update(id, slot);
         let half_open = match &slot.entry {
             Entry::Sa(sa) => {
-                sa.half_open_octets().map(|octets| (sa.core.channel.route().path(), octets))
+                sa.half_open_octets().map(|octets| (sa.channel.route().path(), octets))
             }
             Entry::Parked(parked) => Some((parked.path(), parked.octets())),
             Entry::Attempt(_) => None,
@@ -682,7 +682,7 @@ impl Endpoint {
         }
         let spi = match &slot.entry {
             Entry::Attempt(attempt) => attempt.spi_i,
-            Entry::Sa(sa) => sa.core.channel.link().local_spi(),
+            Entry::Sa(sa) => sa.channel.link().local_spi(),
             Entry::Parked(parked) => parked.spi(),
         };
         if self.by_spi.get(&spi) == Some(&id) {
@@ -694,8 +694,8 @@ impl Endpoint {
                 self.lose_ticket(id);
                 self.end_crossing(now, id, &reason);
                 self.leave_handovers(now, id);
-                if sa.core.ticketed {
-                    self.registry.take_back(sa.core.spis().pair());
+                if let Some(spis) = sa.peer.spis_of_tickets(&sa.channel) {
+                    self.registry.take_back(spis);
                 }
                 let due = self.closed.keep(now.mono, &mut sa, known);
                 self.deadlines.extend(due.map(|at| (at, Deadline::Housekeeping)));

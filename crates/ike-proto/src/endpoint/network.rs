@@ -22,11 +22,11 @@ impl Endpoint {
             _ => None,
         }));
         for (_, sa) in self.mobile() {
-            let here = sa.core.channel.route().path().local.ip().to_canonical();
-            if sa.core.channel.route().decides() || !addresses.contains(&here) {
-                peers.insert(sa.core.channel.route().path().remote.ip().to_canonical());
+            let here = sa.channel.route().path().local.ip().to_canonical();
+            if sa.channel.route().decides() || !addresses.contains(&here) {
+                peers.insert(sa.channel.route().path().remote.ip().to_canonical());
                 peers.extend(
-                    sa.core.channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer()),
+                    sa.channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer()),
                 );
             }
         }
@@ -38,7 +38,7 @@ impl Endpoint {
     /// The established IKE SAs with MOBIKE.
     fn mobile(&self) -> impl Iterator<Item = (IkeSaId, &IkeSa)> {
         self.entries.iter().filter_map(|(id, slot)| match slot {
-            Slot { entry: Entry::Sa(sa), .. } if sa.core.channel.route().mobike().is_some() => {
+            Slot { entry: Entry::Sa(sa), .. } if sa.channel.route().mobike().is_some() => {
                 matches!(sa.state, State::Established(_)).then_some((*id, &**sa))
             }
             _ => None,
@@ -75,7 +75,7 @@ impl Endpoint {
             let (slot, mut ctx) = self.lend(now, id);
             match slot.map(|slot| &mut slot.entry) {
                 Some(Entry::Attempt(attempt)) => attempt.on_path_mtu(&mut ctx),
-                Some(Entry::Sa(sa)) => _ = sa.core.channel.refit_request(&mut ctx.io),
+                Some(Entry::Sa(sa)) => _ = sa.channel.refit_request(&mut ctx.io),
                 Some(Entry::Parked(_)) | None => continue,
             }
             self.settle(now, id);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::channel::NewChannel;
+use crate::channel::{Channel, NewChannel};
 use crate::config::ConnectionConfig;
 use crate::crypto::CryptoError;
 use crate::event::{IkeSaId, IkeState, IkeStatus, Path, Ticket, Transport};
@@ -14,7 +14,7 @@ use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthRequest, Steps};
-use crate::ike_sa::{Core, IkeSa};
+use crate::ike_sa::{IkeSa, Peer};
 use crate::keys::{Seed, Spis};
 use crate::question::{Claim, Key};
 use crate::reason::DropReason;
@@ -142,7 +142,7 @@ impl Parked {
         if (header.spi_i, header.spi_r) != (self.spi_i, answer.spi_r) {
             return Err(DropReason::SpisOfNoSa);
         }
-        // See `Core::takes_from`: the SA uses UDP so far.
+        // See `Route::takes_from`: the SA uses UDP so far.
         if (path.transport == Transport::Tcp) != answer.extensions.separate {
             return Err(DropReason::WrongTransport);
         }
@@ -220,12 +220,12 @@ impl Parked {
             session,
             started: self.started,
         };
-        let mut core = Core::new(ctx, new);
-        core.channel.begin_after_init(&ctx.io, None);
-        core.channel.init_answered(self.answered, false);
-        core.channel.init_answered(self.sent, true);
-        core.channel.deadlines().limit_half_open(Some(self.until));
-        Ok(IkeSa { core, state: expect_request(rest, auth) })
+        let mut channel = Channel::new(&ctx.io, new);
+        channel.begin_after_init(&ctx.io, None);
+        channel.init_answered(self.answered, false);
+        channel.init_answered(self.sent, true);
+        channel.deadlines().limit_half_open(Some(self.until));
+        Ok(IkeSa::new(channel, Peer::default(), expect_request(rest, auth)))
     }
 
     /// Handles a retransmission of the request at `now`. Returns the response, if there is one yet, and its path.

@@ -63,11 +63,10 @@ impl Endpoint {
         mut wanted: Vec<Wanted>,
     ) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let Some((established, _)) = sa.established() else { return };
-        let (path, connection) = (sa.core.channel.route().path(), Arc::clone(sa.core.connection()));
+        let Some(established) = sa.established() else { return };
+        let (path, connection) = (sa.channel.route().path(), Arc::clone(sa.channel.connection()));
         let from = path.remote.ip().to_canonical();
-        let redirected =
-            Redirected::again(sa.core.lineage.redirected.as_deref().copied(), from, now.mono);
+        let redirected = Redirected::again(sa.peer.redirected(), from, now.mono);
         let replaces = wanted.is_empty().then_some(ike);
         if wanted.is_empty() {
             let children = established.children.iter();
@@ -99,7 +98,7 @@ impl Endpoint {
         };
         // The next redirect counts from here, whether or not this one succeeds.
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get_mut(&ike) {
-            sa.core.lineage.redirected = Some(Box::new(redirected));
+            sa.peer.set_redirected(Some(redirected));
         }
         if replaces.is_some() {
             self.supersede(now, ike, &mut wanted);

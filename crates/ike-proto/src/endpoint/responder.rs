@@ -273,11 +273,11 @@ impl Endpoint {
         let again = match self.entries.get_mut(id).map(|slot| &mut slot.entry) {
             // Later the request is an old duplicate.
             Some(Entry::Sa(sa)) => {
-                sa.core.channel.init_answered(now.mono, true);
+                sa.channel.init_answered(now.mono, true);
                 sa.state.half_open().map(|waiting| {
                     (
                         Arc::clone(&waiting.transcript.response),
-                        sa.core.channel.route().path().remote == path.remote,
+                        sa.channel.route().path().remote == path.remote,
                     )
                 })
             }
@@ -419,6 +419,6 @@ fn half_open(
     }
     let mut sa = parked.wake(ctx).ok()?;
     let beside = crate::channel::nat::beside(path, ctx.io.config.natt_port);
-    sa.core.channel.roaming().begin_stream(Some(Stream::accepted()), separate.then_some(beside));
+    sa.channel.roaming().begin_stream(Some(Stream::accepted()), separate.then_some(beside));
     Some(Entry::Sa(Box::new(sa)))
 }

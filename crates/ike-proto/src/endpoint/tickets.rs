@@ -15,6 +15,7 @@ use crate::config::{ConnectionConfig, EndpointConfig, Shard};
 use crate::crypto::CryptoProvider;
 use crate::event::{Event, Failure, IkeSaId, Notice, Now, Output, Path, TransmitKind};
 use crate::exchange::resume::former::Held;
+use crate::exchange::resume::granting::wants_ticket;
 use crate::exchange::resume::{fits, responder};
 use crate::exchange::sa_init;
 use crate::ike_sa::state::Task;
@@ -198,12 +199,12 @@ impl Endpoint {
     //# invalidated, and the client SHOULD request a new ticket.
     pub(super) fn renew_ticket(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&from) else { return };
-        if !sa.core.connection().session_resumption {
+        if !sa.channel.connection().session_resumption {
             return;
         }
-        let given = sa.core.spis_of_tickets();
+        let given = sa.peer.spis_of_tickets(&sa.channel);
         // A gateway that has given no ticket is not asked again.
-        let client = sa.core.wants_ticket() && self.tickets.of.contains_key(&from);
+        let client = wants_ticket(sa.channel.link()) && self.tickets.of.contains_key(&from);
         self.end_ticket(now, from, given);
         if client {
             self.with_sa(now, to, |sa, _| sa.push(Task::RequestTicket));
@@ -215,7 +216,7 @@ impl Endpoint {
     /// The SPIs of the IKE SA that `ike` has resumed.
     pub(super) fn resumes(&self, ike: IkeSaId) -> Option<(u64, u64)> {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return None };
-        let (established, _) = sa.established()?;
+        let established = sa.established()?;
         established.identity.authenticated().resumed.as_ref().map(|resumed| resumed.spis)
     }
 
@@ -223,7 +224,7 @@ impl Endpoint {
     /// only one, which it usually is when this matters, the SPIs tell.
     pub(super) fn resumed_of(&self, others: &[IkeSaId], spis: (u64, u64)) -> Option<IkeSaId> {
         let is_it = |ike: &&IkeSaId| match self.entries.get(*ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) => sa.core.spis().pair() == spis,
+            Some(Entry::Sa(sa)) => sa.channel.link().spis().pair() == spis,
             _ => false,
         };
         if let Some(found) = others.iter().find(is_it) {
@@ -246,7 +247,7 @@ impl Endpoint {
     /// Ends `ike` if it is the IKE SA that has been resumed.
     pub(super) fn on_resumed(&mut self, now: Now, ike: IkeSaId, spis: (u64, u64)) {
         self.with_sa(now, ike, |sa, ctx| {
-            if sa.core.spis().pair() == spis {
+            if sa.channel.link().spis().pair() == spis {
                 sa.close(ctx, Failure::Replaced);
             }
         });

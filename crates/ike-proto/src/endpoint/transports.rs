@@ -160,8 +160,8 @@ impl Endpoint {
         let Some(Slot { entry, keys, .. }) = self.entries.get_mut(&id) else { return };
         let stream = match &*entry {
             Entry::Attempt(attempt) => attempt.stream_path().map(|path| (path, false)),
-            Entry::Sa(sa) => sa.core.channel.route().stream_path().map(|path| {
-                let ours = sa.core.channel.route().opens_stream();
+            Entry::Sa(sa) => sa.channel.route().stream_path().map(|path| {
+                let ours = sa.channel.route().opens_stream();
                 (path, !ours && matches!(sa.state, State::Established(_)))
             }),
             Entry::Parked(parked) => parked.stream_path().map(|path| (path, false)),

@@ -78,8 +78,8 @@ impl Trap {
 
     /// True if this IKE SA is of its connection, and with its peer at the trap's address.
     fn is_of(&self, sa: &IkeSa) -> bool {
-        let remote = sa.core.channel.route().path().remote.ip().to_canonical();
-        sa.core.connection().name == self.connection && remote == self.remote.to_canonical()
+        let remote = sa.channel.route().path().remote.ip().to_canonical();
+        sa.channel.connection().name == self.connection && remote == self.remote.to_canonical()
     }
 
     /// True if the configuration wants the trap, not only a command.

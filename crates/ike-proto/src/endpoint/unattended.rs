@@ -154,7 +154,11 @@ impl Endpoint {
     fn on_change_failed(&mut self, now: Now, child: ChildSaId, error: &DataPlaneError) {
         if let Some(owner) = self.ids.esp.ike_of(child) {
             let reason = Failure::DataPlane(error.0.clone());
-            self.with_sa(now, owner, |sa, _| sa.give_up_child(child, reason));
+            self.with_sa(now, owner, |sa, _| {
+                sa.when_established(|established, _| {
+                    established.queue.give_up_child(child, reason)
+                });
+            });
         }
     }
 

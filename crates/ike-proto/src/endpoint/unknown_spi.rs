@@ -54,7 +54,7 @@ impl Endpoint {
         for ike in self.index.at(remote.ip()) {
             let mut told = false;
             self.with_sa(now, ike, |sa, _| {
-                let port = sa.core.channel.route().esp_path().remote.port();
+                let port = sa.channel.route().esp_path().remote.port();
                 // Other hosts behind the same address may have lost their SAs.
                 if remote.port() == 0 || remote.port() == port {
                     told = sa.tell_invalid_spi(spi);
@@ -93,7 +93,7 @@ impl Endpoint {
     pub(super) fn doubt(&mut self, now: Now, sa: SaId) {
         let silent = |ike: &IkeSaId| match self.entries.get(ike).map(|slot| &slot.entry) {
             Some(Entry::Sa(known)) => {
-                now.mono.saturating_duration_since(known.core.channel.last_heard()) >= LATELY
+                now.mono.saturating_duration_since(known.channel.last_heard()) >= LATELY
             }
             _ => false,
         };

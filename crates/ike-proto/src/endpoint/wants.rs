@@ -459,7 +459,7 @@ impl Endpoint {
                 }
                 Some(Entry::Sa(sa)) => {
                     let names = sa.names_of_children().into_iter().map(Some);
-                    (sa.core.connection().name.clone(), names.chain([None]).collect())
+                    (sa.channel.connection().name.clone(), names.chain([None]).collect())
                 }
                 Some(Entry::Parked(_)) | None => return,
             };

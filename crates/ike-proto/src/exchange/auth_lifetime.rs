@@ -9,12 +9,13 @@
 use std::time::{Duration, Instant};
 
 use super::{OwnedNotifies, Payloads};
+use crate::channel::Channel;
 use crate::channel::timer::{Timer, TimerKey};
 use crate::config::ConnectionConfig;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase, Task};
-use crate::ike_sa::{Core, Life};
+use crate::ike_sa::{Life, Seen, Stem};
 use crate::wire::registry::NotifyType;
 
 //= https://www.rfc-editor.org/rfc/rfc4478#section-2
@@ -37,19 +38,23 @@ impl Established {
     /// The same for an established SA. False if the SA is about to end.
     pub(crate) fn change_auth_lifetime(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         lifetime: Duration,
     ) -> bool {
         if self.phase != IkePhase::Alive {
             return false;
         }
-        self.life.limit_authentication(core.connection(), ctx.io.now.mono, lifetime);
-        if core.connection().session_resumption && !core.extensions().client {
+        self.life.limit_authentication(stem.channel.connection(), ctx.io.now.mono, lifetime);
+        if stem.channel.connection().session_resumption && !stem.channel.link().extensions().client
+        {
             // The ticket has the earlier limit.
-            ctx.effects.push_back(Effect::TicketOver(core.id(), core.spis_of_tickets()));
+            ctx.effects.push_back(Effect::TicketOver(
+                stem.channel.link().id(),
+                stem.peer.spis_of_tickets(stem.channel),
+            ));
         }
-        if !self.identity.may_reauthenticate(core) {
+        if !self.identity.may_reauthenticate(stem.seen()) {
             self.queue.push(Task::AuthLifetime);
         }
         true
@@ -61,8 +66,8 @@ impl Established {
     //# exchange, or in an INFORMATIONAL request, which may be sent at any
     //# time.
     /// The notify for the client, if it has to authenticate again.
-    pub(crate) fn own_auth_lifetime(&self, core: &Core, now: Instant) -> OwnedNotifies {
-        let Some(at) = self.life.at(REAUTH).filter(|_| !self.identity.may_reauthenticate(core))
+    pub(crate) fn own_auth_lifetime(&self, seen: Seen<'_>, now: Instant) -> OwnedNotifies {
+        let Some(at) = self.life.at(REAUTH).filter(|_| !self.identity.may_reauthenticate(seen))
         else {
             return Vec::new();
         };
@@ -72,9 +77,9 @@ impl Established {
     }
 
     /// Sends the notify. Its answer counts as that of a liveness check.
-    pub(crate) fn send_auth_lifetime(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let notifies = self.own_auth_lifetime(core, ctx.io.now.mono);
-        self.inform(core, ctx, &super::payloads_of(&notifies).collect::<Vec<_>>(), Sent::Liveness);
+    pub(crate) fn send_auth_lifetime(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>) {
+        let notifies = self.own_auth_lifetime(stem.seen(), ctx.io.now.mono);
+        self.inform(stem, ctx, &super::payloads_of(&notifies).collect::<Vec<_>>(), Sent::Liveness);
     }
 
     //= https://www.rfc-editor.org/rfc/rfc4478#section-2
@@ -84,23 +89,23 @@ impl Established {
     /// Handles the notify of the gateway in a protected message.
     pub(crate) fn take_auth_lifetime(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         now: Instant,
         payloads: &Payloads<'_, '_>,
     ) {
-        if !core.extensions().client || self.phase != IkePhase::Alive {
+        if !channel.link().extensions().client || self.phase != IkePhase::Alive {
             return;
         }
         let told = payloads.notify(NotifyType::AUTH_LIFETIME);
         if let Some(seconds) = told.and_then(|told| told.data.try_into().ok()) {
             let lifetime = Duration::from_secs(u32::from_be_bytes(seconds).into());
-            let margin = (lifetime / 10).min(core.connection().over_time);
+            let margin = (lifetime / 10).min(channel.connection().over_time);
             let by = (now + (lifetime - margin)).max(self.identity.since() + SOONEST);
             //= https://www.rfc-editor.org/rfc/rfc4478#section-5
             //# the
             //# Initiator may have a different policy regarding re-authentication,
             //# requiring more frequent re-authentication.
-            let own = self.life.at(REAUTH).filter(|_| !core.connection().reauth_time.is_zero());
+            let own = self.life.at(REAUTH).filter(|_| !channel.connection().reauth_time.is_zero());
             self.life.set(REAUTH, own.map_or(by, |at| at.min(by)));
         }
     }

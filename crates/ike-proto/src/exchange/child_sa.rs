@@ -12,6 +12,7 @@ use super::ppk::MixedPpk;
 use super::resource;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, detail, required, tfc};
+use crate::channel::Channel;
 use crate::child::processing::{Asker, NoneLeft};
 use crate::child::selectors::{is_whole, narrow};
 use crate::child::{ChildSa, Heritage, Phase};
@@ -23,7 +24,7 @@ use crate::event::{ChildSaId, Event};
 use crate::exchange::mobike::Ends;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Established;
-use crate::ike_sa::{Children, Core, Identity};
+use crate::ike_sa::{Children, Identity, Seen};
 use crate::keys::{ChildKeys, Nonces};
 use crate::wire::payload::Spi;
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -64,15 +65,15 @@ impl Established {
     /// Responder: judges a request for a child and makes the child. The log gets what does not fit.
     pub(crate) fn answer_child(
         &self,
-        core: &Core,
+        seen: Seen<'_>,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
         request: &ChildRequest,
         old: Option<&ChildSa>,
     ) -> Result<AnsweredChild, Halt> {
-        let answer = self.make_child(core, ctx, payloads, request, old);
+        let answer = self.make_child(seen, ctx, payloads, request, old);
         if let Err(Halt::Refuse(refusal)) = &answer
-            && let connection = ctx.present_connection(core, self.identity.authenticated())
+            && let connection = ctx.present_connection(seen, self.identity.authenticated())
             && let Some(mut why) = detail::child(&connection.children, payloads, refusal)
         {
             let remote_id = Some(self.identity.remote_id().clone());
@@ -81,14 +82,14 @@ impl Established {
             {
                 why.push_str("; the peer's certificate limits its addresses (RFC 3779)");
             }
-            ctx.io.event(Event::ChildRefused { ike: core.id(), remote_id, why });
+            ctx.io.event(Event::ChildRefused { ike: seen.channel.link().id(), remote_id, why });
         }
         answer
     }
 
     fn make_child(
         &self,
-        core: &Core,
+        seen: Seen<'_>,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
         request: &ChildRequest,
@@ -100,12 +101,12 @@ impl Established {
         let ts_r = required(payloads.ts_r()?)?;
         let asked = Asked::read(payloads);
         let transport = asked == Asked::Transport && ctx.plane.transport_mode;
-        let connection = ctx.present_connection(core, self.identity.authenticated());
+        let connection = ctx.present_connection(seen, self.identity.authenticated());
         let source = match old {
             Some(old) => Source::Rekey(old),
             None => Source::Configured(&connection.children),
         };
-        let (mode, chosen) = self.choose_mode(core, source, ts_r, ts_i, transport)?;
+        let (mode, chosen) = self.choose_mode(seen, source, ts_r, ts_i, transport)?;
         let (config, local_ts, remote_ts) = chosen;
         let (mode, dont_fragment) = match asked {
             Asked::Aggfrag(Requirements::Met { dont_fragment })
@@ -148,7 +149,7 @@ impl Established {
             shared = Some(secret);
         }
         let id = ctx.ids.child();
-        let spi_in = ctx.ids.esp_spi(ctx.io.rng, (core.id(), id));
+        let spi_in = ctx.ids.esp_spi(ctx.io.rng, (seen.channel.link().id(), id));
         let terms = Terms {
             id,
             policy: match (old, &place) {
@@ -173,7 +174,7 @@ impl Established {
             started,
         };
         let child = terms
-            .unkeyed(core, &self.identity, ctx, &config, selected)
+            .unkeyed(seen, &self.identity, ctx, &config, selected)
             .inspect_err(|_| ctx.ids.esp.remove(&spi_in))?;
         Ok(AnsweredChild { child, shared, ke: reply_ke })
     }
@@ -201,28 +202,28 @@ impl Established {
     /// Transport mode if it is requested and configured, otherwise tunnel mode.
     fn choose_mode(
         &self,
-        core: &Core,
+        seen: Seen<'_>,
         source: Source<'_>,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
         transport: bool,
     ) -> Result<(Mode, Chosen), Refusal> {
         if transport {
-            let (local, remote) = Ends::of(&core.channel).as_seen_here(local, remote);
-            if let Ok(chosen) = self.choose_child(core, source, &local, &remote)
+            let (local, remote) = Ends::of(seen.channel).as_seen_here(local, remote);
+            if let Ok(chosen) = self.choose_child(seen, source, &local, &remote)
                 && chosen.0.mode == Mode::Transport
             {
                 return Ok((Mode::Transport, chosen));
             }
         }
-        self.choose_child(core, source, local, remote).map(|chosen| (Mode::Tunnel, chosen))
+        self.choose_child(seen, source, local, remote).map(|chosen| (Mode::Tunnel, chosen))
     }
 
     /// The child configuration that accepts the request's first selectors in full, otherwise the first one whose
     /// selectors overlap with the request's; and the intersection.
     fn choose_child(
         &self,
-        core: &Core,
+        seen: Seen<'_>,
         source: Source<'_>,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
@@ -242,8 +243,8 @@ impl Established {
                 //# SA MUST NOT have narrower selectors than the original.
                 // What they leave out would leave without protection. If a host has moved, what the configuration calls
                 // `dynamic` has another address now.
-                let ours = self.identity.resolve(core, &old.config, true);
-                let theirs = self.identity.resolve(core, &old.config, false);
+                let ours = self.identity.resolve(seen, &old.config, true);
+                let theirs = self.identity.resolve(seen, &old.config, false);
                 let chosen =
                     within((&old.local_ts, &old.remote_ts)).or_else(|| within((&ours, &theirs)));
                 return chosen.ok_or_else(|| NotifyType::TS_UNACCEPTABLE.into());
@@ -251,9 +252,9 @@ impl Established {
         };
         let mut second_best = None;
         for config in configured {
-            let ours = self.identity.resolve(core, config, true);
+            let ours = self.identity.resolve(seen, config, true);
             let local_ts = few(narrow(&ours, local), &ours);
-            let ours = self.identity.resolve(core, config, false);
+            let ours = self.identity.resolve(seen, config, false);
             let remote_ts = few(narrow(&ours, remote), &ours);
             if local_ts.is_empty() || remote_ts.is_empty() {
                 continue;
@@ -311,7 +312,7 @@ impl Terms {
     /// The child, without its keys.
     pub(super) fn unkeyed(
         self,
-        core: &Core,
+        seen: Seen<'_>,
         identity: &Identity,
         ctx: &mut Context<'_>,
         config: &Arc<ChildConfig>,
@@ -320,9 +321,9 @@ impl Terms {
         let mut heritage = match self.heritage {
             Some(heritage) => heritage,
             None => {
-                let if_ids = core.if_ids.values;
+                let if_ids = seen.peer.if_ids();
                 let (mut processing, lease) = ctx
-                    .processing(core.connection(), config, if_ids, self.asker)
+                    .processing(seen.channel.connection(), config, if_ids, self.asker)
                     .map_err(|NoneLeft| NotifyType::NO_ADDITIONAL_SAS)?;
                 if processing.per_cpu != self.per_cpu {
                     Arc::make_mut(&mut processing).per_cpu = self.per_cpu;
@@ -339,8 +340,8 @@ impl Terms {
             Arc::make_mut(&mut heritage.processing).tfc_padding = padding;
         }
         let Heritage { processing, lease, line, cpu, ordinal } = heritage;
-        let behind_nat = core.channel.route().nat().local || core.channel.route().nat().remote;
-        let owner = format!("{} [{}]", core.connection().name, identity.remote_id());
+        let behind_nat = seen.channel.route().nat().local || seen.channel.route().nat().remote;
+        let owner = format!("{} [{}]", seen.channel.connection().name, identity.remote_id());
         Ok(ChildSa {
             id: self.id,
             config: Arc::clone(config),
@@ -359,9 +360,9 @@ impl Terms {
             ordinal,
             spi_in: self.spi_in,
             spi_out: self.spi_out,
-            local: core.channel.route().esp_path().local.ip(),
-            remote: core.channel.route().esp_path().remote.ip(),
-            encap: ChildSa::encap_on(core.channel.route().esp_path(), behind_nat),
+            local: seen.channel.route().esp_path().local.ip(),
+            remote: seen.channel.route().esp_path().remote.ip(),
+            encap: ChildSa::encap_on(seen.channel.route().esp_path(), behind_nat),
             local_ts: self.local_ts,
             remote_ts: self.remote_ts,
             pending_out: None,
@@ -382,7 +383,7 @@ impl Terms {
 impl ReadyChild {
     /// Derives the keys of `child` (RFC 7296 §2.17, RFC 9370 §2.2.4, RFC 9867 §3.2.1).
     pub(crate) fn keyed(
-        core: &Core,
+        channel: &Channel,
         children: &Children,
         ctx: &Context<'_>,
         mut child: ChildSa,
@@ -390,31 +391,26 @@ impl ReadyChild {
     ) -> Result<Self, Refusal> {
         let suite = child.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
-        let session = core.channel.session();
+        let session = channel.session();
         let KeyMaterial { shared, nonces, ppk } = material;
         let sk_d = ppk.as_ref().map_or(session.keys.d(), |ppk| &ppk.sk_d);
         let keys = ChildKeys::derive(session.prf, sk_d, shared, nonces, &lengths);
         child.ppk = ppk.map(|ppk| ppk.id);
         let beside = || children.iter().find(|other| other.phase == Phase::Installed);
-        if core.channel.route().is_held()
+        if channel.route().is_held()
             && let Some(other) = beside()
         {
             // It uses the path of the others, until they move.
             (child.local, child.remote, child.encap) = (other.local, other.remote, other.encap);
         } else {
             // The path may have changed since the exchange began, without MOBIKE by a NAT.
-            let path = core.channel.route().esp_path();
-            let udp = match core.channel.route().mobike() {
-                Some(_) => core.channel.route().nat().local || core.channel.route().nat().remote,
+            let path = channel.route().esp_path();
+            let udp = match channel.route().mobike() {
+                Some(_) => channel.route().nat().local || channel.route().nat().remote,
                 None => child.encap.is_some(),
             };
-            let held = core.channel.route().is_held();
-            let proven = core
-                .channel
-                .route()
-                .mobike()
-                .filter(|_| !held)
-                .map(|_| core.channel.route().path());
+            let held = channel.route().is_held();
+            let proven = channel.route().mobike().filter(|_| !held).map(|_| channel.route().path());
             child.follow_addresses(path, proven);
             (child.local, child.remote) = (path.local.ip(), path.remote.ip());
             child.encap = ChildSa::encap_on(path, udp);

@@ -16,7 +16,7 @@ use crate::child::selectors::narrow;
 use crate::config::{ChildConfig, ConnectionConfig, TsSpec, Unique};
 use crate::dataplane::{Mode, TrafficSelector};
 use crate::event::{Event, Path, Ticket};
-use crate::ike_sa::Core;
+use crate::ike_sa::Stem;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, ExpectAuthRequest, State};
 use crate::keys::epoch::Opened;
@@ -64,7 +64,7 @@ impl Assigned {
         mode: Mode,
         local_ts: Vec<TrafficSelector>,
     ) -> Vec<TrafficSelector> {
-        if channel.link().connection().vips.is_empty() || mode == Mode::Transport {
+        if channel.connection().vips.is_empty() || mode == Mode::Transport {
             return local_ts;
         }
         let own = resolve(config, channel.route().path(), true, self.virtual_ips(true));
@@ -220,7 +220,7 @@ impl Established {
     /// Reads from the last IKE_AUTH response what was requested as `vips`.
     pub(crate) fn take_configuration(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         vips: &[IpAddr],
         payloads: &[Payload<'_>],
@@ -254,17 +254,17 @@ impl Established {
             _ => true,
         });
         let assignment = Arc::new(Assignment {
-            ike: core.id(),
-            connection: core.connection().name.clone(),
+            ike: stem.channel.link().id(),
+            connection: stem.channel.connection().name.clone(),
             ours: true,
             pools: Vec::new(),
             peer: self.identity.remote_id().clone(),
-            path: core.channel.route().path(),
+            path: stem.channel.route().path(),
             addresses: own,
             attributes: others.collect(),
         });
-        core.assigned = Assigned::of(assignment);
-        core.assigned.tell(ctx);
+        stem.peer.assign(Assigned::of(assignment));
+        stem.peer.assigned().tell(ctx);
     }
 }
 
@@ -273,19 +273,19 @@ impl ExpectAuthRequest {
     /// is to have any, and continues with the answer.
     pub(crate) fn configure_peer(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         auth: AuthReply,
         ppk: Option<Vec<u8>>,
     ) -> State {
         let Some(first) = self.first.take() else {
             debug_assert!(false, "IKE_AUTH ends without a first request");
-            return self.refuse(core, ctx, NotifyType::INVALID_SYNTAX.into());
+            return self.refuse(stem, ctx, NotifyType::INVALID_SYNTAX.into());
         };
-        let has_pools = !core.connection().pools.is_empty();
+        let has_pools = !stem.channel.connection().pools.is_empty();
         if !has_pools && !has_config(first.first, &first.octets) {
             // Nearly all peers: there is nothing to decode again.
-            return self.finish_auth(core, ctx, first, (auth, ppk, None));
+            return self.finish_auth(stem, ctx, first, (auth, ppk, None));
         }
         let (asked, first_contact) = match decode_inner_payloads(first.first, &first.octets) {
             Ok(payloads) => {
@@ -293,7 +293,7 @@ impl ExpectAuthRequest {
                 (attributes(&payloads, CfgType::REQUEST).unwrap_or_default(), contact)
             }
             // It was decoded once already.
-            Err(error) => return self.refuse(core, ctx, error.into()),
+            Err(error) => return self.refuse(stem, ctx, error.into()),
         };
         let wanted = addresses(&asked);
         let unconfigured = match (wanted.is_empty(), has_pools) {
@@ -302,7 +302,7 @@ impl ExpectAuthRequest {
             (true, true) => Some(NotifyType::FAILED_CP_REQUIRED),
             (false, false) => {
                 let why = "the peer wants an address, and the connection has no `pools`";
-                self.say_why(core, ctx, why);
+                self.say_why(stem.channel, ctx, why);
                 Some(NotifyType::INTERNAL_ADDRESS_FAILURE)
             }
             (false, true) => {
@@ -312,14 +312,14 @@ impl ExpectAuthRequest {
                     wanted.iter().all(|address| lent.contains(address))
                 });
                 let request = LeaseRequest {
-                    ike: core.id(),
-                    connection: core.connection().name.clone(),
-                    pools: core.connection().pools.clone(),
+                    ike: stem.channel.link().id(),
+                    connection: stem.channel.connection().name.clone(),
+                    pools: stem.channel.connection().pools.clone(),
                     identity: self.rounds.lease_identity(),
                     granted: self.rounds.granted(),
-                    path: core.channel.route().path(),
+                    path: stem.channel.route().path(),
                     addresses: wanted,
-                    sole: match core.connection().unique {
+                    sole: match stem.channel.connection().unique {
                         Unique::Replace => true,
                         Unique::No | Unique::Keep => first_contact,
                         Unique::Never => false,
@@ -333,19 +333,23 @@ impl ExpectAuthRequest {
                 return State::AwaitLease(Box::new(asked));
             }
         };
-        self.finish_auth(core, ctx, first, (auth, ppk, unconfigured))
+        self.finish_auth(stem, ctx, first, (auth, ppk, unconfigured))
     }
 
-    fn say_why(&self, core: &Core, ctx: &mut Context<'_>, why: &str) {
+    fn say_why(&self, channel: &Channel, ctx: &mut Context<'_>, why: &str) {
         let remote_id = self.rounds.remote_id().cloned();
-        ctx.io.event(Event::ChildRefused { ike: core.id(), remote_id, why: why.to_owned() });
+        ctx.io.event(Event::ChildRefused {
+            ike: channel.link().id(),
+            remote_id,
+            why: why.to_owned(),
+        });
     }
 }
 
 impl AwaitLease {
     pub(crate) fn on_answer(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         answer: Answer,
     ) -> State {
@@ -353,19 +357,19 @@ impl AwaitLease {
         let lease = match answer {
             Answer::Leased(_, lease) if !lease.addresses.is_empty() => lease,
             Answer::Failed(why) => {
-                waiting.say_why(core, ctx, &why);
+                waiting.say_why(stem.channel, ctx, &why);
                 Lease::default()
             }
             _ => Lease::default(),
         };
         if lease.addresses.is_empty() {
             let failure = Some(NotifyType::INTERNAL_ADDRESS_FAILURE);
-            return waiting.finish_auth(core, ctx, first, (auth, ppk, failure));
+            return waiting.finish_auth(stem, ctx, first, (auth, ppk, failure));
         }
         let assignment = Arc::new(request.assignment(lease));
         auth.config = Some(OwnedConfig::reply(&assignment));
-        core.assigned = Assigned::of(assignment);
-        waiting.finish_auth(core, ctx, first, (auth, ppk, None))
+        stem.peer.assign(Assigned::of(assignment));
+        waiting.finish_auth(stem, ctx, first, (auth, ppk, None))
     }
 }
 

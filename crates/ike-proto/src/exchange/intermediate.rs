@@ -15,10 +15,10 @@ use super::auth::announce::OwnAnnouncements;
 use super::auth::blame::Blame;
 use super::child_sa::respond_ke;
 use super::key_exchange::{Halt, Undone};
-use super::ppk::{self, CommonPpk, OfferedPpk, PpkStage};
+use super::ppk::{self, CommonPpk, OfferedPpk};
 use super::{Payloads, Refusal, required};
-use crate::channel::PpkPlace;
 use crate::channel::link::Link;
+use crate::channel::{Channel, PpkPlace};
 use crate::config::{EndpointConfig, PostQuantumKey, PpkId};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Disbelief, Failure};
@@ -28,7 +28,7 @@ use crate::ike_sa::state::{
     ExpectAuthRequest, ExpectAuthResponse, ExpectIntermediateRequest, ExpectIntermediateResponse,
     State, Step, Steps,
 };
-use crate::ike_sa::{Core, notify};
+use crate::ike_sa::{Stem, notify};
 use crate::keys::epoch::{Epoch, Opened};
 use crate::keys::int_auth::NotCovered;
 use crate::keys::{IkeKeys, Nonces, Seed};
@@ -45,7 +45,7 @@ impl ExpectAuthResponse {
     /// Continues after IKE_SA_INIT or an IKE_INTERMEDIATE: with the next key exchange, or with IKE_AUTH.
     pub(crate) fn proceed(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         mut rest: Steps,
     ) -> State {
@@ -53,9 +53,9 @@ impl ExpectAuthResponse {
             Some(step) => {
                 let next =
                     ExpectIntermediateResponse { ke: None, ppks: Vec::new(), rest, auth: self };
-                Box::new(next).take_step(core, ctx, step)
+                Box::new(next).take_step(stem, ctx, step)
             }
-            None => self.begin_auth(core, ctx),
+            None => self.begin_auth(stem, ctx),
         }
     }
 }
@@ -64,7 +64,7 @@ impl ExpectIntermediateResponse {
     /// Sends the request of `step`.
     pub(crate) fn take_step(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         step: Step,
     ) -> State {
@@ -73,30 +73,31 @@ impl ExpectIntermediateResponse {
             match ctx.initiate(method) {
                 Ok(ke) => self.ke = Some((method, ke)),
                 Err(Undone::Ask(exchange)) => {
-                    core.put_off(ctx, exchange, What::Step(step));
+                    stem.put_off(ctx, exchange, What::Step(step));
                     return State::ExpectIntermediateResponse(self);
                 }
-                Err(Undone::Failed(_)) => return self.end(core, Failure::Crypto),
+                Err(Undone::Failed(_)) => return self.end(stem, Failure::Crypto),
             }
         }
-        self.ppks = if step.ppk { self.auth.ppks_for_intermediate(core, ctx) } else { Vec::new() };
+        self.ppks =
+            if step.ppk { self.auth.ppks_for_intermediate(stem.channel, ctx) } else { Vec::new() };
         let public = self.ke.as_ref().map(|(method, ke)| (*method, ke.public().to_vec()));
         let ke = public.iter().map(|(method, data)| Payload::Ke(Ke { method: *method, data }));
         let offers = self.ppks.iter().map(|ppk| notify(NotifyType::PPK_IDENTITY_KEY, &ppk.data));
         let payloads: Vec<_> = ke.chain(offers).collect();
         let covered =
-            core.channel.window().next_request_id().map_err(|_| NotCovered).and_then(|id| {
-                let (front, inner) = own_front(core.channel.link(), id, false, &payloads);
-                let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pi());
+            stem.channel.window().next_request_id().map_err(|_| NotCovered).and_then(|id| {
+                let (front, inner) = own_front(stem.channel.link(), id, false, &payloads);
+                let (prf, key) = (stem.channel.session().prf, stem.channel.session().keys.pi());
                 self.auth.transcript.int_auth.absorb(prf, key, true, &front, &inner)
             });
         match covered {
             Ok(()) => {
                 let sent =
-                    core.channel.request(&mut ctx.io, ExchangeType::IKE_INTERMEDIATE, &payloads);
-                sent.unwrap_or_else(|unsent| unsent.end(core));
+                    stem.channel.request(&mut ctx.io, ExchangeType::IKE_INTERMEDIATE, &payloads);
+                sent.unwrap_or_else(|unsent| stem.ending.on_unsent(unsent));
             }
-            Err(NotCovered) => core.end(Failure::Crypto),
+            Err(NotCovered) => stem.ending.end(Failure::Crypto),
         }
         drop(payloads);
         State::ExpectIntermediateResponse(self)
@@ -105,14 +106,14 @@ impl ExpectIntermediateResponse {
     /// The response to our key exchange. An error ends this candidate, not the attempt.
     pub(crate) fn on_response(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> State {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
-            return self.end(core, Failure::Peer(error.kind));
+            return self.end(stem, Failure::Peer(error.kind));
         }
         let shared = match (&self.ke, parsed.ke()) {
             (None, Ok(None)) => Some(None),
@@ -120,7 +121,7 @@ impl ExpectIntermediateResponse {
                 match ctx.complete(*method, half, ke.data) {
                     Ok(shared) => Some(Some(shared)),
                     Err(Undone::Ask(exchange)) => {
-                        core.put_off(ctx, exchange, What::Response(opened.clone()));
+                        stem.put_off(ctx, exchange, What::Response(opened.clone()));
                         return State::ExpectIntermediateResponse(self);
                     }
                     Err(Undone::Failed(_)) => None,
@@ -129,36 +130,36 @@ impl ExpectIntermediateResponse {
             _ => None,
         };
         let Some(shared) = shared else {
-            return self.end(core, Failure::Refused(NotifyType::INVALID_SYNTAX));
+            return self.end(stem, Failure::Refused(NotifyType::INVALID_SYNTAX));
         };
         let Ok(ppk) = ppk::taken(&self.ppks, &parsed) else {
-            return self.end(core, Failure::Policy(PolicyReason::PpkNotOffered));
+            return self.end(stem, Failure::Policy(PolicyReason::PpkNotOffered));
         };
         //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
         //# In this case, the initiator cannot achieve quantum computer
         //# resistance using the proposed PPKs. If this is a requirement for
         //# the initiator, then it MUST abort creating the IKE SA.
-        if !self.ppks.is_empty() && ppk.is_none() && core.connection().requires_ppk() {
-            return self.end(core, Failure::Policy(PolicyReason::NoCommonPpk));
+        if !self.ppks.is_empty() && ppk.is_none() && stem.channel.connection().requires_ppk() {
+            return self.end(stem, Failure::Policy(PolicyReason::NoCommonPpk));
         }
         let ppk = ppk.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key)));
         let Self { rest, mut auth, .. } = *self;
         auth.announced.read_methods(&parsed);
-        let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pr());
+        let (prf, key) = (stem.channel.session().prf, stem.channel.session().keys.pr());
         let covered =
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);
         let nonces = auth.transcript.nonces();
         let ppk = ppk.as_ref().map(|(id, key)| (id, &**key));
-        if covered.is_err() || core.next_epoch(ctx, shared.as_ref(), ppk, nonces).is_err() {
-            return auth.end(core, Failure::Crypto);
+        if covered.is_err() || stem.next_epoch(ctx, shared.as_ref(), ppk, nonces).is_err() {
+            return auth.end(stem, Failure::Crypto);
         }
         // No message of the peer comes under the old keys any more.
-        core.channel.proving().forget_former_keys();
-        auth.proceed(core, ctx, rest)
+        stem.channel.proving().forget_former_keys();
+        auth.proceed(stem, ctx, rest)
     }
 
-    fn end(self: Box<Self>, core: &mut Core, failure: Failure) -> State {
-        core.end(failure);
+    fn end(self: Box<Self>, stem: &mut Stem<'_>, failure: Failure) -> State {
+        stem.ending.end(failure);
         State::ExpectIntermediateResponse(self)
     }
 }
@@ -174,29 +175,29 @@ struct Answered {
 impl ExpectIntermediateRequest {
     pub(crate) fn on_request(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> State {
-        let Answered { shared, ppk, lacks_ppk } = match self.answer(core, ctx, payloads, opened) {
+        let Answered { shared, ppk, lacks_ppk } = match self.answer(stem, ctx, payloads, opened) {
             Ok(Some(answered)) => answered,
             Ok(None) => return State::ExpectIntermediateRequest(self),
             Err(Halt::Refuse(refusal)) => {
-                core.refuse(ctx, refusal);
+                stem.refuse(ctx, refusal);
                 return State::ExpectIntermediateRequest(self);
             }
             Err(Halt::Ask(exchange)) => {
                 let what = What::Request(ExchangeType::IKE_INTERMEDIATE, opened.clone());
-                core.put_off(ctx, exchange, what);
+                stem.put_off(ctx, exchange, what);
                 return State::ExpectIntermediateRequest(self);
             }
         };
         let Self { mut rest, auth, .. } = *self;
         let nonces = auth.transcript.nonces();
         let mixed = ppk.as_ref().map(|ppk| (&ppk.id, &*ppk.key));
-        if core.next_epoch(ctx, shared.as_ref(), mixed, nonces).is_err() {
-            core.end(Failure::Crypto);
+        if stem.next_epoch(ctx, shared.as_ref(), mixed, nonces).is_err() {
+            stem.ending.end(Failure::Crypto);
         }
         if lacks_ppk {
             rest.put_off_ppk();
@@ -207,19 +208,19 @@ impl ExpectIntermediateRequest {
     /// Answers. `None` if the exchange had no purpose, so that the step is still due.
     fn answer(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> Result<Option<Answered>, Halt> {
         let Step { method, ppk: ppk_due, announce } = self.step;
         let parsed = Payloads(payloads);
-        let brings_ppk = core.extensions().ppk == Some(PpkPlace::Intermediate)
+        let brings_ppk = stem.channel.link().extensions().ppk == Some(PpkPlace::Intermediate)
             && ppk::offers(&parsed).next().is_some();
         let brings_ke = parsed.ke()?.is_some();
         let announces = announce && method.is_none();
         if !brings_ke && !brings_ppk && !announces {
-            self.auth.answer_idle(core, ctx, payloads, opened)?;
+            self.auth.answer_idle(stem, ctx, payloads, opened)?;
             return Ok(None);
         }
         // RFC 9370 §2.2.2: the methods run in the order of their transform types
@@ -228,7 +229,8 @@ impl ExpectIntermediateRequest {
         if !in_order || brings_ppk && !ppk_due {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        let ppk = if brings_ppk { self.take_initial_ppk(core, ctx, &parsed)? } else { None };
+        let ppk =
+            if brings_ppk { self.take_initial_ppk(stem.channel, ctx, &parsed)? } else { None };
         let (public, shared) = match method {
             Some(method) => {
                 let (public, shared) = respond_ke(ctx, method, &parsed)?;
@@ -242,7 +244,7 @@ impl ExpectIntermediateRequest {
         let own = announce.then(|| OwnAnnouncements::new(ctx.io.config, ctx.crypto, connections));
         let methods = own.iter().filter_map(OwnAnnouncements::methods_payload);
         let reply: Vec<_> = ke.chain(chosen).chain(methods).collect();
-        self.auth.answer_covered(core, ctx, &reply, opened)?;
+        self.auth.answer_covered(stem, ctx, &reply, opened)?;
         drop(reply);
         Ok(Some(Answered { shared, ppk, lacks_ppk: ppk_due && !brings_ppk }))
     }
@@ -252,13 +254,13 @@ impl ExpectAuthRequest {
     /// Handles an IKE_INTERMEDIATE after the last one that has a purpose.
     pub(crate) fn on_idle_request(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> State {
-        if let Err(refusal) = self.answer_idle(core, ctx, payloads, opened) {
-            core.refuse(ctx, refusal);
+        if let Err(refusal) = self.answer_idle(stem, ctx, payloads, opened) {
+            stem.refuse(ctx, refusal);
         }
         State::ExpectAuthRequest(self)
     }
@@ -271,39 +273,43 @@ impl ExpectAuthRequest {
     /// still due.
     fn answer_idle(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> Result<(), Refusal> {
         let parsed = Payloads(payloads);
         let foreign = parsed.ke()?.is_some() || ppk::offers(&parsed).next().is_some();
-        let (message_id, _) = required(core.channel.window().in_progress())?;
+        let (message_id, _) = required(stem.channel.window().in_progress())?;
         // IKE_SA_INIT had message ID 0.
         let too_many = message_id > MOST_EXCHANGES;
-        if foreign || parsed.error().is_some() || !core.extensions().intermediate || too_many {
+        if foreign
+            || parsed.error().is_some()
+            || !stem.channel.link().extensions().intermediate
+            || too_many
+        {
             return Err(NotifyType::INVALID_SYNTAX.into());
         }
-        self.answer_covered(core, ctx, &[], opened)
+        self.answer_covered(stem, ctx, &[], opened)
     }
 
     /// Answers `opened` with `reply`. AUTH covers both.
     fn answer_covered(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         reply: &[Payload<'_>],
         opened: &Opened,
     ) -> Result<(), Refusal> {
-        let (message_id, _) = required(core.channel.window().in_progress())?;
-        let (front, inner) = own_front(core.channel.link(), message_id, true, reply);
-        let session = core.channel.session();
+        let (message_id, _) = required(stem.channel.window().in_progress())?;
+        let (front, inner) = own_front(stem.channel.link(), message_id, true, reply);
+        let session = stem.channel.session();
         let int_auth = &mut self.transcript.int_auth;
         int_auth
             .absorb(session.prf, session.keys.pi(), true, &opened.front, &opened.octets)
             .and_then(|()| int_auth.absorb(session.prf, session.keys.pr(), false, &front, &inner))
             .map_err(|NotCovered| Refusal::new(NotifyType::INVALID_SYNTAX))?;
-        core.respond(ctx, reply);
+        stem.respond(ctx, reply);
         Ok(())
     }
 }
@@ -312,14 +318,14 @@ impl ExpectIntermediateRequest {
     /// As [`choose_initial_ppk`](Self::choose_initial_ppk). The log hears if there is none.
     fn take_initial_ppk(
         &self,
-        core: &Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Option<CommonPpk>, Refusal> {
-        let chosen = self.choose_initial_ppk(core, ctx.io.config, payloads);
+        let chosen = self.choose_initial_ppk(channel, ctx.io.config, payloads);
         if chosen.is_err() {
             let why = Disbelief::NoCommonPpk;
-            Blame::of(Some(core.connection()), why).tell(core, ctx, (None, None));
+            Blame::of(Some(channel.connection()), why).tell(channel, ctx, (None, None));
         }
         chosen
     }
@@ -327,15 +333,15 @@ impl ExpectIntermediateRequest {
     /// The PPK to use of those that the peer offers: one that a possible connection allows.
     fn choose_initial_ppk(
         &self,
-        core: &Core,
+        channel: &Channel,
         config: &EndpointConfig,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Option<CommonPpk>, Refusal> {
         let ExpectAuthRequest { transcript, connections, .. } = &*self.auth;
         let allowed = |id: &PpkId| connections.iter().any(|connection| connection.takes_ppk(id));
-        let [spi_i, spi_r] = core.spis().octets();
+        let [spi_i, spi_r] = channel.link().spis().octets();
         let parts = [&transcript.ni, &transcript.nr, &spi_i[..], &spi_r];
-        let chosen = ppk::choose(config, allowed, core.channel.session().prf, payloads, &parts);
+        let chosen = ppk::choose(config, allowed, channel.session().prf, payloads, &parts);
         //= https://www.rfc-editor.org/rfc/rfc9867#section-3.1
         //# if using PPK is mandatory for the responder, then it MUST
         //# return an AUTHENTICATION_FAILED notification and abort creating
@@ -350,10 +356,10 @@ impl ExpectIntermediateRequest {
 
 impl ExpectAuthResponse {
     /// The PPKs to offer in the last IKE_INTERMEDIATE.
-    fn ppks_for_intermediate(&self, core: &Core, ctx: &Context<'_>) -> Vec<OfferedPpk> {
-        let [spi_i, spi_r] = core.spis().octets();
+    fn ppks_for_intermediate(&self, channel: &Channel, ctx: &Context<'_>) -> Vec<OfferedPpk> {
+        let [spi_i, spi_r] = channel.link().spis().octets();
         let parts = [&*self.transcript.ni, &self.transcript.nr, &spi_i, &spi_r];
-        ppk::offer(ctx.io.config, &core.connection().ppk, core.channel.session().prf, &parts)
+        ppk::offer(ctx.io.config, &channel.connection().ppk, channel.session().prf, &parts)
     }
 }
 
@@ -382,7 +388,7 @@ fn own_front(
     (front, inner)
 }
 
-impl Core {
+impl Stem<'_> {
     /// Puts the next keys in force. The former ones still open messages that the peer sent before it knew (RFC
     /// 9370 §2.2.2).
     fn next_epoch(
@@ -395,7 +401,7 @@ impl Core {
         if shared.is_none() && ppk.is_none() {
             return Ok(());
         }
-        let (spis, initiator) = (self.spis(), self.is_initiator());
+        let (spis, initiator) = (self.channel.link().spis(), self.channel.link().is_initiator());
         let session = self.channel.session();
         let suite = session.selected.suite;
         let lengths = ctx.crypto.ciphers.lengths(suite).ok_or(CryptoError::Unsupported)?;
@@ -410,7 +416,7 @@ impl Core {
             let before = keys.as_ref().map_or(sk_d, |keys| &keys.d);
             let secret = &key.secret;
             keys = Some(IkeKeys::mixed_in_intermediate(prf, before, secret, &seed, &lengths));
-            self.ppk = PpkStage::Used(id.clone());
+            self.peer.use_ppk(id.clone());
         }
         let Some(keys) = keys else { return Ok(()) };
         let epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, initiator)?;

@@ -10,7 +10,7 @@
 use super::Payloads;
 use crate::event::Transport;
 use crate::exchange::sent::Sent;
-use crate::ike_sa::Core;
+use crate::ike_sa::Stem;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::state::{Established, IkePhase, Task};
@@ -73,8 +73,13 @@ impl Established {
         true
     }
 
-    pub(crate) fn send_invalid_spi(&mut self, core: &mut Core, ctx: &mut Context<'_>, spi: u32) {
+    pub(crate) fn send_invalid_spi(
+        &mut self,
+        stem: &mut Stem<'_>,
+        ctx: &mut Context<'_>,
+        spi: u32,
+    ) {
         let spi = spi.to_be_bytes();
-        self.inform(core, ctx, &[notify(NotifyType::INVALID_SPI, &spi)], Sent::Liveness);
+        self.inform(stem, ctx, &[notify(NotifyType::INVALID_SPI, &spi)], Sent::Liveness);
     }
 }

@@ -18,7 +18,7 @@ use crate::config::TsSpec;
 use crate::dataplane::TrafficSelector;
 use crate::event::{Failure, Path, Transport};
 use crate::exchange::sent::Sent;
-use crate::ike_sa::Core;
+use crate::ike_sa::Stem;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::state::{Established, Task};
@@ -148,11 +148,16 @@ fn no_nats(path: Path, sent: bool) -> Vec<u8> {
 
 impl Established {
     /// Sends a request of MOBIKE.
-    pub(crate) fn send_mobility(&mut self, core: &mut Core, ctx: &mut Context<'_>, what: Mobility) {
-        let further = Ends::of(&core.channel).further_addresses(ctx, self.children.as_slice());
+    pub(crate) fn send_mobility(
+        &mut self,
+        stem: &mut Stem<'_>,
+        ctx: &mut Context<'_>,
+        what: Mobility,
+    ) {
+        let further = Ends::of(stem.channel).further_addresses(ctx, self.children.as_slice());
         let mut cookie = [0; 16];
         ctx.io.rng.fill(&mut cookie);
-        let mut roaming = core.channel.roaming();
+        let mut roaming = stem.channel.roaming();
         let Some(number) = roaming.begin_request() else { return };
         if what != Mobility::Routability {
             roaming.note_told(further.clone());
@@ -161,10 +166,10 @@ impl Established {
         //# NAT_DETECTION_SOURCE_IP and NAT_DETECTION_DESTINATION_IP
         //# notifications MAY be included in any INFORMATIONAL request
         // libreswan copies COOKIE2 only to a response with NAT detection.
-        let nat = core.channel.route().nat().supported && what != Mobility::Addresses;
-        let nat = nat.then(|| Ends::of(&core.channel).nat_hashes(ctx));
-        let protected = !core.channel.route().nat().supported && what != Mobility::Routability;
-        let protected = protected.then(|| no_nats(core.channel.route().path(), true));
+        let nat = stem.channel.route().nat().supported && what != Mobility::Addresses;
+        let nat = nat.then(|| Ends::of(stem.channel).nat_hashes(ctx));
+        let protected = !stem.channel.route().nat().supported && what != Mobility::Routability;
+        let protected = protected.then(|| no_nats(stem.channel.route().path(), true));
         let list = AddressList::new(&further, true);
         let mut payloads = Vec::new();
         if what == Mobility::Update {
@@ -178,8 +183,8 @@ impl Established {
             payloads.extend(list.payloads());
         }
         payloads.push(notify(NotifyType::COOKIE2, &cookie));
-        let sent = core.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &payloads);
-        sent.unwrap_or_else(|unsent| unsent.end(core));
+        let sent = stem.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &payloads);
+        sent.unwrap_or_else(|unsent| stem.ending.on_unsent(unsent));
         let sent = SentMobility { what, number, cookie };
         self.sent = Some(Sent::Mobility(Box::new(sent)));
     }
@@ -187,7 +192,7 @@ impl Established {
     /// Handles the response to a request of MOBIKE.
     pub(crate) fn on_mobility_response(
         &mut self,
-        core: &mut Core,
+        channel: &mut Channel,
         ctx: &mut Context<'_>,
         sent: &SentMobility,
         payloads: &[Payload<'_>],
@@ -203,7 +208,7 @@ impl Established {
         }
         // A response without COOKIE2 proves only that its sender has the keys.
         let shown = cookie.is_some();
-        let Some(mobike) = core.channel.route().mobike() else { return };
+        let Some(mobike) = channel.route().mobike() else { return };
         if sent.number != mobike.moves() {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
             //# If an address change has occurred after the request was first
@@ -214,62 +219,61 @@ impl Established {
             Mobility::Addresses => {
                 let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
                 if !changed {
-                    core.channel.roaming().taken();
-                } else if core.channel.roaming().refused() {
+                    channel.roaming().taken();
+                } else if channel.roaming().refused() {
                     self.tell_again(Mobility::Addresses);
                 }
             }
-            Mobility::Routability if shown => self.release_held(core, ctx),
+            Mobility::Routability if shown => self.release_held(channel, ctx),
             Mobility::Routability => self.queue.give_up_unproven(),
-            Mobility::Update => self.on_updated(core, ctx, &payloads, shown),
+            Mobility::Update => self.on_updated(channel, ctx, &payloads, shown),
         }
     }
 
     /// Handles the response to an update. `shown` if it has the COOKIE2 of the request.
     fn on_updated(
         &mut self,
-        core: &mut Core,
+        channel: &mut Channel,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
         shown: bool,
     ) {
-        if core.channel.route().mobike().is_none() {
+        if channel.route().mobike().is_none() {
             return;
         }
         let refused = payloads.notify(NotifyType::UNACCEPTABLE_ADDRESSES).is_some();
         let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
         if refused || changed {
-            return match core.channel.roaming().refused() {
+            return match channel.roaming().refused() {
                 true if changed => self.tell_again(Mobility::Update),
-                true => self.try_another(core, ctx),
+                true => self.try_another(channel, ctx),
                 false => {}
             };
         }
-        if core.channel.route().is_held() && !shown {
+        if channel.route().is_held() && !shown {
             return self.queue.give_up_unproven();
         }
-        core.channel.roaming().confirmed();
-        let before = (core.channel.route().nat().local, core.channel.route().nat().remote);
-        let detected =
-            Ends::of(&core.channel).detect_nat(ctx, core.channel.route().path(), payloads);
+        channel.roaming().confirmed();
+        let before = (channel.route().nat().local, channel.route().nat().remote);
+        let detected = Ends::of(channel).detect_nat(ctx, channel.route().path(), payloads);
         if detected.supported {
             let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
             let seen = seen.and_then(|notify| notify.data.try_into().ok());
-            core.channel.roaming().note_nat(detected, seen);
+            channel.roaming().note_nat(detected, seen);
         }
-        if before != (core.channel.route().nat().local, core.channel.route().nat().remote)
-            && !core.channel.route().is_held()
+        if before != (channel.route().nat().local, channel.route().nat().remote)
+            && !channel.route().is_held()
         {
-            self.move_children(core, ctx);
+            self.move_children(channel, ctx);
         }
-        self.release_held(core, ctx);
-        core.channel.arm_keepalive(&ctx.io);
+        self.release_held(channel, ctx);
+        channel.arm_keepalive(&ctx.io);
     }
 
     /// Handles the response to a liveness check with NAT detection.
-    pub(crate) fn on_mapping_seen(&mut self, core: &mut Core, payloads: &[Payload<'_>]) {
+    pub(crate) fn on_mapping_seen(&mut self, channel: &mut Channel, payloads: &[Payload<'_>]) {
         let payloads = Payloads(payloads);
-        if !core.channel.route().decides() {
+        if !channel.route().decides() {
             return;
         }
         let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
@@ -279,7 +283,7 @@ impl Established {
         //# and/or port seen by the responder has changed, and the initiator
         //# SHOULD send UPDATE_SA_ADDRESSES
         // The first value may differ from that of IKE_SA_INIT. Behind a NAT that causes one further update.
-        if core.channel.roaming().sees_another(seen) {
+        if channel.roaming().sees_another(seen) {
             self.tell_again(Mobility::Update);
         }
     }
@@ -287,19 +291,19 @@ impl Established {
     /// Does what a request of MOBIKE demands. Returns the part of the response.
     pub(crate) fn on_mobility_request(
         &mut self,
-        core: &mut Core,
+        channel: &mut Channel,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> MobilityReply {
         let mut reply = MobilityReply::default();
-        if core.channel.route().mobike().is_none() {
+        if channel.route().mobike().is_none() {
             return reply;
         }
-        let path = core.channel.route().answer_to();
+        let path = channel.route().answer_to();
         let cookie = payloads.notify(NotifyType::COOKIE2);
         reply.cookie = cookie.filter(|c| (8..=64).contains(&c.data.len())).map(|c| c.data.to_vec());
         // Only the original initiator decides about the addresses.
-        let update = !core.channel.route().decides()
+        let update = !channel.route().decides()
             && payloads.notify(NotifyType::UPDATE_SA_ADDRESSES).is_some();
         let addresses = read_addresses(payloads);
         if let Some(said) = payloads.notify(NotifyType::NO_NATS_ALLOWED)
@@ -309,16 +313,16 @@ impl Established {
             reply.error = Some(NotifyType::UNEXPECTED_NAT_DETECTED);
             return reply;
         }
-        let detected = Ends::of(&core.channel).detect_nat(ctx, path, payloads);
+        let detected = Ends::of(channel).detect_nat(ctx, path, payloads);
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
         //# if the
         //# request includes them, the responder MUST also include them in the
         //# response
         if detected.supported {
-            let fake = core.connection().encap || !ctx.plane.plain_esp;
-            reply.nat = Some(NatHashes::new(ctx.crypto, core.spis(), path, fake));
+            let fake = channel.connection().encap || !ctx.plane.plain_esp;
+            reply.nat = Some(NatHashes::new(ctx.crypto, channel.link().spis(), path, fake));
         }
-        if update && !Ends::of(&core.channel).is_acceptable(path) {
+        if update && !Ends::of(channel).is_acceptable(path) {
             reply.error = Some(NotifyType::UNACCEPTABLE_ADDRESSES);
             return reply;
         }
@@ -327,13 +331,13 @@ impl Established {
             //# Updates the set of peer addresses based on the IP header and the
             //# ADDITIONAL_IP4_ADDRESS, ADDITIONAL_IP6_ADDRESS, and
             //# NO_ADDITIONAL_ADDRESSES notifications.
-            core.channel.roaming().peer_has(addresses, path.remote.ip().to_canonical());
+            channel.roaming().peer_has(addresses, path.remote.ip().to_canonical());
         }
         if update {
-            let nat = if detected.supported { detected } else { core.channel.route().nat() };
-            self.on_update(core, ctx, path, nat);
-        } else if addresses.is_some() && core.channel.route().decides() {
-            self.on_peer_addresses(core, ctx);
+            let nat = if detected.supported { detected } else { channel.route().nat() };
+            self.on_update(channel, ctx, path, nat);
+        } else if addresses.is_some() && channel.route().decides() {
+            self.on_peer_addresses(channel, ctx);
         }
         reply
     }
@@ -418,7 +422,7 @@ impl<'a> Ends<'a> {
         children: &'a [ChildSa],
         local: bool,
     ) -> impl Iterator<Item = &'a TrafficSelector> {
-        let configured = self.channel.link().connection().children.iter().flat_map(move |child| {
+        let configured = self.channel.connection().children.iter().flat_map(move |child| {
             let list = if local { &child.local_ts } else { &child.remote_ts };
             list.iter().filter_map(|ts| match ts {
                 TsSpec::Fixed(ts) => Some(ts),
@@ -432,20 +436,19 @@ impl<'a> Ends<'a> {
 
     /// True if `local_addrs` has `address`.
     pub(crate) fn fits(self, address: IpAddr) -> bool {
-        self.channel.link().connection().local_addrs.iter().any(|spec| spec.contains(address))
+        self.channel.connection().local_addrs.iter().any(|spec| spec.contains(address))
     }
 
     /// The NAT detection hashes of a message on the present path.
     pub(crate) fn nat_hashes(self, ctx: &Context<'_>) -> NatHashes {
-        let fake = self.channel.link().connection().encap || !ctx.plane.plain_esp;
+        let fake = self.channel.connection().encap || !ctx.plane.plain_esp;
         NatHashes::new(ctx.crypto, self.channel.link().spis(), self.channel.route().path(), fake)
     }
 
     /// The result of NAT detection in a message by `path`.
     fn detect_nat(self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
         let mut nat = detect_nat(ctx.crypto, payloads, self.channel.link().spis(), path);
-        nat.local |=
-            (self.channel.link().connection().encap || !ctx.plane.plain_esp) && nat.supported;
+        nat.local |= (self.channel.connection().encap || !ctx.plane.plain_esp) && nat.supported;
         nat
     }
 

@@ -1,15 +1,18 @@
 //! What an exchange of an established IKE SA may use, and what it leaves to the SA.
 
+use crate::channel::Channel;
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::state::Task;
-use crate::ike_sa::{Children, Context, Core, Identity, Life, Queue};
+use crate::ike_sa::{Children, Context, Ending, Identity, Life, Peer, Queue};
 use crate::question::Exchange;
 
 /// The parts of an established IKE SA that the exchange of a child may use, and no others.
 pub(crate) struct Parts<'a, 'c> {
-    pub(crate) core: &'a mut Core,
+    pub(crate) channel: &'a mut Channel,
+    pub(crate) peer: &'a Peer,
+    pub(crate) ending: &'a mut Ending,
     pub(crate) identity: &'a Identity,
     pub(crate) children: &'a mut Children,
     pub(crate) queue: &'a mut Queue,

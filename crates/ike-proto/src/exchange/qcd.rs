@@ -23,7 +23,7 @@ use crate::crypto::{CryptoProvider, Secret};
 use crate::event::{Failure, IkeSaId};
 use crate::exchange::parts::Started;
 use crate::exchange::sent::Sent;
-use crate::ike_sa::Core;
+use crate::ike_sa::Stem;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::keys::Spis;
@@ -75,8 +75,7 @@ impl OwnToken {
 
     /// The same for the SA with these SPIs that the peer's rekey makes.
     pub(crate) fn of_responder(channel: &Channel, ctx: &Context<'_>, spis: Spis) -> Option<Self> {
-        let secret =
-            ctx.io.config.qcd.secrets.first().filter(|_| channel.link().connection().qcd)?;
+        let secret = ctx.io.config.qcd.secrets.first().filter(|_| channel.connection().qcd)?;
         Self::make(ctx.crypto, secret, false, spis)
     }
 
@@ -119,14 +118,14 @@ impl OwnToken {
     }
 
     /// Sends the peer the token of this SA (RFC 6290 §4.3). The response counts as that of a liveness check.
-    pub(crate) fn request(core: &mut Core, ctx: &mut Context<'_>) -> Started {
-        let Some(token) = Self::of(&core.channel, ctx) else {
+    pub(crate) fn request(stem: &mut Stem<'_>, ctx: &mut Context<'_>) -> Started {
+        let Some(token) = Self::of(stem.channel, ctx) else {
             // A reload has turned tokens off since the task was queued.
             return Started::Not;
         };
         let sent =
-            core.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &[token.payload()]);
-        sent.unwrap_or_else(|unsent| unsent.end(core));
+            stem.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &[token.payload()]);
+        sent.unwrap_or_else(|unsent| stem.ending.on_unsent(unsent));
         Started::Sent(Sent::Liveness)
     }
 }
@@ -141,7 +140,7 @@ impl PeerToken {
     //# long as they are carried in protected exchanges.
     /// Stores the token in a protected message of `channel`. It replaces an earlier one.
     pub(crate) fn take(&mut self, channel: &Channel, payloads: &[Payload<'_>]) {
-        if let Some(token) = tokens(payloads).next().filter(|_| channel.link().connection().qcd) {
+        if let Some(token) = tokens(payloads).next().filter(|_| channel.connection().qcd) {
             self.0 = Some(Secret::copy_from(token));
         }
     }
@@ -194,21 +193,21 @@ impl Established {
     //# IKE SA and all associated child SAs.
     /// Handles that the peer has lost this SA: as if it did not answer, except that it cannot be alive on the SA
     /// of a rekey of its own that crossed ours.
-    pub(crate) fn on_peer_lost(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+    pub(crate) fn on_peer_lost(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>) {
         // The children of a replaced SA belong to its successor, which has a token of its own.
         if !matches!(self.phase, IkePhase::Replaced(_))
             && let Some(sent) = &mut self.sent
         {
             sent.uncross();
         }
-        self.on_peer_dead(core, ctx, Failure::LostByPeer);
+        self.on_peer_dead(stem, ctx, Failure::LostByPeer);
     }
 
     /// Handles that the peer has lost the SA `from`. The peer began the rekey that made this SA. The children have
     /// not moved to this SA, and the peer could not send its token for it.
-    pub(crate) fn on_crossed_lost(&mut self, core: &mut Core, from: IkeSaId) {
+    pub(crate) fn on_crossed_lost(&mut self, stem: &mut Stem<'_>, from: IkeSaId) {
         if self.phase == IkePhase::Crossed(from) {
-            core.end(Failure::LostByPeer);
+            stem.ending.end(Failure::LostByPeer);
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{ExpectAuthResponse, Task};
-use crate::ike_sa::{Core, notify};
+use crate::ike_sa::{Stem, notify};
 use crate::reason::DropReason;
 use crate::wants::Wanted;
 use crate::wire::payload::{Notify, Payload};
@@ -117,23 +117,23 @@ pub(crate) struct RequestedRedirect {
 impl RequestedRedirect {
     /// Requests that the client goes to `to`.
     pub(crate) fn request(
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         to: IpAddr,
         request: Option<RequestId>,
     ) -> Started {
-        if !core.extensions().redirect {
+        if !stem.channel.link().extensions().redirect {
             let text = "the peer has not said that it follows redirects".to_owned();
             ctx.done(request, Err(Failure::Config(text)));
             return Started::Not;
         }
         let data = gateway_data(to, &[]);
-        let sent = core.channel.request(
+        let sent = stem.channel.request(
             &mut ctx.io,
             ExchangeType::INFORMATIONAL,
             &[notify(NotifyType::REDIRECT, &data)],
         );
-        sent.unwrap_or_else(|unsent| unsent.end(core));
+        sent.unwrap_or_else(|unsent| stem.ending.on_unsent(unsent));
         Started::Sent(Sent::Redirect(Self { request }))
     }
 
@@ -150,7 +150,7 @@ impl RequestedRedirect {
 }
 
 /// The gateway to which the policy redirects the client of `channel`, which is authenticated.
-pub(crate) fn target(channel: &Channel, ctx: &Context<'_>) -> Option<IpAddr> {
+pub(crate) fn target(ctx: &Context<'_>, channel: &Channel) -> Option<IpAddr> {
     let policy = &ctx.io.config.redirect;
     if !policy.in_auth || !channel.link().extensions().redirect {
         return None;
@@ -182,13 +182,14 @@ impl ToldGateway {
     }
 
     /// Follows a redirect at the end of IKE_AUTH: the children that were wanted of this SA, `child` among them, are
-    /// wanted of the other gateway.
+    /// wanted of the other gateway. So does what the commands in `waiting` ask for.
     pub(crate) fn follow_at_once(
         self,
         parts: &mut Parts<'_, '_>,
         child: Option<Box<RequestedChild>>,
+        waiting: Vec<RequestId>,
     ) {
-        let Parts { core, queue, ctx, .. } = parts;
+        let Parts { channel, queue, ctx, .. } = parts;
         let mut wanted = Vec::new();
         if let Some(offer) = child {
             ctx.ids.esp.remove(&offer.spi_in());
@@ -199,12 +200,11 @@ impl ToldGateway {
                 wanted.push(Wanted { child: Some(config), request, packet });
             }
         }
-        let waiting = std::mem::take(&mut core.waiting).into_iter();
         let alone = |request| Wanted { child: None, request: Some(request), packet: None };
-        wanted.extend(waiting.map(alone));
+        wanted.extend(waiting.into_iter().map(alone));
         let reason = Failure::Replaced;
         queue.push_first(Task::DeleteIke { reason, request: None });
-        ctx.effects.push_back(Effect::Redirect { ike: core.id(), to: self.0, wanted });
+        ctx.effects.push_back(Effect::Redirect { ike: channel.link().id(), to: self.0, wanted });
     }
 
     /// Follows a redirect while the SA `ike` is up: its children are made at the other gateway.
@@ -223,19 +223,18 @@ impl ExpectAuthResponse {
     //# response.
     pub(crate) fn is_redirected_early(
         &mut self,
-        core: &Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
     ) -> bool {
         let (ours, theirs) = (self.rounds.local.len(), self.rounds.proven());
         // A round by EAP has no AUTH of this end yet.
         let first = theirs == 1 && ours == usize::from(!self.is_in_eap());
-        let last = !self.is_in_eap() && self.rounds.are_complete(core.connection());
+        let last = !self.is_in_eap() && self.rounds.are_complete(channel.connection());
         if !first || last {
             return false;
         }
-        self.redirect =
-            ToldGateway::read(&Payloads(payloads), &core.channel, ctx).map(|told| told.0);
+        self.redirect = ToldGateway::read(&Payloads(payloads), channel, ctx).map(|told| told.0);
         self.redirect.is_some()
     }
 }

@@ -13,7 +13,7 @@ use super::child_sa::respond_ke;
 use super::followup::{OurOffer, TheirOffer};
 use super::key_exchange::{Halt, Undone};
 use super::ppk::create_child::{ChildPpks, NO_KEY};
-use super::ppk::{self, MixedPpk, PpkStage};
+use super::ppk::{self, MixedPpk};
 use super::requested_child::usable_methods;
 use super::sa_init::invalid_ke;
 use super::{Payloads, Refusal, payloads_of, required};
@@ -28,7 +28,7 @@ use crate::exchange::sent::{RekeyOffer, Retry, Sent};
 use crate::ike_sa::collision::{self, AfterRekey, Answer, Meanwhile, RekeyResponse};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase, State, Task};
-use crate::ike_sa::{Core, IkeSa, notify};
+use crate::ike_sa::{IkeSa, Seen, Stem, notify};
 use crate::keys::epoch::Epoch;
 use crate::keys::{IkeKeys, Nonces, OldKeys, OwnNonces, Seed, Spis};
 use crate::wire::payload::{Ke, Payload, Sa, Spi};
@@ -40,14 +40,14 @@ const REPLACED_LINGERS: Duration = Duration::from_secs(60);
 impl Established {
     pub(crate) fn send_rekey_ike(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         request: Option<RequestId>,
         retry: Retry,
     ) {
-        match RekeyOffer::begin(&core.channel, ctx, request, retry) {
-            Ok(offer) if ChildPpks::of(&core.channel).lacks_required(&offer.ppks) => {
-                self.refuse_ppk_of_ike(core, ctx, &offer, &[], NO_KEY, true);
+        match RekeyOffer::begin(stem.channel, ctx, request, retry) {
+            Ok(offer) if ChildPpks::of(stem.channel).lacks_required(&offer.ppks) => {
+                self.refuse_ppk_of_ike(stem.seen(), ctx, &offer, &[], NO_KEY, true);
             }
             Ok(offer) => {
                 let mut payloads = vec![
@@ -57,12 +57,12 @@ impl Established {
                 ];
                 payloads.extend(ppk::offer_payloads(&offer.ppks));
                 let sent =
-                    core.channel.request(&mut ctx.io, ExchangeType::CREATE_CHILD_SA, &payloads);
-                sent.unwrap_or_else(|unsent| unsent.end(core));
+                    stem.channel.request(&mut ctx.io, ExchangeType::CREATE_CHILD_SA, &payloads);
+                sent.unwrap_or_else(|unsent| stem.ending.on_unsent(unsent));
                 self.sent = Some(Sent::RekeyIke(Box::new(offer)));
             }
             Err(Undone::Ask(exchange)) => {
-                self.prepare(core, ctx, exchange, Task::RekeyIke { request, retry });
+                self.prepare(stem, ctx, exchange, Task::RekeyIke { request, retry });
             }
             Err(Undone::Failed(_)) => {
                 ctx.done(request, Err(Failure::Crypto));
@@ -78,7 +78,7 @@ impl Established {
 
     pub(crate) fn on_rekey_ike_response(
         &mut self,
-        core: &mut Core,
+        seen: Seen<'_>,
         ctx: &mut Context<'_>,
         offer: RekeyOffer,
         payloads: &[Payload<'_>],
@@ -86,23 +86,28 @@ impl Established {
     ) {
         let parsed = Payloads(payloads);
         if let Some(error) = parsed.error() {
-            return self.on_rekey_ike_error(core, ctx, offer, error.kind, error.data);
+            return self.on_rekey_ike_error(seen.channel, ctx, offer, error.kind, error.data);
         }
-        let ppk = match ChildPpks::of(&core.channel).taken(&offer.ppks, &parsed) {
+        let ppk = match ChildPpks::of(seen.channel).taken(&offer.ppks, &parsed) {
             Ok(ppk) => ppk,
             Err(reason) => {
-                return self.refuse_ppk_of_ike(core, ctx, &offer, payloads, reason, false);
+                return self.refuse_ppk_of_ike(seen, ctx, &offer, payloads, reason, false);
             }
         };
-        let (new, nr) = match self.complete_rekey_ike(core, ctx, &offer, &parsed, additional, ppk) {
+        let (new, nr) = match self.complete_rekey_ike(seen, ctx, &offer, &parsed, additional, ppk) {
             Ok(made) => made,
             Err(refusal) => {
-                return self.fail_offer(core, ctx, OurOffer::Ike(Box::new(offer)), refusal.kind);
+                return self.fail_offer(
+                    seen.channel,
+                    ctx,
+                    OurOffer::Ike(Box::new(offer)),
+                    refusal.kind,
+                );
             }
         };
         let ours = Nonces { i: &offer.nonce, r: &nr };
         let meanwhile = offer.meanwhile();
-        let new_id = new.core.id();
+        let new_id = new.channel.link().id();
         let mut new = Box::new(new);
         let adopted = matches!(self.phase, IkePhase::Replaced(_));
         match collision::after_rekey(RekeyResponse::Created(ours), meanwhile) {
@@ -114,14 +119,14 @@ impl Established {
             AfterRekey::DeleteNew => {
                 new.mark_redundant();
                 ctx.effects.push_back(Effect::Rekeyed(new));
-                self.yield_ike(core, ctx, &offer);
+                self.yield_ike(seen.channel, ctx, &offer);
             }
             _ => {
-                if let Some(task) = OwnToken::to_give(&new.core.channel, ctx) {
+                if let Some(task) = OwnToken::to_give(&new.channel, ctx) {
                     new.push(task);
                 }
                 ctx.effects.push_back(Effect::Rekeyed(new));
-                self.replaced_by(core, ctx, new_id);
+                self.replaced_by(seen.channel, ctx, new_id);
                 if let Some(theirs) = offer.crossed.as_ref().and_then(|crossed| crossed.ike) {
                     ctx.effects.push_back(Effect::Redundant(theirs));
                 }
@@ -133,8 +138,8 @@ impl Established {
     }
 
     /// Hands the children to the SA `to`, and waits for the end of this one.
-    pub(crate) fn replaced_by(&mut self, core: &mut Core, ctx: &mut Context<'_>, to: IkeSaId) {
-        let from = core.id();
+    pub(crate) fn replaced_by(&mut self, channel: &Channel, ctx: &mut Context<'_>, to: IkeSaId) {
+        let from = channel.link().id();
         if matches!(self.phase, IkePhase::Replaced(_)) {
             return;
         }
@@ -145,7 +150,7 @@ impl Established {
             self.life.clear(TimerKey::Ike(timer));
         }
         self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + REPLACED_LINGERS);
-        let estate = self.release_children(core);
+        let estate = self.release_children(channel);
         ctx.effects.push_back(Effect::MoveChildren { from, to, estate });
         ctx.io.event(Event::IkeRekeyed { old: from, new: to });
     }
@@ -154,34 +159,34 @@ impl Established {
     /// this SA for as long as its schedule lasts, which is often that of this end.
     pub(crate) fn replaced_by_theirs(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         to: IkeSaId,
     ) {
-        self.replaced_by(core, ctx, to);
+        self.replaced_by(channel, ctx, to);
         let lingers = REPLACED_LINGERS.max(ctx.lookup.schedule());
         self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + lingers);
     }
 
     /// Waits for the peer's Delete of this SA, which the peer's rekey made and which lost to ours.
-    pub(crate) fn await_delete(&mut self, core: &mut Core, ctx: &Context<'_>) {
-        self.phase = IkePhase::Replaced(core.id());
-        core.channel.deadlines().clear_all();
+    pub(crate) fn await_delete(&mut self, channel: &mut Channel, ctx: &Context<'_>) {
+        self.phase = IkePhase::Replaced(channel.link().id());
+        channel.deadlines().clear_all();
         self.life.clear_all();
         self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + REPLACED_LINGERS);
     }
 
     /// Marks this SA as the loser of two simultaneous rekeys. The end that made it deletes it.
-    pub(crate) fn mark_redundant(&mut self, core: &mut Core) {
-        self.phase = IkePhase::Replaced(core.id());
+    pub(crate) fn mark_redundant(&mut self, channel: &mut Channel) {
+        self.phase = IkePhase::Replaced(channel.link().id());
         self.queue.push(Task::DeleteIke { reason: Failure::Replaced, request: None });
-        core.channel.deadlines().clear_all();
+        channel.deadlines().clear_all();
         self.life.clear_all();
     }
 
     pub(crate) fn complete_rekey_ike(
         &self,
-        core: &Core,
+        seen: Seen<'_>,
         ctx: &mut Context<'_>,
         offer: &RekeyOffer,
         payloads: &Payloads<'_, '_>,
@@ -211,14 +216,14 @@ impl Established {
             ppk,
             started: offer.started,
         };
-        let mut new = self.successor(core, ctx, successor)?;
-        new.core.peer_token.take(&new.core.channel, payloads.0);
+        let mut new = self.successor(seen, ctx, successor)?;
+        new.peer.take_token(&new.channel, payloads.0);
         Ok((new, nr))
     }
 
     pub(crate) fn on_rekey_ike_error(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         offer: RekeyOffer,
         kind: NotifyType,
@@ -233,7 +238,7 @@ impl Established {
             && method != offer.method
             // A rekey of the peer that crossed this one has done the work.
             && offer.crossed.is_none()
-            && usable_methods(ctx, &core.connection().proposals).contains(&method)
+            && usable_methods(ctx, &channel.connection().proposals).contains(&method)
         {
             let retry = Retry { method: Some(method), ..offer.retry };
             self.queue.push_first(Task::RekeyIke { request: offer.request, retry });
@@ -247,7 +252,7 @@ impl Established {
         };
         match collision::after_rekey(response, offer.meanwhile()) {
             AfterRekey::Done => {
-                self.yield_ike(core, ctx, &offer);
+                self.yield_ike(channel, ctx, &offer);
                 ctx.done(offer.request, Ok(()));
             }
             AfterRekey::RetryLater => {
@@ -272,7 +277,7 @@ impl Established {
 
     pub(crate) fn answer_rekey_ike(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
@@ -286,7 +291,7 @@ impl Established {
         let ni = *required(payloads.nonce()?)?;
         // RFC 9370 §2.2.1 requires IKE_INTERMEDIATE for IKE_SA_INIT only.
         let options = SelectOptions { intermediate: true, ..SelectOptions::default() };
-        let selected = proposal::select(&core.connection().proposals, sa, options)
+        let selected = proposal::select(&stem.channel.connection().proposals, sa, options)
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let Spi::Ike(spi_i) = selected.spi else {
             return Err(NotifyType::INVALID_SYNTAX.into());
@@ -297,7 +302,7 @@ impl Established {
         if payloads.ke()?.is_none_or(|ke| ke.method != selected.ke) {
             return Err(invalid_ke(selected.ke).into());
         }
-        let ppk = ChildPpks::of(&core.channel).for_request(ctx.io.config, payloads, ni)?;
+        let ppk = ChildPpks::of(stem.channel).for_request(ctx.io.config, payloads, ni)?;
         let (ppk, ppk_id) = ppk.unzip();
         let (public, shared) = respond_ke(ctx, selected.ke, payloads)?;
         let spi_r = ctx.ids.ike_spi(ctx.io.rng);
@@ -313,16 +318,17 @@ impl Established {
             Payload::Ke(Ke { method, data: &public }),
         ];
         reply.extend(ppk_id.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-        let token = OwnToken::of_responder(&core.channel, ctx, spis);
+        let token = OwnToken::of_responder(stem.channel, ctx, spis);
         reply.extend(token.iter().map(OwnToken::payload));
         if selected.additional().next().is_some() {
             let what = TheirOffer::Ike { spis, selected, started };
-            let link = self.answering.start_chain(core, ctx, what, vec![shared], nonces, ppk);
+            let link =
+                self.answering.start_chain(stem.channel, ctx, what, vec![shared], nonces, ppk);
             self.answering.arm(&mut self.life);
             reply.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
             let later = payloads.notify(NotifyType::TICKET_REQUEST).is_some();
             reply.extend(later.then(|| notify(NotifyType::TICKET_ACK, &[])));
-            core.respond(ctx, &reply);
+            stem.respond(ctx, &reply);
             if let Some(sent) = &mut self.sent {
                 sent.note_crossed_ike(None, nonces.to_owned());
             }
@@ -337,56 +343,53 @@ impl Established {
             ppk,
             started,
         };
-        let mut new = self.successor(core, ctx, new)?;
-        let ticket = new
-            .established_mut()
-            .map_or_else(Vec::new, |(new, core)| new.answer_ticket_request(core, ctx, payloads));
+        let mut new = self.successor(stem.seen(), ctx, new)?;
+        let ticket = new.when_established(|new, stem| {
+            new.answer_ticket_request(stem.channel, stem.peer, ctx, payloads)
+        });
+        let ticket = ticket.unwrap_or_default();
         reply.extend(payloads_of(&ticket));
-        core.respond(ctx, &reply);
-        self.hand_over(core, ctx, new, nonces.to_owned());
+        stem.respond(ctx, &reply);
+        self.hand_over(stem, ctx, new, nonces.to_owned());
         Ok(())
     }
 
     /// Handles that the peer has its new SA: that SA takes over, unless our own rekey is in flight as well.
     pub(crate) fn hand_over(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         mut new: IkeSa,
         nonces: OwnNonces,
     ) {
-        let (from, to) = (core.id(), new.core.id());
+        let (from, to) = (stem.channel.link().id(), new.channel.link().id());
         self.answering.drop_chains(&mut self.life, ctx, |_| true);
-        if let Some((established, _)) = new.established_mut() {
-            established.life.await_sign(ctx.io.now.mono);
-        }
-        if core.is_ending() {
+        new.when_established(|new, _| new.life.await_sign(ctx.io.now.mono));
+        if stem.ending.is_set() {
             // No answer was sent, so the peer has no new SA. The children end with this one.
             return ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         }
         if self.sent.as_mut().is_some_and(|sent| sent.note_crossed_ike(Some(to), nonces)) {
-            match new.established_mut() {
-                Some((established, _)) => established.phase = IkePhase::Crossed(from),
-                None => debug_assert!(false, "a successor is not established"),
-            }
+            let crossed = new.when_established(|new, _| new.phase = IkePhase::Crossed(from));
+            debug_assert!(crossed.is_some(), "a successor is not established");
             ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
         } else {
             ctx.effects.push_back(Effect::Rekeyed(Box::new(new)));
-            self.replaced_by_theirs(core, ctx, to);
+            self.replaced_by_theirs(stem.channel, ctx, to);
         }
     }
 
     /// The successor of this SA: the same peers, new keys, no children yet.
     pub(crate) fn successor(
         &self,
-        core: &Core,
+        seen: Seen<'_>,
         ctx: &mut Context<'_>,
         new: Successor<'_>,
     ) -> Result<IkeSa, Refusal> {
         let refused = || Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN);
         let prf = ctx.crypto.prf(new.selected.prf).ok_or_else(refused)?;
         let lengths = ctx.crypto.ciphers.lengths(new.selected.suite).ok_or_else(refused)?;
-        let old = core.channel.session();
+        let old = seen.channel.session();
         let sk_d = new.ppk.as_ref().map_or(old.keys.d(), |ppk| &ppk.sk_d);
         let old = OldKeys::new(old.prf, sk_d);
         let seed = Seed::new(new.nonces, new.spis);
@@ -395,16 +398,16 @@ impl Established {
             .map_err(|_| refused())?;
         let mut established = Box::new(self.rekeyed(ctx.io.now.mono));
         let id = ctx.ids.ike();
-        let mut new_core = Core::new(
-            ctx,
+        let mut channel = Channel::new(
+            &ctx.io,
             NewChannel {
                 id,
                 initiator: new.initiator,
                 spis: new.spis,
-                path: core.channel.route().path(),
-                nat: core.channel.route().nat(),
-                extensions: core.extensions(),
-                connection: core.connection().clone(),
+                path: seen.channel.route().path(),
+                nat: seen.channel.route().nat(),
+                extensions: seen.channel.link().extensions(),
+                connection: seen.channel.connection().clone(),
                 session: Session {
                     epoch,
                     previous: None,
@@ -415,19 +418,11 @@ impl Established {
                 started: new.started,
             },
         );
-        new_core.channel.succeed(&ctx.io, &core.channel);
-        new_core.lineage.redirected = core.lineage.redirected.clone();
-        // SK_d contains the PPK of this SA.
-        let inherited = || core.ppk.used().cloned();
-        new_core.ppk = match new.ppk.map(|ppk| ppk.id).or_else(inherited) {
-            Some(id) => PpkStage::Used(id),
-            None => PpkStage::Without,
-        };
-        new_core.if_ids = core.if_ids.clone();
-        new_core.assigned = core.assigned.clone();
-        established.life.begin(new_core.connection(), ctx);
-        established.life.keep_times_of(&self.life, core.connection());
-        Ok(IkeSa { core: new_core, state: State::Established(established) })
+        channel.succeed(&ctx.io, seen.channel);
+        established.life.begin(channel.connection(), ctx);
+        established.life.keep_times_of(&self.life, seen.channel.connection());
+        let peer = seen.peer.rekeyed(new.ppk.map(|ppk| ppk.id));
+        Ok(IkeSa::new(channel, peer, State::Established(established)))
     }
 }
 
@@ -439,7 +434,7 @@ impl RekeyOffer {
         request: Option<RequestId>,
         retry: Retry,
     ) -> Result<Self, Undone> {
-        let methods = usable_methods(ctx, &channel.link().connection().proposals);
+        let methods = usable_methods(ctx, &channel.connection().proposals);
         let current = channel.session().selected.ke;
         let method = retry
             .method
@@ -449,7 +444,7 @@ impl RekeyOffer {
         let ke = ctx.initiate(method)?;
         let spi = ctx.ids.ike_spi(ctx.io.rng);
         let proposals = (1..)
-            .zip(&channel.link().connection().proposals)
+            .zip(&channel.connection().proposals)
             .map(|(number, proposal)| proposal.led_by(method).to_wire(number, Spi::Ike(spi)))
             .collect();
         let nonce = ctx.nonce();

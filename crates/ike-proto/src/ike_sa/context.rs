@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::IkeSa;
 use super::succession::Inheritance;
-use super::{Core, IkeSa};
 use crate::channel::io::Io;
 use crate::channel::memory::Pool;
 use crate::child::processing::{Asker, IfIds, Lease, NoneLeft, Numbers};
@@ -23,6 +23,7 @@ use crate::exchange::auth::first_contact::LastAnswer;
 use crate::exchange::auth::rounds::Authenticated;
 use crate::exchange::resume::fits::{self, Used};
 use crate::exchange::resume::former::Held;
+use crate::ike_sa::Seen;
 use crate::question::{Exchanged, Question};
 use crate::table::{HashSeed, OwnTable, Table};
 use crate::wants::{Ended, Wanted};
@@ -54,19 +55,20 @@ impl Context<'_> {
         }
     }
 
-    /// The connection whose children the peer of `core` may have: as it is configured now, if the IKE SA could have
+    /// The connection whose children the peer of an SA may have: as it is configured now, if the IKE SA could have
     /// been made by it and with the same secrets, otherwise that of the SA.
     pub(crate) fn present_connection(
         &self,
-        core: &Core,
+        seen: Seen<'_>,
         authenticated: &Authenticated,
     ) -> Arc<ConnectionConfig> {
-        let own = core.connection();
+        let own = seen.channel.connection();
         let now = self.lookup.connection(&own.name).filter(|now| {
-            let remote = core.channel.route().path().remote.ip().to_canonical();
+            let remote = seen.channel.route().path().remote.ip().to_canonical();
             Arc::ptr_eq(own, now)
-                || own.could_be_of(now, remote, &core.channel.session().selected)
-                    && authenticated.secrets == fits::print(self, Used::of(core, authenticated))
+                || own.could_be_of(now, remote, &seen.channel.session().selected)
+                    && authenticated.secrets
+                        == fits::print(self, Used::of(seen.peer, authenticated))
         });
         Arc::clone(now.unwrap_or(own))
     }

@@ -21,17 +21,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use self::doubles::Fate;
-use super::Core;
 use super::collision::{ChildActivity, IkeActivity};
 use super::context::Context;
 use super::state::{Established, Task};
+use crate::channel::Channel;
 use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, ChildConfig, Unique};
 use crate::dataplane::Command;
 use crate::event::{ChildSaId, Failure};
-use crate::ike_sa::Life;
 use crate::ike_sa::{Carries, Children};
+use crate::ike_sa::{Life, Seen};
 use crate::wants::Sought;
 
 /// How long a redundant SA of this end stays. Meanwhile the other end finishes its set-up, and deletes one of the
@@ -137,13 +137,13 @@ impl Established {
     /// Ends a child that is redundant. The other one carries the same, and stays.
     pub(crate) fn end_crossed_child(
         &mut self,
-        core: &mut Core,
+        seen: Seen<'_>,
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) {
         let Some(child) = self.children.get(id) else { return };
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
-        let one_stays = core.connection().unique != Unique::Never;
+        let one_stays = seen.channel.connection().unique != Unique::Never;
         let yields = |other: &ChildSa| {
             one_stays
                 && child.crosses(other)
@@ -153,7 +153,7 @@ impl Established {
         // If it does not yield, the peer has ended the other one, or one of the two has been replaced.
         let fate = match self.children.iter().any(yields) {
             true => Fate::Ends,
-            false => Fate::of(core, ctx, self, child),
+            false => Fate::of(seen.channel, ctx, self, child),
         };
         let busy = self.work().ike_activity(self.phase) != IkeActivity::Idle
             || self.work().activity(child, &self.children) != ChildActivity::Idle;
@@ -208,7 +208,7 @@ impl Established {
     }
 
     /// Whether the children of this SA can replace `wanted`.
-    pub(crate) fn covers(&self, core: &Core, wanted: &[Carries]) -> Cover {
+    pub(crate) fn covers(&self, channel: &Channel, wanted: &[Carries]) -> Cover {
         let Some(mut left) = self.carried() else { return Cover::Later };
         let mut lacks = Vec::new();
         for one in wanted {
@@ -217,7 +217,7 @@ impl Established {
                 continue;
             }
             let there = self.children.iter().any(|child| child.config.name == one.name());
-            match core.connection().child(one.name()) {
+            match channel.connection().child(one.name()) {
                 Some(config) if !there => lacks.push(Arc::clone(config)),
                 _ => return Cover::Never,
             }
@@ -274,12 +274,12 @@ impl Children {
     /// Checks whether the child `id`, which is installed, has crossed another child of this IKE SA.
     pub(crate) fn judge_crossing(
         &self,
-        core: &Core,
+        channel: &Channel,
         life: &mut Life,
         ctx: &Context<'_>,
         id: ChildSaId,
     ) {
-        if core.connection().unique == Unique::Never {
+        if channel.connection().unique == Unique::Never {
             return;
         }
         let Some(child) = self.get(id) else { return };
@@ -291,7 +291,7 @@ impl Children {
     /// As [`judge_crossing`](Self::judge_crossing) and [`judge_double`](Self::judge_double), for all children, which
     /// belonged to another IKE SA until now. The peer decides how many of them it has, and this end how many of them
     /// are its own: each of these is compared with those of its name.
-    pub(crate) fn judge_crossings(&self, core: &Core, life: &mut Life, ctx: &Context<'_>) {
+    pub(crate) fn judge_crossings(&self, channel: &Channel, life: &mut Life, ctx: &Context<'_>) {
         let mut names: BTreeMap<&str, Vec<&ChildSa>> = BTreeMap::new();
         for child in self.iter() {
             names.entry(&child.config.name).or_default().push(child);
@@ -306,7 +306,7 @@ impl Children {
                 }
             }
         }
-        if core.connection().unique != Unique::Never {
+        if channel.connection().unique != Unique::Never {
             life.end_redundant(ctx, redundant);
         }
         life.look_for_doubles(ctx, doubles);

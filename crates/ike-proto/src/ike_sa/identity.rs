@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::channel::Channel;
 use crate::child::selectors::narrow;
 use crate::config::{ChildConfig, Unique};
 use crate::dataplane::TrafficSelector;
 use crate::exchange::auth::rounds::Authenticated;
 use crate::exchange::config::resolve;
-use crate::ike_sa::Core;
+use crate::ike_sa::Seen;
 use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
 
@@ -104,10 +105,10 @@ impl Identity {
     }
 
     /// True if INITIAL_CONTACT ends all other SAs of the peer.
-    pub(crate) fn forgets_others(&self, core: &Core, initial_contact: bool) -> bool {
+    pub(crate) fn forgets_others(&self, channel: &Channel, initial_contact: bool) -> bool {
         initial_contact
-            && !core.is_initiator()
-            && core.connection().unique != Unique::Never
+            && !channel.link().is_initiator()
+            && channel.connection().unique != Unique::Never
             //= https://www.rfc-editor.org/rfc/rfc7619#section-2.3
             //# INITIAL_CONTACT
             //# notifications MUST NOT be used to delete any other IKE SAs based on
@@ -117,21 +118,25 @@ impl Identity {
 
     /// True if this end may make a new IKE SA to replace this one. A gateway that has authenticated its client by
     /// EAP, or gave it an address, may not: only the client can begin that.
-    pub(crate) fn may_reauthenticate(&self, core: &Core) -> bool {
+    pub(crate) fn may_reauthenticate(&self, seen: Seen<'_>) -> bool {
         let eap = self.has_eap();
-        let gave = core.assigned.given().is_some();
-        core.extensions().client || !(eap || gave)
+        let gave = seen.peer.assigned().given().is_some();
+        seen.channel.link().extensions().client || !(eap || gave)
     }
 
     /// The selectors of one end of `config`, with its virtual IPs for `dynamic`, or otherwise its address.
     pub(crate) fn resolve(
         &self,
-        core: &Core,
+        seen: Seen<'_>,
         config: &ChildConfig,
         local: bool,
     ) -> Vec<TrafficSelector> {
-        let resolved =
-            resolve(config, core.channel.route().path(), local, core.assigned.virtual_ips(local));
+        let resolved = resolve(
+            config,
+            seen.channel.route().path(),
+            local,
+            seen.peer.assigned().virtual_ips(local),
+        );
         if local { resolved } else { self.narrow_to_certified(resolved) }
     }
 }

@@ -42,18 +42,17 @@ impl IkeSa {
             return true;
         }
         let octets = message.kept_octets();
-        let payer =
-            self.core.channel.link().payer(self.core.channel.route().path()).of_message(octets);
+        let payer = self.channel.link().payer(self.channel.route().path()).of_message(octets);
         ctx.io.budget.has_room(payer, octets)
     }
 
     /// Handles the loss of the octets of `pool`, which other SAs have got. An unauthenticated peer is told
     /// nothing: it retransmits its fragments, or begins again.
     pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
-        if !self.core.channel.give_way(&mut ctx.io, pool) {
-            return ctx.io.dropped(self.core.channel.route().path(), DropReason::FragmentsGaveWay);
+        if !self.channel.give_way(&mut ctx.io, pool) {
+            return ctx.io.dropped(self.channel.route().path(), DropReason::FragmentsGaveWay);
         }
-        if self.core.channel.link().is_stranger() {
+        if self.channel.link().is_stranger() {
             self.close(ctx, no_room());
         } else {
             self.refuse_waiting(ctx);

@@ -7,12 +7,11 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use super::Core;
 use super::context::Context;
 use super::state::{Established, IkePhase, Task};
-use crate::channel::NatStatus;
 use crate::channel::Whereabouts;
 use crate::channel::mobike::Mobike;
+use crate::channel::{Channel, NatStatus};
 use crate::event::{Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::mobike::Ends;
 use crate::exchange::mobike::Mobility;
@@ -27,33 +26,33 @@ const MOST_PATHS: usize = 12;
 impl Established {
     /// True if the peer may be waiting for this end behind a NAT that has another mapping now: it has lately put off a request
     /// of this end, maybe until it has the answer to a request that it sends to the former mapping.
-    pub(crate) fn may_be_lost_behind_nat(&self, core: &Core, now: Instant) -> bool {
+    pub(crate) fn may_be_lost_behind_nat(&self, channel: &Channel, now: Instant) -> bool {
         let refused = self.queue.last_refused();
-        let lately = refused.is_some_and(|last| now < last + core.connection().dpd_delay);
-        lately && core.channel.route().decides() && core.channel.route().nat().local
+        let lately = refused.is_some_and(|last| now < last + channel.connection().dpd_delay);
+        lately && channel.route().decides() && channel.route().nat().local
     }
 
     /// Handles a change of this host's addresses, or of the routes to the peer.
-    pub(crate) fn on_network(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        if core.channel.route().mobike().is_none() {
+    pub(crate) fn on_network(&mut self, channel: &mut Channel, ctx: &mut Context<'_>) {
+        if channel.route().mobike().is_none() {
             return;
         }
-        let here = core.channel.route().path().local.ip().to_canonical();
+        let here = channel.route().path().local.ip().to_canonical();
         let still = ctx.network.addresses.contains(&here);
         let leads = ctx
             .network
-            .source_to(core.channel.route().path().remote.ip())
-            .filter(|ip| Ends::of(&core.channel).fits(*ip));
+            .source_to(channel.route().path().remote.ip())
+            .filter(|ip| Ends::of(channel).fits(*ip));
         let moved_on = matches!(self.phase, IkePhase::Replaced(_));
-        if core.channel.route().decides() {
+        if channel.route().decides() {
             let better =
                 leads.is_some_and(|source| source != here) && ctx.io.config.prefer_best_path;
             if !still || better {
                 // If no route leads to the peer, there will be another change.
                 if let Some(path) =
-                    self.find_path(core, ctx).filter(|path| *path != core.channel.route().path())
+                    self.find_path(channel, ctx).filter(|path| *path != channel.route().path())
                 {
-                    self.move_to(core, ctx, path);
+                    self.move_to(channel, ctx, path);
                 }
                 return;
             }
@@ -61,13 +60,13 @@ impl Established {
             //# Unreliable information SHOULD be treated only as a hint
             //# that there might be a problem, and the initiator SHOULD trigger Dead
             //# Peer Detection
-            if core.channel.route().nat().local {
+            if channel.route().nat().local {
                 self.check_mapping();
             } else if leads != Some(here) {
                 self.check_liveness();
             }
         } else if !still {
-            if core.channel.route().path().transport == Transport::Tcp {
+            if channel.route().path().transport == Transport::Tcp {
                 // The connection breaks, and the other end has to open the next one.
                 return;
             }
@@ -76,33 +75,31 @@ impl Established {
                     .addresses
                     .iter()
                     .copied()
-                    .find(|ip| self.children.may_replace(core, *ip))
+                    .find(|ip| self.children.may_replace(channel, *ip))
             };
-            let Some(source) = leads.filter(|ip| self.children.may_replace(core, *ip)).or_else(any)
+            let Some(source) =
+                leads.filter(|ip| self.children.may_replace(channel, *ip)).or_else(any)
             else {
                 return;
             };
-            return self.lose_address(core, ctx, source);
+            return self.lose_address(channel, ctx, source);
         }
-        let further = Ends::of(&core.channel).further_addresses(ctx, self.children.as_slice());
-        if !moved_on
-            && core.channel.route().mobike().is_some_and(|mobike| !mobike.has_told(&further))
-        {
+        let further = Ends::of(channel).further_addresses(ctx, self.children.as_slice());
+        if !moved_on && channel.route().mobike().is_some_and(|mobike| !mobike.has_told(&further)) {
             self.tell_again(Mobility::Addresses);
         }
     }
 
     /// Handles changes since this end's IKE_AUTH request, before which there was no MOBIKE.
-    pub(crate) fn on_network_meanwhile(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let Some(mobike) = core.channel.route().mobike() else { return };
-        let here = core.channel.route().path().local.ip().to_canonical();
+    pub(crate) fn on_network_meanwhile(&mut self, channel: &mut Channel, ctx: &mut Context<'_>) {
+        let Some(mobike) = channel.route().mobike() else { return };
+        let here = channel.route().path().local.ip().to_canonical();
         let unknown = ctx.network.addresses.is_empty();
         let still = unknown || ctx.network.addresses.contains(&here);
         if !still
-            || !mobike
-                .has_told(&Ends::of(&core.channel).further_addresses(ctx, self.children.as_slice()))
+            || !mobike.has_told(&Ends::of(channel).further_addresses(ctx, self.children.as_slice()))
         {
-            self.on_network(core, ctx);
+            self.on_network(channel, ctx);
         }
     }
 
@@ -122,34 +119,26 @@ impl Established {
     }
 
     /// The best path by the routes: to the peer's address in use if a route leads there.
-    fn find_path(&self, core: &Core, ctx: &Context<'_>) -> Option<Path> {
-        self.children.remotes(core).find_map(|remote| {
-            let local =
-                ctx.network.source_to(remote).filter(|ip| Ends::of(&core.channel).fits(*ip))?;
-            Some(core.channel.route().nat().path_between(
-                core.channel.route().path(),
-                local,
-                remote,
-            ))
+    fn find_path(&self, channel: &Channel, ctx: &Context<'_>) -> Option<Path> {
+        self.children.remotes(channel).find_map(|remote| {
+            let local = ctx.network.source_to(remote).filter(|ip| Ends::of(channel).fits(*ip))?;
+            Some(channel.route().nat().path_between(channel.route().path(), local, remote))
         })
     }
 
     /// All other paths that might lead to the peer.
-    fn other_paths(&self, core: &Core, ctx: &Context<'_>) -> Vec<Path> {
+    fn other_paths(&self, channel: &Channel, ctx: &Context<'_>) -> Vec<Path> {
         let mut paths = Vec::new();
-        for remote in self.children.remotes(core) {
+        for remote in self.children.remotes(channel) {
             let first = ctx.network.source_to(remote);
             let own = ctx.network.addresses.iter().copied();
             for local in first.into_iter().chain(own.filter(|ip| Some(*ip) != first)) {
                 let fits = local.is_ipv4() == remote.is_ipv4()
-                    && (Some(local) == first && Ends::of(&core.channel).fits(local)
-                        || Ends::of(&core.channel).may_have(local, self.children.as_slice()));
-                let path = core.channel.route().nat().path_between(
-                    core.channel.route().path(),
-                    local,
-                    remote,
-                );
-                if fits && path != core.channel.route().path() && paths.len() < MOST_PATHS {
+                    && (Some(local) == first && Ends::of(channel).fits(local)
+                        || Ends::of(channel).may_have(local, self.children.as_slice()));
+                let path =
+                    channel.route().nat().path_between(channel.route().path(), local, remote);
+                if fits && path != channel.route().path() && paths.len() < MOST_PATHS {
                     paths.push(path);
                 }
             }
@@ -158,66 +147,66 @@ impl Established {
     }
 
     /// Initiator: moves the SA to `path`.
-    fn move_to(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
-        let path = core.channel.route().first_tried(core.channel.link(), &ctx.io, path);
-        let elsewhere = path.remote.ip().to_canonical()
-            != core.channel.route().path().remote.ip().to_canonical();
-        core.channel.take_path(&mut ctx.io, path);
+    fn move_to(&mut self, channel: &mut Channel, ctx: &mut Context<'_>, path: Path) {
+        let path = channel.route().first_tried(channel.link(), &ctx.io, path);
+        let elsewhere =
+            path.remote.ip().to_canonical() != channel.route().path().remote.ip().to_canonical();
+        channel.take_path(&mut ctx.io, path);
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.7
         //# By
         //# default, the return routability check SHOULD be done before updating
         //# the IPsec SAs
         // A peer's address that is in use is proven.
         if elsewhere {
-            core.channel.roaming().hold();
+            channel.roaming().hold();
         }
-        if !core.channel.route().is_held() {
-            self.move_children(core, ctx);
+        if !channel.route().is_held() {
+            self.move_children(channel, ctx);
         }
         self.tell_again(Mobility::Update);
     }
 
     /// Responder: its address is gone, and it continues at `local`.
-    fn lose_address(&mut self, core: &mut Core, ctx: &mut Context<'_>, local: IpAddr) {
-        let mut path = core.channel.route().path();
+    fn lose_address(&mut self, channel: &mut Channel, ctx: &mut Context<'_>, local: IpAddr) {
+        let mut path = channel.route().path();
         path.local.set_ip(local);
-        core.channel.take_path(&mut ctx.io, path);
-        core.channel.roaming().lost();
+        channel.take_path(&mut ctx.io, path);
+        channel.roaming().lost();
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
         //# If the source address that the responder is currently using becomes
         //# unavailable (i.e., sending packets using that source address is no
         //# longer possible), the responder is allowed to update the IPsec SAs to
         //# use some other address
-        self.move_children(core, ctx);
+        self.move_children(channel, ctx);
         self.tell_again(Mobility::Addresses);
     }
 
     /// Responder: handles an update that moves the SA to `path`.
     pub(crate) fn on_update(
         &mut self,
-        core: &mut Core,
+        channel: &mut Channel,
         ctx: &mut Context<'_>,
         path: Path,
         nat: NatStatus,
     ) {
-        let elsewhere = path.remote.ip().to_canonical()
-            != core.channel.route().path().remote.ip().to_canonical();
-        core.channel.take_update(&mut ctx.io, path, nat);
+        let elsewhere =
+            path.remote.ip().to_canonical() != channel.route().path().remote.ip().to_canonical();
+        channel.take_update(&mut ctx.io, path, nat);
         // Over TCP the peer has proven its address already.
         let check =
             elsewhere && ctx.io.config.return_routability && path.transport != Transport::Tcp;
-        let Some(waits) = core.channel.roaming().updated(elsewhere, check) else { return };
+        let Some(waits) = channel.roaming().updated(elsewhere, check) else { return };
         if waits {
             return self.tell_again(Mobility::Routability);
         }
-        self.move_children(core, ctx);
-        core.channel.arm_keepalive(&ctx.io);
+        self.move_children(channel, ctx);
+        channel.arm_keepalive(&ctx.io);
     }
 
     /// Moves the children to the path of the IKE SA, because the peer has proven its address.
-    pub(crate) fn release_held(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        if core.channel.roaming().release() {
-            self.move_children(core, ctx);
+    pub(crate) fn release_held(&mut self, channel: &mut Channel, ctx: &mut Context<'_>) {
+        if channel.roaming().release() {
+            self.move_children(channel, ctx);
         }
     }
 
@@ -239,36 +228,33 @@ impl Established {
     }
 
     /// Handles the peer's list of addresses. If the address in use is not in it, the SA moves.
-    pub(crate) fn on_peer_addresses(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let there = core.channel.route().path().remote.ip().to_canonical();
-        if core.channel.route().mobike().is_none_or(|mobike| mobike.peer().any(|ip| ip == there)) {
+    pub(crate) fn on_peer_addresses(&mut self, channel: &mut Channel, ctx: &mut Context<'_>) {
+        let there = channel.route().path().remote.ip().to_canonical();
+        if channel.route().mobike().is_none_or(|mobike| mobike.peer().any(|ip| ip == there)) {
             return;
         }
         // The first one is the source of the message.
-        let next = core.channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer());
-        let here = core.channel.route().path().local.ip().to_canonical();
+        let next = channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer());
+        let here = channel.route().path().local.ip().to_canonical();
         let path = next.into_iter().find_map(|remote| {
-            let known =
-                ctx.network.source_to(remote).filter(|ip| Ends::of(&core.channel).fits(*ip));
+            let known = ctx.network.source_to(remote).filter(|ip| Ends::of(channel).fits(*ip));
             let local = known.unwrap_or(here);
             (local.is_ipv4() == remote.is_ipv4()
-                && Ends::of(&core.channel).peer_may_have(remote, self.children.as_slice()))
-            .then(|| {
-                core.channel.route().nat().path_between(core.channel.route().path(), local, remote)
-            })
+                && Ends::of(channel).peer_may_have(remote, self.children.as_slice()))
+            .then(|| channel.route().nat().path_between(channel.route().path(), local, remote))
         });
         if let Some(path) = path {
-            self.move_to(core, ctx, path);
+            self.move_to(channel, ctx, path);
         }
     }
 
     /// Moves to another path, because the peer has refused the present one.
-    pub(crate) fn try_another(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let retries = core.channel.route().mobike().map_or(0, |mobike| mobike.retries());
-        let paths = self.other_paths(core, ctx);
+    pub(crate) fn try_another(&mut self, channel: &mut Channel, ctx: &mut Context<'_>) {
+        let retries = channel.route().mobike().map_or(0, |mobike| mobike.retries());
+        let paths = self.other_paths(channel, ctx);
         let next = retries.saturating_sub(1).checked_rem(paths.len());
         if let Some(path) = next.and_then(|index| paths.get(index)) {
-            self.move_to(core, ctx, *path);
+            self.move_to(channel, ctx, *path);
         }
     }
 
@@ -277,26 +263,25 @@ impl Established {
     //# valid reply has been received.  This suggests the current path is
     //# no longer working.
     /// Sends the request in flight by all other paths as well.
-    pub(crate) fn probe_paths(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let Some(mobike) = core.channel.route().mobike() else { return };
-        let tries = core.channel.window().tries();
+    pub(crate) fn probe_paths(&mut self, channel: &mut Channel, ctx: &mut Context<'_>) {
+        let Some(mobike) = channel.route().mobike() else { return };
+        let tries = channel.window().tries();
         // ESP shows the new mapping of a peer behind a NAT. IKE does not follow it by itself (RFC 4555 §3.8). But
         // if the old mapping gives no answer, the request goes to the new one as well.
         let elsewhere = mobike.esp_remote().filter(|_| tries > 1);
         let due = tries > TRIES_ALONE && mobike.searches();
-        if !(due || elsewhere.is_some()) || core.channel.route().path().transport == Transport::Tcp
-        {
+        if !(due || elsewhere.is_some()) || channel.route().path().transport == Transport::Tcp {
             return;
         }
-        let mut paths = if due { self.other_paths(core, ctx) } else { Vec::new() };
-        paths.extend(elsewhere.map(|remote| Path { remote, ..core.channel.route().path() }));
-        let Some(datagrams) = core.channel.window().outstanding_datagrams().cloned() else {
+        let mut paths = if due { self.other_paths(channel, ctx) } else { Vec::new() };
+        paths.extend(elsewhere.map(|remote| Path { remote, ..channel.route().path() }));
+        let Some(datagrams) = channel.window().outstanding_datagrams().cloned() else {
             return;
         };
         if !paths.is_empty() {
-            core.channel.roaming().probed();
+            channel.roaming().probed();
         }
-        let (kind, dscp) = (TransmitKind::Retransmission, core.connection().dscp);
+        let (kind, dscp) = (TransmitKind::Retransmission, channel.connection().dscp);
         for path in paths {
             let all = datagrams.iter();
             let all = all.map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
@@ -305,38 +290,43 @@ impl Established {
     }
 
     /// Handles an authentic response by `path`.
-    pub(crate) fn on_response_by(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
-        if core.channel.route().mobike().is_some() {
-            core.channel.deadlines().on_response_over(path.transport);
+    pub(crate) fn on_response_by(
+        &mut self,
+        channel: &mut Channel,
+        ctx: &mut Context<'_>,
+        path: Path,
+    ) {
+        if channel.route().mobike().is_some() {
+            channel.deadlines().on_response_over(path.transport);
         }
-        let Some((probing, astray)) = core.channel.roaming().heard() else { return };
+        let Some((probing, astray)) = channel.roaming().heard() else { return };
         let ends = |path: Path| {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
         };
-        let same_transport = path.transport == core.channel.route().path().transport;
-        let esp = core.channel.route().mobike().and_then(Mobike::esp_remote);
+        let same_transport = path.transport == channel.route().path().transport;
+        let esp = channel.route().mobike().and_then(Mobike::esp_remote);
         let mapped = esp == Some(path.remote);
-        if probing && mapped && same_transport && !core.channel.route().decides() {
+        if probing && mapped && same_transport && !channel.route().decides() {
             // This is an authentic answer, not only ESP, so the peer is there.
-            core.channel.take_path(&mut ctx.io, path);
-            return self.move_children(core, ctx);
+            channel.take_path(&mut ctx.io, path);
+            return self.move_children(channel, ctx);
         }
-        if !probing || !same_transport || ends(path) == ends(core.channel.route().path()) {
+        if !probing || !same_transport || ends(path) == ends(channel.route().path()) {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.6
             //# If the request to update the addresses is retransmitted using several
             //# different source addresses, a new INFORMATIONAL request MUST be sent.
             // The peer has moved to the path of the first one that it received.
             if probing && matches!(self.sent, Some(Sent::Mobility(_))) {
-                core.channel.roaming().renumber();
+                channel.roaming().renumber();
             }
             return;
         }
         // The peer answers by this path, and not by the one in use.
-        if core.channel.route().decides() {
-            self.move_to(core, ctx, path);
+        if channel.route().decides() {
+            self.move_to(channel, ctx, path);
         } else if astray {
-            core.channel.take_path(&mut ctx.io, path);
-            self.move_children(core, ctx);
+            channel.take_path(&mut ctx.io, path);
+            self.move_children(channel, ctx);
             self.tell_again(Mobility::Addresses);
         }
     }
@@ -344,17 +334,17 @@ impl Established {
     /// Takes over the path of the predecessor, if it is newer, and tells the peer what it may not know.
     pub(crate) fn take_whereabouts(
         &mut self,
-        core: &mut Core,
+        channel: &mut Channel,
         ctx: &mut Context<'_>,
         before: Option<Whereabouts>,
     ) {
-        let Some(before) = before.filter(|_| core.channel.route().mobike().is_some()) else {
+        let Some(before) = before.filter(|_| channel.route().mobike().is_some()) else {
             return;
         };
-        let told = core.channel.continue_from(&mut ctx.io, before);
-        if core.channel.route().decides() && !told {
+        let told = channel.continue_from(&mut ctx.io, before);
+        if channel.route().decides() && !told {
             self.tell_again(Mobility::Update);
-        } else if core.channel.route().is_held() {
+        } else if channel.route().is_held() {
             self.tell_again(Mobility::Routability);
         }
     }
@@ -362,18 +352,18 @@ impl Established {
 
 impl Children {
     /// True if `address` may replace this end's address in the present path.
-    fn may_replace(&self, core: &Core, address: IpAddr) -> bool {
+    fn may_replace(&self, channel: &Channel, address: IpAddr) -> bool {
         let family =
-            address.is_ipv4() == core.channel.route().path().remote.ip().to_canonical().is_ipv4();
-        family && Ends::of(&core.channel).may_have(address, self.as_slice())
+            address.is_ipv4() == channel.route().path().remote.ip().to_canonical().is_ipv4();
+        family && Ends::of(channel).may_have(address, self.as_slice())
     }
 
     /// The peer's addresses with the one in use first.
-    fn remotes<'a>(&'a self, core: &'a Core) -> impl Iterator<Item = IpAddr> + 'a {
-        let there = core.channel.route().path().remote.ip().to_canonical();
-        let peer = core.channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer());
+    fn remotes<'a>(&'a self, channel: &'a Channel) -> impl Iterator<Item = IpAddr> + 'a {
+        let there = channel.route().path().remote.ip().to_canonical();
+        let peer = channel.route().mobike().into_iter().flat_map(|mobike| mobike.peer());
         std::iter::once(there).chain(peer.filter(move |ip| {
-            *ip != there && Ends::of(&core.channel).peer_may_have(*ip, self.as_slice())
+            *ip != there && Ends::of(channel).peer_may_have(*ip, self.as_slice())
         }))
     }
 }

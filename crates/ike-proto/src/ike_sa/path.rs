@@ -3,10 +3,9 @@
 
 use std::net::SocketAddr;
 
-use super::Core;
 use super::context::{Context, Effect};
 use super::state::{Established, Task};
-use crate::channel::EspMove;
+use crate::channel::{Channel, EspMove};
 use crate::event::{ChildSaId, Event, Failure, Path, Transport};
 use crate::exchange::sent::Retry;
 use crate::ike_sa::children::Moves;
@@ -15,16 +14,16 @@ use crate::wire::registry::NotifyType;
 impl Established {
     /// Handles a new and authentic message by `path`: this end sends by that path from now on, if the peer is
     /// behind a NAT or not proven so far.
-    pub(super) fn follow(&mut self, core: &mut Core, ctx: &mut Context<'_>, path: Path) {
-        if !core.channel.adopt_path(&mut ctx.io, path) {
+    pub(super) fn follow(&mut self, channel: &mut Channel, ctx: &mut Context<'_>, path: Path) {
+        if !channel.adopt_path(&mut ctx.io, path) {
             return;
         }
-        ctx.io.event(Event::PathChanged { ike: core.id(), path });
-        if path.transport != Transport::Tcp || core.channel.route().esp_is_beside() {
-            self.move_children(core, ctx);
+        ctx.io.event(Event::PathChanged { ike: channel.link().id(), path });
+        if path.transport != Transport::Tcp || channel.route().esp_is_beside() {
+            self.move_children(channel, ctx);
         }
         if path.transport == Transport::Tcp {
-            core.channel.send_again(&mut ctx.io);
+            channel.send_again(&mut ctx.io);
         }
     }
 
@@ -33,7 +32,7 @@ impl Established {
     /// no port to follow, and no NAT that would change it.
     pub(crate) fn follow_esp(
         &mut self,
-        core: &mut Core,
+        channel: &mut Channel,
         ctx: &mut Context<'_>,
         child: ChildSaId,
         remote: SocketAddr,
@@ -42,28 +41,26 @@ impl Established {
         if found.is_none_or(|child| child.encap.is_none()) {
             return;
         }
-        match core.channel.roaming().note_esp(remote) {
+        match channel.roaming().note_esp(remote) {
             EspMove::Nothing => {}
-            EspMove::Children => self.move_children(core, ctx),
-            EspMove::All => self.follow(core, ctx, Path { remote, ..core.channel.route().path() }),
+            EspMove::Children => self.move_children(channel, ctx),
+            EspMove::All => self.follow(channel, ctx, Path { remote, ..channel.route().path() }),
         }
     }
 
     /// Moves the children's outer addresses to those of the peer.
-    pub(crate) fn move_children(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let path = core.channel.route().esp_path();
-        let mobike = core.channel.route().mobike().is_some();
-        let nat =
-            mobike.then_some(core.channel.route().nat().local || core.channel.route().nat().remote);
+    pub(crate) fn move_children(&mut self, channel: &Channel, ctx: &mut Context<'_>) {
+        let path = channel.route().esp_path();
+        let mobike = channel.route().mobike().is_some();
+        let nat = mobike.then_some(channel.route().nat().local || channel.route().nat().remote);
         // Without MOBIKE no peer has proven its address (RFC 4555 §3.7).
-        let proven =
-            (mobike && !core.channel.route().is_held()).then_some(core.channel.route().path());
+        let proven = (mobike && !channel.route().is_held()).then_some(channel.route().path());
         let claim = |there, spi_in| ctx.ids.claim(there, spi_in);
         let from = self.children.as_slice().first().map(|child| child.remote);
         let Moves { batch, moved, stale, stuck, renamed } =
             self.children.move_to(path, (proven, nat), claim);
         if let (Some(from), Some(to)) = (from, proven) {
-            let connection = core.connection().name.clone();
+            let connection = channel.connection().name.clone();
             ctx.effects.push_back(Effect::Moved { connection, from, to });
         }
         if !batch.is_empty() {

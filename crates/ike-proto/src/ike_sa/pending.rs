@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::context::Context;
 use super::keeping::no_room;
 use super::state::{State, Step, Task};
-use super::{Core, IkeSa};
+use super::{IkeSa, Stem};
 use crate::channel::Channel;
 use crate::channel::memory::Kept;
 use crate::event::{Failure, Ticket};
@@ -103,6 +103,11 @@ impl Waits {
         ready.unwrap_or_default()
     }
 
+    /// True if the SA waits for the answer to `ticket`.
+    pub(crate) fn awaits(&self, ticket: Ticket) -> bool {
+        self.get().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))
+    }
+
     /// Gives up everything that waits, because the SA ends.
     pub(super) fn give_up(&mut self, ctx: &mut Context<'_>) {
         for waiting in self.0.take().iter().flat_map(|pending| pending.all()) {
@@ -129,12 +134,12 @@ impl IkeSa {
     /// True while this SA waits for a signature, a verdict or a key exchange.
     pub(crate) fn is_waiting_here(&self) -> bool {
         let asked = |pending: &Pending| pending.all().next().is_some();
-        self.core.pending.0.as_deref().is_some_and(asked) || self.state.ticket().is_some()
+        self.pending.0.as_deref().is_some_and(asked) || self.state.ticket().is_some()
     }
 
     /// Handles the answer to `ticket`, for which this SA waits.
     pub(crate) fn on_exchanged(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
-        let Some(pending) = &mut self.core.pending.0 else { return };
+        let Some(pending) = &mut self.pending.0 else { return };
         let Some(waiting) = pending.take(|its| its.ticket == ticket) else { return };
         let done = match answer {
             Answer::Exchanged(done) if done.is_of(&waiting.key) => done,
@@ -147,7 +152,7 @@ impl IkeSa {
     pub(super) fn on_exchange_timeout(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.io.now.mono;
         while !self.is_closed()
-            && let Some(pending) = &mut self.core.pending.0
+            && let Some(pending) = &mut self.pending.0
             && let Some(waiting) = pending.take(|its| its.until <= now)
         {
             ctx.ids.asked.remove(&waiting.ticket);
@@ -157,10 +162,10 @@ impl IkeSa {
     }
 
     fn resume(&mut self, ctx: &mut Context<'_>, waiting: Waiting, last: Exchanged) {
-        self.core.pending.0.take_if(|pending| pending.is_empty());
-        self.core.pending.arm(&mut self.core.channel);
+        self.pending.0.take_if(|pending| pending.is_empty());
+        self.pending.arm(&mut self.channel);
         let Waiting { mut done, what, kept, .. } = waiting;
-        self.core.channel.let_go(&mut ctx.io, kept);
+        self.channel.let_go(&mut ctx.io, kept);
         done.push(last);
         ctx.ids.exchanged = done;
         match what {
@@ -168,39 +173,41 @@ impl IkeSa {
                 // The message was decoded once already.
                 match decode_inner_payloads(message.first, &message.octets) {
                     Ok(payloads) => self.on_request(ctx, exchange, &payloads, &message),
-                    Err(error) => self.core.refuse(ctx, Refusal::from(error)),
+                    Err(error) => self.stem().refuse(ctx, Refusal::from(error)),
                 }
             }
             What::Response(message) => {
                 match decode_inner_payloads(message.first, &message.octets) {
                     Ok(payloads) => self.on_response(ctx, &payloads, &message),
-                    Err(error) => self.core.end(Refusal::from(error).into()),
+                    Err(error) => self.ending.end(Refusal::from(error).into()),
                 }
             }
             What::Step(step) => {
-                self.change(|state, core| match state {
-                    State::ExpectIntermediateResponse(next) => next.take_step(core, ctx, step),
+                self.change(|state, stem| match state {
+                    State::ExpectIntermediateResponse(next) => next.take_step(stem, ctx, step),
                     state => {
                         debug_assert!(false, "a step of IKE_INTERMEDIATE in another state");
-                        core.end(Failure::Crypto);
+                        stem.ending.end(Failure::Crypto);
                         state
                     }
                 });
             }
             What::Followup(link) => {
-                if let Some((established, core)) = self.established_mut()
-                    && let Some(Sent::Followup(followup)) =
-                        established.sent.take_if(|ours| matches!(ours, Sent::Followup(_)))
-                {
-                    established.send_followup(core, ctx, *followup, &link);
-                }
+                self.when_established(|established, stem| {
+                    let sent = &mut established.sent;
+                    if let Some(Sent::Followup(followup)) =
+                        sent.take_if(|ours| matches!(ours, Sent::Followup(_)))
+                    {
+                        established.send_followup(stem, ctx, *followup, &link);
+                    }
+                });
             }
             What::Task => {
-                if let Some((established, core)) = self.established_mut() {
-                    established.pump(core, ctx);
-                    core.pending
-                        .keep_ready(&established.queue, std::mem::take(&mut ctx.ids.exchanged));
-                }
+                self.when_established(|established, stem| {
+                    established.pump(stem, ctx);
+                    let left = std::mem::take(&mut ctx.ids.exchanged);
+                    stem.pending.keep_ready(&established.queue, left);
+                });
             }
         }
         ctx.ids.exchanged.clear();
@@ -208,7 +215,7 @@ impl IkeSa {
 
     /// Answers the waiting request of the peer as if its key exchange had failed.
     pub(super) fn refuse_waiting(&mut self, ctx: &mut Context<'_>) {
-        let waiting = self.core.pending.0.as_mut().and_then(|pending| pending.theirs.take());
+        let waiting = self.pending.0.as_mut().and_then(|pending| pending.theirs.take());
         if let Some(waiting) = waiting {
             ctx.ids.asked.remove(&waiting.ticket);
             let failed = Exchanged::failed(waiting.key.clone());
@@ -217,7 +224,7 @@ impl IkeSa {
     }
 }
 
-impl Core {
+impl Stem<'_> {
     /// Asks for `exchange`. `what` is repeated afterwards.
     pub(crate) fn put_off(&mut self, ctx: &mut Context<'_>, mut exchange: Exchange, what: What) {
         let before = self.channel.kept();
@@ -231,7 +238,7 @@ impl Core {
         if !room {
             // An unauthenticated peer is told nothing.
             if self.channel.link().is_stranger() {
-                return self.end(no_room());
+                return self.ending.end(no_room());
             }
             let refusal = Refusal::new(NotifyType::TEMPORARY_FAILURE);
             return self.refuse_because(ctx, &refusal, no_room());
@@ -251,12 +258,6 @@ impl Core {
         let pending = self.pending.0.get_or_insert_default();
         let place = if theirs { &mut pending.theirs } else { &mut pending.ours };
         *place = Some(waiting);
-        self.pending.arm(&mut self.channel);
-    }
-
-    /// True if this SA waits for the answer to `ticket`.
-    pub(crate) fn awaits_exchange(&self, ticket: Ticket) -> bool {
-        let pending = &self.pending.0;
-        pending.as_ref().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))
+        self.pending.arm(self.channel);
     }
 }

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use super::context::Context;
 use super::state::{Established, Task};
+use crate::channel::Channel;
 use crate::channel::timer::{ChildTimer, Timer, TimerKey};
 use crate::dataplane::{Command, DataPlaneError, Reply, Usage};
 use crate::event::{ChildSaId, Failure, RequestId, Ticket};
-use crate::ike_sa::Core;
+use crate::exchange::create_child::child_failed;
+use crate::ike_sa::Stem;
 
 /// Why the counters of children were requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,28 +23,28 @@ pub(crate) enum Query {
 impl Established {
     pub(super) fn on_data_plane(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         ticket: Ticket,
         result: Result<Vec<Reply>, DataPlaneError>,
     ) {
         if let Some(waiting) = self.answering.take_waiting(ticket) {
-            return self.on_responding_completed(core, ctx, waiting, result.map(|_| ()));
+            return self.on_responding_completed(stem, ctx, waiting, result.map(|_| ()));
         }
         if let Some(installed) = self.children.take_installing(ticket) {
             let (child, request) = (installed.child, installed.request);
-            return self.on_own_install(core, ctx, child, request, result.map(|_| ()));
+            return self.on_own_install(stem.channel, ctx, child, request, result.map(|_| ()));
         }
         if let Some(index) = self.queries.iter().position(|(t, _)| *t == ticket) {
             let (_, query) = self.queries.swap_remove(index);
             let usage = result.unwrap_or_default();
-            self.on_usage(core, ctx, query, &usage);
+            self.on_usage(stem.channel, ctx, query, &usage);
         }
     }
 
     fn on_own_install(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         child: ChildSaId,
         request: Option<RequestId>,
@@ -50,7 +52,7 @@ impl Established {
     ) {
         match result {
             Ok(()) => {
-                self.child_installed(core, ctx, child);
+                self.child_installed(channel, ctx, child);
                 ctx.done(request, Ok(()));
             }
             Err(error) => {
@@ -64,7 +66,7 @@ impl Established {
                 let name = self.remove_failed(ctx, child);
                 let failure = Failure::DataPlane(error.0);
                 ctx.done(request, Err(failure.clone()));
-                core.child_failed(ctx, &name, failure);
+                child_failed(ctx, channel, &name, failure);
                 if let Some(old) = replaces {
                     self.children.rearm_rekey(&mut self.life, ctx, old);
                 }
@@ -94,7 +96,7 @@ impl Established {
 
     fn on_usage(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         query: Query,
         replies: &[Reply],
@@ -108,11 +110,11 @@ impl Established {
             .min();
         match query {
             Query::Liveness => {
-                let delay = core.connection().dpd_delay;
+                let delay = channel.connection().dpd_delay;
                 // Packets may come by SAs that a crashed peer has left in its kernel. The exchange of the peer for
                 // which requests of this end wait does not go on by them.
                 let held =
-                    self.queue.is_held() || self.may_be_lost_behind_nat(core, ctx.io.now.mono);
+                    self.queue.is_held() || self.may_be_lost_behind_nat(channel, ctx.io.now.mono);
                 let quiet = held || idle.is_none_or(|idle| idle >= delay);
                 let left = if quiet { delay } else { delay - idle.unwrap_or_default() };
                 self.life.set(TimerKey::Ike(Timer::Dpd), ctx.io.now.mono + left);

@@ -3,8 +3,8 @@
 use super::context::{Context, Effect};
 use super::keeping::NO_ROOM;
 use super::state::{Established, IkePhase, State};
-use super::{Core, IkeSa};
-use crate::channel::Received;
+use super::{IkeSa, Stem};
+use crate::channel::{Channel, Received};
 use crate::event::Path;
 use crate::exchange::Refusal;
 use crate::keys::epoch::Opened;
@@ -18,7 +18,7 @@ impl Established {
     /// uses this SA and not that of our rekey. So the children move, and the peer's next try finds them.
     pub(super) fn is_early(
         &self,
-        core: &Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
     ) -> bool {
@@ -27,7 +27,7 @@ impl Established {
             matches!(payload, Payload::Delete(delete) if delete.protocol == ProtocolId::IKE)
         });
         if !redundant {
-            ctx.effects.push_back(Effect::Adopt { from, to: core.id() });
+            ctx.effects.push_back(Effect::Adopt { from, to: channel.link().id() });
         }
         !redundant
     }
@@ -43,7 +43,7 @@ impl IkeSa {
         message: &Message<'_>,
     ) {
         let header = &message.header;
-        match self.core.channel.receive(&mut ctx.io, path, octets, message) {
+        match self.channel.receive(&mut ctx.io, path, octets, message) {
             Ok(None) => {}
             Ok(Some(Received::Fragment)) => self.on_fragment(ctx, header),
             Ok(Some(Received::Fragmented(opened))) => {
@@ -57,11 +57,10 @@ impl IkeSa {
 
     /// Handles a new fragment: a peer that makes progress with a further key exchange gets more time.
     fn on_fragment(&mut self, ctx: &Context<'_>, header: &Header) {
-        if !header.flags.response
-            && header.exchange == ExchangeType::IKE_FOLLOWUP_KE
-            && let Some((established, _)) = self.established_mut()
-        {
-            established.answering.prolong(&mut established.life, ctx);
+        if !header.flags.response && header.exchange == ExchangeType::IKE_FOLLOWUP_KE {
+            self.when_established(|established, _| {
+                established.answering.prolong(&mut established.life, ctx);
+            });
         }
     }
 
@@ -73,27 +72,25 @@ impl IkeSa {
         header: &Header,
         inner: &Opened,
     ) {
-        self.core.channel.note_authentic(&mut ctx.io, header);
-        if let Some((established, _)) = self.established_mut() {
-            established.life.note_sign();
-        }
+        self.channel.note_authentic(&mut ctx.io, header);
+        self.when_established(|established, _| established.life.note_sign());
         let decoded = decode_inner_payloads(inner.first, &inner.octets);
         if header.flags.response {
             if !self.has_room_for(ctx, &decoded, inner) {
                 return ctx.io.dropped(path, NO_ROOM);
             }
-            if !self.core.channel.accept(&mut ctx.io, path, header) {
+            if !self.channel.accept(&mut ctx.io, path, header) {
                 return;
             }
-            if let Some((established, core)) = self.established_mut() {
-                established.follow(core, ctx, path);
-                established.on_response_by(core, ctx, path);
-            }
+            self.when_established(|established, stem| {
+                established.follow(stem.channel, ctx, path);
+                established.on_response_by(stem.channel, ctx, path);
+            });
             match decoded {
                 Ok(payloads) => self.on_response(ctx, &payloads, inner),
                 Err(error) => {
                     let refusal = Refusal::from(error);
-                    self.change(|state, core| state.on_malformed_response(core, ctx, &refusal));
+                    self.change(|state, stem| state.on_malformed_response(stem, ctx, &refusal));
                 }
             }
         } else {
@@ -102,8 +99,8 @@ impl IkeSa {
                 return ctx.io.dropped(path, DropReason::RequestBeforeAuth);
             }
             if let Ok(payloads) = &decoded
-                && let Some((established, core)) = self.established()
-                && established.is_early(core, ctx, payloads)
+                && let Some(established) = self.established()
+                && established.is_early(&self.channel, ctx, payloads)
             {
                 return;
             }
@@ -111,16 +108,18 @@ impl IkeSa {
             if !self.has_room_for(ctx, &decoded, inner) {
                 return ctx.io.dropped(path, NO_ROOM);
             }
-            if !self.core.channel.accept(&mut ctx.io, path, header) {
+            if !self.channel.accept(&mut ctx.io, path, header) {
                 return;
             }
-            match self.established_mut() {
-                Some((established, core)) => established.follow(core, ctx, path),
-                None => self.core.channel.follow_unauthenticated(&mut ctx.io, path),
+            let follow = |established: &mut Established, stem: &mut Stem<'_>| {
+                established.follow(stem.channel, ctx, path);
+            };
+            if self.when_established(follow).is_none() {
+                self.channel.follow_unauthenticated(&mut ctx.io, path);
             }
             match decoded {
                 Ok(payloads) => self.on_request(ctx, header.exchange, &payloads, inner),
-                Err(error) => self.core.refuse(ctx, Refusal::from(error)),
+                Err(error) => self.stem().refuse(ctx, Refusal::from(error)),
             }
         }
     }
@@ -132,7 +131,7 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        self.change(|state, core| state.on_request(core, ctx, exchange, payloads, opened));
+        self.change(|state, stem| state.on_request(stem, ctx, exchange, payloads, opened));
     }
 
     pub(crate) fn on_response(
@@ -141,14 +140,14 @@ impl IkeSa {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        self.change(|state, core| state.on_response(core, ctx, payloads, opened));
+        self.change(|state, stem| state.on_response(stem, ctx, payloads, opened));
     }
 }
 
 impl State {
     fn on_request(
         self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         exchange: ExchangeType,
         payloads: &[Payload<'_>],
@@ -156,42 +155,42 @@ impl State {
     ) -> Self {
         match (self, exchange) {
             (Self::ExpectIntermediateRequest(waiting), ExchangeType::IKE_INTERMEDIATE) => {
-                waiting.on_request(core, ctx, payloads, opened)
+                waiting.on_request(stem, ctx, payloads, opened)
             }
             (Self::ExpectAuthRequest(waiting), ExchangeType::IKE_INTERMEDIATE)
                 if waiting.first.is_none() && waiting.rounds.proven() == 0 =>
             {
-                waiting.on_idle_request(core, ctx, payloads, opened)
+                waiting.on_idle_request(stem, ctx, payloads, opened)
             }
             // The initiator offers no PPK although both ends announced one: as if this end had none of the offered
             // ones. IKE_AUTH refuses that if a PPK is required.
             (Self::ExpectIntermediateRequest(waiting), ExchangeType::IKE_AUTH)
                 if waiting.step.method.is_none() =>
             {
-                waiting.auth.on_request(core, ctx, payloads, opened)
+                waiting.auth.on_request(stem, ctx, payloads, opened)
             }
             (Self::ExpectAuthRequest(waiting), ExchangeType::IKE_AUTH) => {
-                waiting.on_request(core, ctx, payloads, opened)
+                waiting.on_request(stem, ctx, payloads, opened)
             }
             (Self::ExpectAuthRequest(waiting), ExchangeType::INFORMATIONAL)
                 if waiting.first.is_some() =>
             {
-                waiting.on_complaint(core, ctx, payloads)
+                waiting.on_complaint(stem, ctx, payloads)
             }
             (Self::Established(mut established), ExchangeType::CREATE_CHILD_SA) => {
-                established.on_create_child_request(core, ctx, payloads, opened);
+                established.on_create_child_request(stem, ctx, payloads, opened);
                 Self::Established(established)
             }
             (Self::Established(mut established), ExchangeType::IKE_FOLLOWUP_KE) => {
-                established.on_followup_request(core, ctx, payloads, opened);
+                established.on_followup_request(stem, ctx, payloads, opened);
                 Self::Established(established)
             }
             (Self::Established(mut established), ExchangeType::INFORMATIONAL) => {
-                established.on_informational_request(core, ctx, payloads);
+                established.on_informational_request(stem, ctx, payloads);
                 Self::Established(established)
             }
             (state, _) => {
-                core.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
+                stem.refuse(ctx, NotifyType::INVALID_SYNTAX.into());
                 state
             }
         }
@@ -199,18 +198,18 @@ impl State {
 
     fn on_response(
         self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> Self {
         match self {
             Self::ExpectIntermediateResponse(waiting) => {
-                waiting.on_response(core, ctx, payloads, opened)
+                waiting.on_response(stem, ctx, payloads, opened)
             }
-            Self::ExpectAuthResponse(waiting) => waiting.on_response(core, ctx, payloads, opened),
+            Self::ExpectAuthResponse(waiting) => waiting.on_response(stem, ctx, payloads, opened),
             Self::Established(mut established) => {
-                established.on_response(core, ctx, payloads, opened);
+                established.on_response(stem, ctx, payloads, opened);
                 Self::Established(established)
             }
             idle @ (Self::ExpectIntermediateRequest(_)
@@ -232,15 +231,15 @@ impl State {
     /// Ends the SA because of a response that cannot be decoded.
     fn on_malformed_response(
         self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         refusal: &Refusal,
     ) -> Self {
         let failure = refusal.clone().into();
         match self {
             Self::ExpectAuthResponse(waiting) => {
-                core.report_error(ctx, refusal);
-                waiting.end(core, failure)
+                stem.report_error(ctx, refusal);
+                waiting.end(stem, failure)
             }
             Self::Established(mut established) => {
                 //= https://www.rfc-editor.org/rfc/rfc7296#section-2.21.3
@@ -249,13 +248,13 @@ impl State {
                 //# state, it might be good to delete the IKE SA to clean up state and
                 //# start over.
                 match established.sent.take_if(|ours| !ours.ends_sa()) {
-                    Some(ours) => established.abandon(core, ctx, ours, refusal.kind),
-                    None => core.end(failure),
+                    Some(ours) => established.abandon(stem.channel, ctx, ours, refusal.kind),
+                    None => stem.ending.end(failure),
                 }
                 Self::Established(established)
             }
             state => {
-                core.end(failure);
+                stem.ending.end(failure);
                 state
             }
         }

@@ -8,9 +8,10 @@
 use std::time::Duration;
 
 use super::context::Context;
+use crate::channel::Channel;
 use crate::child::ChildSa;
 use crate::dataplane::TrafficSelector;
-use crate::ike_sa::{Children, Core, Identity};
+use crate::ike_sa::{Children, Identity};
 
 /// How long a policy is on standby after the answer was sent: the time on the path, and the time in which a busy
 /// peer checks a certificate.
@@ -44,7 +45,7 @@ impl Children {
     /// one between the same identities.
     pub(crate) fn has_company(
         &self,
-        core: &Core,
+        channel: &Channel,
         ctx: &Context<'_>,
         identity: &Identity,
         child: &ChildSa,
@@ -53,7 +54,7 @@ impl Children {
         let others = others.filter(|other| other.routed && other.policy != child.policy);
         let others = others.map(|other| [&other.local_ts[..], &other.remote_ts[..]]);
         may_meet([&child.local_ts, &child.remote_ts], others)
-            || ctx.registry.has_another(identity.both(), core.id())
+            || ctx.registry.has_another(identity.both(), channel.link().id())
     }
 }
 

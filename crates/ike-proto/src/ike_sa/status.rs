@@ -11,54 +11,52 @@ use crate::event::{IkeState, IkeStatus};
 impl IkeSa {
     /// State, time to established, and children.
     pub(crate) fn brief(&self) -> (IkeState, Option<Duration>, &[ChildSa]) {
-        let Some((established, _)) = self.established() else {
+        let Some(established) = self.established() else {
             return (IkeState::Connecting, None, &[]);
         };
-        let setup_time = established
-            .identity
-            .since()
-            .saturating_duration_since(self.core.channel.link().started());
+        let setup_time =
+            established.identity.since().saturating_duration_since(self.channel.link().started());
         (phase_state(established.phase), Some(setup_time), established.children.as_slice())
     }
 
     pub(crate) fn status(&self) -> IkeStatus {
-        let established = self.established().map(|(established, _)| established);
+        let established = self.established();
         let state = established.map(|established| phase_state(established.phase));
         let state = state.unwrap_or(IkeState::Connecting);
         IkeStatus {
-            id: self.core.id(),
-            connection: self.core.connection().name.clone(),
+            id: self.channel.link().id(),
+            connection: self.channel.connection().name.clone(),
             state,
-            initiator: self.core.is_initiator(),
-            spi_i: self.core.spis().i(),
-            spi_r: self.core.spis().r(),
-            path: self.core.channel.route().path(),
+            initiator: self.channel.link().is_initiator(),
+            spi_i: self.channel.link().spis().i(),
+            spi_r: self.channel.link().spis().r(),
+            path: self.channel.route().path(),
             local_id: established.map(|established| established.identity.local_id().clone()),
             remote_id: established.map(|established| established.identity.remote_id().clone()),
-            nat_local: self.core.channel.route().nat().local,
-            nat_remote: self.core.channel.route().nat().remote,
-            mobike: self.core.channel.route().mobike().is_some(),
-            ppk: self.core.ppk.used().cloned(),
+            nat_local: self.channel.route().nat().local,
+            nat_remote: self.channel.route().nat().remote,
+            mobike: self.channel.route().mobike().is_some(),
+            ppk: self.peer.ppk().used().cloned(),
             resumed: self.is_resumed(),
-            full_transcript: self.core.extensions().full_transcript,
-            assignment: self.core.assigned.get().cloned(),
+            full_transcript: self.channel.link().extensions().full_transcript,
+            assignment: self.peer.assigned().get().cloned(),
             local_auth: established
                 .map(|e| e.identity.authenticated().local.to_vec())
                 .unwrap_or_default(),
             remote_auth: established
                 .map(|e| e.identity.authenticated().remote.to_vec())
                 .unwrap_or_default(),
-            algorithms: Some(self.core.channel.session().selected.clone()),
+            algorithms: Some(self.channel.session().selected.clone()),
             established: established.map(|established| established.identity.since()),
             setup_time: established.map(|established| {
                 established
                     .identity
                     .since()
-                    .saturating_duration_since(self.core.channel.link().started())
+                    .saturating_duration_since(self.channel.link().started())
             }),
             rekey_at: established.and_then(|e| e.life.at(TimerKey::Ike(Timer::RekeyIke))),
             reauth_at: established.and_then(|e| e.life.at(TimerKey::Ike(Timer::ReauthIke))),
-            outstanding: self.core.channel.window().outstanding().map(|(exchange, _)| exchange),
+            outstanding: self.channel.window().outstanding().map(|(exchange, _)| exchange),
             children: established
                 .map(|established| established.children.iter().map(ChildSa::status).collect())
                 .unwrap_or_default(),

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::IkeSa;
 use super::context::Context;
 use super::state::{Established, IkePhase, Task};
-use super::{Core, IkeSa};
+use crate::channel::Channel;
 use crate::child::ChildSa;
 use crate::dataplane::Encapsulation;
 use crate::event::{Event, Path, StreamEvent};
@@ -19,29 +20,29 @@ const HALF_OPEN_GRACE: Duration = Duration::from_secs(10);
 
 impl Established {
     /// For the SA of an attempt: takes over the connection. It is to be opened again at `reopen_at`, if at all.
-    pub(crate) fn take_over_stream(&mut self, core: &mut Core, reopen_at: Option<Instant>) {
+    pub(crate) fn take_over_stream(&mut self, channel: &mut Channel, reopen_at: Option<Instant>) {
         // Messages repeated on the second connection did not make the peer use it.
-        if core.channel.take_over_stream(reopen_at) {
+        if channel.take_over_stream(reopen_at) {
             self.show_up();
         }
     }
 
     /// Handles that this SA has the children of its predecessor. If its request was repeated on this connection,
     /// the peer has made its SA on an older one.
-    pub(super) fn show_successor(&mut self, core: &mut Core) {
-        if core.channel.route().has_newer_stream(core.channel.link()) {
+    pub(super) fn show_successor(&mut self, channel: &Channel) {
+        if channel.route().has_newer_stream(channel.link()) {
             self.show_up();
         }
     }
 
     /// Moves children on other connections to this SA's connection.
-    pub(super) fn gather_children(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+    pub(super) fn gather_children(&mut self, channel: &Channel, ctx: &mut Context<'_>) {
         let astray = |child: &ChildSa| {
             matches!(child.encap, Some(Encapsulation::Tcp(_)))
-                && child.encap != ChildSa::encap_on(core.channel.route().esp_path(), false)
+                && child.encap != ChildSa::encap_on(channel.route().esp_path(), false)
         };
         if self.children.iter().any(astray) {
-            self.move_children(core, ctx);
+            self.move_children(channel, ctx);
         }
     }
 
@@ -63,37 +64,32 @@ impl Established {
 impl IkeSa {
     /// Handles an event of the connection `path`.
     pub(crate) fn on_stream(&mut self, ctx: &mut Context<'_>, path: Path, event: &StreamEvent) {
-        if path != self.core.channel.route().path() {
+        if path != self.channel.route().path() {
             return;
         }
         match event {
             StreamEvent::Opened(local) => {
-                if !self.core.channel.roaming().on_stream_opened(&ctx.io, *local) {
+                if !self.channel.roaming().on_stream_opened(&ctx.io, *local) {
                     return;
                 }
-                if let Some((established, core)) = self.established_mut() {
-                    ctx.io.event(Event::PathChanged { ike: core.id(), path });
-                    if core.channel.route().esp_is_beside() {
-                        established.move_children(core, ctx);
+                self.when_established(|established, stem| {
+                    ctx.io.event(Event::PathChanged { ike: stem.channel.link().id(), path });
+                    if stem.channel.route().esp_is_beside() {
+                        established.move_children(stem.channel, ctx);
                     }
-                }
-                self.core.channel.send_again(&mut ctx.io);
+                });
+                self.channel.send_again(&mut ctx.io);
             }
             StreamEvent::Closed(_) => {
-                let Some(ours) = self.core.channel.on_stream_closed(&ctx.io) else { return };
+                let Some(ours) = self.channel.on_stream_closed(&ctx.io) else { return };
                 if ours {
-                    if let Some((established, _)) = self.established_mut() {
-                        established.show_up();
-                    }
+                    self.when_established(|established, _| established.show_up());
                 } else if self.is_half_open()
-                    || self.established().is_some_and(|(established, _)| {
+                    || self.established().is_some_and(|established| {
                         established.sent.as_ref().is_some_and(Sent::ends_sa)
                     })
                 {
-                    self.core
-                        .channel
-                        .deadlines()
-                        .hasten_half_open(ctx.io.now.mono + HALF_OPEN_GRACE);
+                    self.channel.deadlines().hasten_half_open(ctx.io.now.mono + HALF_OPEN_GRACE);
                 }
             }
         }

@@ -4,11 +4,10 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::Core;
 use super::context::Context;
 use super::state::{Established, IkePhase, Task};
-use crate::channel::Whereabouts;
 use crate::channel::timer::{ChildTimer, Timer, TimerKey};
+use crate::channel::{Channel, Whereabouts};
 use crate::child::ChildSa;
 use crate::ike_sa::children::Lingering;
 
@@ -26,7 +25,7 @@ impl Established {
     /// Releases the children and the tasks for them. What was to end this SA goes with them: an operator means the
     /// connection, another IKE SA takes the place of all that comes of this one, and children that differ at the two ends
     /// still do.
-    pub(crate) fn release_children(&mut self, core: &mut Core) -> Inheritance {
+    pub(crate) fn release_children(&mut self, channel: &Channel) -> Inheritance {
         let stays = |task: &Task| matches!(task, Task::Liveness | Task::Token);
         let (tasks, delayed) = self.queue.release(stays);
         let (children, lingering) = self.children.release();
@@ -37,14 +36,19 @@ impl Established {
             self.life.clear_child(old.child);
         }
         self.life.clear(TimerKey::Ike(Timer::RetryTemporaryFailure));
-        let whereabouts = core.channel.route().whereabouts();
+        let whereabouts = channel.route().whereabouts();
         Inheritance { children, lingering, tasks, delayed, whereabouts }
     }
 
     /// Takes over what another SA has released.
-    pub(crate) fn inherit(&mut self, core: &mut Core, ctx: &mut Context<'_>, estate: Inheritance) {
+    pub(crate) fn inherit(
+        &mut self,
+        channel: &mut Channel,
+        ctx: &mut Context<'_>,
+        estate: Inheritance,
+    ) {
         let Inheritance { children, lingering, tasks, delayed, whereabouts } = estate;
-        let (id, now) = (core.id(), ctx.io.now.mono);
+        let (id, now) = (channel.link().id(), ctx.io.now.mono);
         if matches!(self.phase, IkePhase::Crossed(_)) {
             self.phase = IkePhase::Alive;
         }
@@ -68,15 +72,20 @@ impl Established {
             }
         }
         self.queue.arm(&mut self.life);
-        self.take_whereabouts(core, ctx, whereabouts);
-        self.show_successor(core);
-        self.gather_children(core, ctx);
-        self.children.judge_crossings(core, &mut self.life, ctx);
+        self.take_whereabouts(channel, ctx, whereabouts);
+        self.show_successor(channel);
+        self.gather_children(channel, ctx);
+        self.children.judge_crossings(channel, &mut self.life, ctx);
     }
 
     /// Handles that the successor is gone: takes the released children back, to end with them.
-    pub(crate) fn disown(&mut self, core: &mut Core, ctx: &mut Context<'_>, estate: Inheritance) {
-        self.inherit(core, ctx, estate);
+    pub(crate) fn disown(
+        &mut self,
+        channel: &mut Channel,
+        ctx: &mut Context<'_>,
+        estate: Inheritance,
+    ) {
+        self.inherit(channel, ctx, estate);
         self.phase = IkePhase::Closing;
         self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono);
     }

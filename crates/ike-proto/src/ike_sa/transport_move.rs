@@ -1,8 +1,8 @@
 //! MOBIKE with IKE over TCP (RFC 9329 §7.1): in another network UDP is tried first, and TCP if there is no answer.
 
-use super::Core;
 use super::context::Context;
 use super::state::{Established, IkePhase};
+use crate::channel::Channel;
 
 impl Established {
     //= https://www.rfc-editor.org/rfc/rfc9329#section-7.1
@@ -12,9 +12,9 @@ impl Established {
     //# resend the request message.  A new INFORMATIONAL exchange MUST NOT be
     //# started in this situation.
     /// Handles that UDP got no answer.
-    pub(super) fn fall_back(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+    pub(super) fn fall_back(&mut self, channel: &mut Channel, ctx: &mut Context<'_>) {
         if matches!(self.phase, IkePhase::Alive | IkePhase::Closing) {
-            core.channel.fall_back(&mut ctx.io);
+            channel.fall_back(&mut ctx.io);
         }
     }
 }

@@ -244,7 +244,7 @@ fn another(bench: &mut Bench, name: u8, spi: u32) -> Handmade {
 /// What one authenticated peer has this end keep is nothing to a newcomer, however many IKE SAs it has; nor to
 /// another peer.
 ///
-/// Fault: in `Core::payer`, take `Pool::Strangers` for all. Another: make `Origin::of_peer` of `self.id`.
+/// Fault: in `Link::payer`, take `Pool::Strangers` for all. Another: make `Origin::of_peer` of `self.id`.
 #[test]
 fn class_15_seventy_ike_sas_of_one_peer_change_nothing_for_a_newcomer() {
     let mut side = side(1, 2);

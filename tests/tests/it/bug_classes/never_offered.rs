@@ -67,7 +67,7 @@ fn class_07_ike_sa_init_is_not_begun_again_with_a_method_never_offered() {
     }
 }
 
-/// Fault: in `Core::other_method` (exchange/create_child/initiator.rs) and `Established::on_rekey_ike_error`
+/// Fault: in `RequestedChild::other_method` and `Established::on_rekey_ike_error`
 /// (exchange/rekey_ike.rs), leave out `usable_methods`.
 #[test]
 fn class_07_no_rekey_is_begun_again_with_a_method_never_offered() {

@@ -79,7 +79,7 @@ fn check_one(pair: &mut Pair) {
 /// The Delete of the redundant child does not arrive, because the path is dead. The other end has waited for it for
 /// longer than it waits for a peer that knows no rule, and does not end its own child on a path that is dead.
 ///
-/// Fault: in `Core::fate_of_double`, let `heard` be true, and in `Established::stood_in`, return `None`. Then the child is down
+/// Fault: in `Fate::of`, let `heard` be true, and in `Established::stood_in`, return `None`. Then the child is down
 /// at both ends for good.
 #[test]
 fn a_dead_path_does_not_end_both_doubles() {
@@ -126,7 +126,7 @@ fn a_child_of_which_both_doubles_end_comes_back() {
 /// With `unique = never` this end ends no child because of another one (RFC 7296 §2.8), whichever has the lowest SPI,
 /// and whether or not the two crossed.
 ///
-/// Fault: in `Core::fate_of_double`, leave `unique` out; or in `Established::judge_crossing`.
+/// Fault: in `Fate::of`, leave `unique` out; or in `Established::judge_crossing`.
 #[test]
 fn unique_never_lets_both_doubles_live() {
     for seed in 0..6 {
@@ -148,7 +148,7 @@ fn unique_never_lets_both_doubles_live() {
 
 /// `unique = never` keeps what each end wants. A child of an end that does not want it gives way to the peer's.
 ///
-/// Fault: in `Core::fate_of_double`, let `configured` be false with `unique = never`.
+/// Fault: in `Fate::of`, let `configured` be false with `unique = never`.
 #[test]
 fn unique_never_keeps_no_double_that_nobody_has_asked_for() {
     for seed in 0..6 {

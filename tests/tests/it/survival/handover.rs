@@ -70,7 +70,7 @@ fn stays_closed(pair: &mut Pair, limit: Duration, child: &str) {
 /// The peer restarts and brings up one of two children with INITIAL_CONTACT: the other one stays closed until it is up
 /// again, also while the peer refuses it.
 ///
-/// Fault: in `Core::holds`, answer `false` for `End::Replaced`.
+/// Fault: in `Context::holds`, answer `false` for `End::Replaced`.
 #[test]
 fn a_child_that_initial_contact_ends_stays_closed() {
     for refused in [false, true] {
@@ -348,7 +348,7 @@ fn each_child_of_a_name_stays_closed() {
 /// A Delete leaves a trap, which the data plane refuses at first. The traffic stays in until the trap is there, and the
 /// trap is the only policy then.
 ///
-/// Fault: in `Core::holds`, ask `starts()`; or in `trap_again`, lift at once.
+/// Fault: in `Context::holds`, ask `starts()`; or in `trap_again`, lift at once.
 #[test]
 fn nothing_leaves_between_a_child_and_its_trap() {
     for (shunt, refused) in [

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use super::waiting::{Response, What};
 use super::{Attempt, MAX_CANDIDATES};
-use crate::channel::Session;
 use crate::channel::nat::{beside, floated};
 use crate::channel::rtt::OVERHEAD;
+use crate::channel::{Channel, Session};
 use crate::channel::{NewChannel, Twin};
 use crate::config::Childless;
 use crate::event::{Failure, Path};
@@ -21,7 +21,7 @@ use crate::exchange::sa_init::{self, Accepted, Sent, Unfit};
 use crate::exchange::sent::Retry;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthResponse, State, Steps, Task};
-use crate::ike_sa::{Core, IkeSa};
+use crate::ike_sa::{IkeSa, Peer};
 use crate::keys::Spis;
 use crate::reason::DropReason;
 use crate::wants::Wanted;
@@ -46,7 +46,7 @@ impl Attempt {
         }
         if self.seen.iter().any(|seen| **seen == *octets) {
             for candidate in &mut self.candidates {
-                candidate.core.channel.on_init_answered_twice();
+                candidate.channel.on_init_answered_twice();
             }
             return;
         }
@@ -117,7 +117,7 @@ impl Attempt {
         });
         // The IKE_AUTH request that was sent depends on these extensions. With others no peer could use it.
         let made_of_it = made_of_it.filter(|candidate| {
-            let (first, second) = (candidate.core.extensions(), accepted.extensions);
+            let (first, second) = (candidate.channel.link().extensions(), accepted.extensions);
             !first.full_transcript
                 && !second.full_transcript
                 && (first.ppk, first.separate) == (second.ppk, second.separate)
@@ -125,7 +125,7 @@ impl Attempt {
         if let Some(candidate) = made_of_it {
             let Accepted { transcript, extensions, nat, .. } = accepted;
             let twin = Twin { response: transcript.response, extensions, nat };
-            candidate.core.channel.proving().add_twin(twin);
+            candidate.channel.proving().add_twin(twin);
         }
         None
     }
@@ -225,8 +225,8 @@ impl Attempt {
             told: Vec::new(),
             resume,
         });
-        let mut core = Core::new(
-            ctx,
+        let mut channel = Channel::new(
+            &ctx.io,
             NewChannel {
                 id: self.id,
                 initiator: true,
@@ -239,12 +239,13 @@ impl Attempt {
                 started: self.started,
             },
         );
-        core.channel.begin_after_init(&ctx.io, Some(rtt));
-        core.channel.roaming().begin_stream(stream, separate);
-        core.waiting = waiting;
-        core.renews = self.replaces.is_some();
-        let state = auth.proceed(&mut core, ctx, rest);
-        self.candidates.push(IkeSa { core, state });
+        channel.begin_after_init(&ctx.io, Some(rtt));
+        channel.roaming().begin_stream(stream, separate);
+        let peer = Peer::asked(self.replaces.is_some());
+        let mut candidate = IkeSa::new(channel, peer, State::Closed(Failure::NotFound));
+        candidate.waiting = waiting;
+        candidate.change(|_, stem| auth.proceed(stem, ctx, rest));
+        self.candidates.push(candidate);
         self.give_up_at = None;
         self.reap(ctx);
         Ok(())
@@ -268,10 +269,10 @@ impl Attempt {
         self.candidates.retain_mut(|candidate| match &candidate.state {
             State::Closed(reason) => {
                 failed = Some(reason.clone());
-                genuine |= candidate.core.channel.link().is_genuine();
-                if candidate.core.channel.window().next_request_id() == Ok(1) {
+                genuine |= candidate.channel.link().is_genuine();
+                if candidate.channel.window().next_request_id() == Ok(1) {
                     // It has sent nothing, so another candidate may use its keys.
-                    let Session { selected, keys, .. } = candidate.core.channel.session();
+                    let Session { selected, keys, .. } = candidate.channel.session();
                     let mut made_of = None;
                     used.retain(|(suite, key, response)| {
                         let its = *suite == selected.suite

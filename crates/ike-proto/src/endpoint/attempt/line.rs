@@ -58,7 +58,7 @@ impl Attempt {
                 line.reopen_at = Some(ctx.io.now.mono + wait);
                 let worked = line.worked;
                 for candidate in &mut self.candidates {
-                    candidate.core.channel.roaming().lose_stream(path, ctx.io.now.mono);
+                    candidate.channel.roaming().lose_stream(path, ctx.io.now.mono);
                 }
                 if !worked {
                     self.on_not_opened(ctx, path);
@@ -107,10 +107,8 @@ impl Attempt {
         //# MUST cancel the current IKE SA establishment.  The initiator in this
         //# case can restart the IKE_SA_INIT exchange over UDP without proposing
         //# separate transports
-        for candidate in self
-            .candidates
-            .iter_mut()
-            .filter(|candidate| candidate.core.channel.route().path() == path)
+        for candidate in
+            self.candidates.iter_mut().filter(|candidate| candidate.channel.route().path() == path)
         {
             candidate.close(ctx, Failure::Timeout);
         }
@@ -140,7 +138,7 @@ impl Attempt {
         line.reopen_at = None;
         line.stream.open(&mut ctx.io, &mut line.path);
         for candidate in &mut self.candidates {
-            candidate.core.channel.roaming().change_stream(line.path, &line.stream);
+            candidate.channel.roaming().change_stream(line.path, &line.stream);
         }
         if self.path.transport == Transport::Tcp {
             self.path = line.path;
@@ -157,14 +155,13 @@ impl Attempt {
         if self.fall_back_at.is_none_or(|at| at > now) {
             return;
         }
-        let heard =
-            self.candidates.iter().map(|candidate| candidate.core.channel.last_heard()).max();
+        let heard = self.candidates.iter().map(|candidate| candidate.channel.last_heard()).max();
         let due = heard.map_or(self.heard, |heard| heard.max(self.heard)) + patience;
         // A signature, a verdict or a key exchange takes time at this end, not on the path.
         let busy = !self.put_off.is_empty()
             || self.candidates.iter().any(|candidate| candidate.is_waiting_here());
         let tries =
-            self.candidates.iter().map(|candidate| candidate.core.channel.window().tries()).max();
+            self.candidates.iter().map(|candidate| candidate.channel.window().tries()).max();
         let tries = tries.unwrap_or_else(|| self.window.tries());
         self.fall_back_at = if self.tcp.is_some() {
             None

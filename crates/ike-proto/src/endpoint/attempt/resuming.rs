@@ -114,8 +114,7 @@ impl Attempt {
     }
 
     pub(super) fn on_resume_timeout(&mut self, ctx: &mut Context<'_>) {
-        let won =
-            self.candidates.iter().any(|candidate| candidate.core.channel.link().is_genuine());
+        let won = self.candidates.iter().any(|candidate| candidate.channel.link().is_genuine());
         if won
             || self.switch.is_some()
             || self.patience_ends().is_none_or(|at| at > ctx.io.now.mono)

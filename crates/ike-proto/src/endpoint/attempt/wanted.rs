@@ -25,7 +25,7 @@ impl Attempt {
             let queued =
                 task.and_then(|task| state.with_unproven(|waiting| waiting.queue.push_back(task)));
             if queued.is_none() {
-                candidate.core.waiting.extend(wanted.request);
+                candidate.waiting.extend(wanted.request);
             }
         }
         self.wanted.push(wanted);
@@ -45,7 +45,7 @@ impl Attempt {
                     || waiting.queue.iter_mut().any(|task| task.is_joined_by(config, request))
             });
             if joined != Some(true) {
-                candidate.core.waiting.push(request);
+                candidate.waiting.push(request);
             }
         }
         true

@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 
 use super::super::{Endpoint, Entry, Shards, Slot};
 use super::{Claim, Estate};
+use crate::channel::Channel;
 use crate::config::{Action, Unique};
 use crate::event::{IkeSaId, Notice, Now};
 use crate::ike_sa::crossing::doubles::{PATIENCE, THEIRS_FIRST};
 use crate::ike_sa::crossing::is_redundant;
 use crate::ike_sa::state::{Established, IkePhase};
-use crate::ike_sa::{Children, Core};
+use crate::ike_sa::{Children, Seen};
 use crate::wire::registry::IdType;
 
 /// How often an IKE SA is offered at first, and after that. SAs that are rekeyed often are seldom idle.
@@ -46,31 +47,31 @@ pub(super) struct Double {
 
 impl Established {
     /// True if this end may end it for another one with the same peer.
-    fn may_be_double(&self, core: &Core) -> bool {
-        core.extensions().client
+    fn may_be_double(&self, seen: Seen<'_>) -> bool {
+        seen.channel.link().extensions().client
             && self.phase == IkePhase::Alive
-            && core.connection().vips.is_empty()
-            && core.assigned.get().is_none()
+            && seen.channel.connection().vips.is_empty()
+            && seen.peer.assigned().get().is_none()
             && self.identity.owner_id().kind != IdType::NULL
     }
 
     /// True if the IKE SA of this end that makes `claim`, and has so many children, is to end, and this one stays.
     fn stands_in(
         &self,
-        core: &Core,
+        channel: &Channel,
         now: Now,
         registry: &Shards,
         claim: &Claim,
         children: usize,
     ) -> bool {
-        let own = self.children.claim(core, registry, false);
+        let own = self.children.claim(channel, registry, false);
         let redundant = is_redundant(claim.spis, own.spis);
         let there = self.carried().map_or(0, |carried| carried.len());
-        let rule = match core.extensions().client {
+        let rule = match channel.link().extensions().client {
             // Nobody else has to choose alike.
             true => children < there || (children == there && redundant),
             false => {
-                let allowed = claim.configured && core.connection().unique != Unique::Never;
+                let allowed = claim.configured && channel.connection().unique != Unique::Never;
                 // The claim may be older than this one.
                 let age = now.mono.saturating_duration_since(self.identity.since());
                 let late = claim.late && age >= PATIENCE + THEIRS_FIRST;
@@ -112,7 +113,7 @@ impl Endpoint {
     /// There is another IKE SA between the identities of `ike`.
     pub(in crate::endpoint) fn on_another(&mut self, now: Now, ike: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let double = sa.established().is_some_and(|(sa, core)| sa.may_be_double(core));
+        let double = sa.established().is_some_and(|own| own.may_be_double(sa.seen()));
         if double && !self.crossings.doubles.contains_key(&ike) {
             let next = now.mono + PATIENCE;
             self.offer_at(ike, Double { since: now.mono, next, ask_again: next + ASK_AGAIN });
@@ -146,8 +147,8 @@ impl Endpoint {
         }
         let others = self.others_of(ike);
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let established = sa.established().filter(|(sa, core)| sa.may_be_double(core));
-        let Some((sa, core)) = established.filter(|_| !others.is_empty()) else {
+        let established = sa.established().filter(|own| own.may_be_double(sa.seen()));
+        let Some(own) = established.filter(|_| !others.is_empty()) else {
             // What was asked for it does not count for the next double.
             self.crossings.doubles.remove(&ike);
             return self.registry.forget_estate(ike);
@@ -156,9 +157,9 @@ impl Endpoint {
             self.registry.forget_estate(ike);
             ask_again = now.mono + ASK_AGAIN;
         }
-        if let Some(children) = sa.carried() {
-            let claim =
-                Some(sa.children.claim(core, &self.registry, waited >= PATIENCE + THEIRS_FIRST));
+        if let Some(children) = own.carried() {
+            let late = waited >= PATIENCE + THEIRS_FIRST;
+            let claim = Some(own.children.claim(&sa.channel, &self.registry, late));
             // The other one has to have been heard since then.
             let since = now.mono.checked_sub(SELDOM).map_or(since, |at| at.max(since + PATIENCE));
             self.registry.set_estate(ike, Estate { children, since, asked: false, claim });
@@ -178,8 +179,8 @@ impl Endpoint {
             return;
         };
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let stays = sa.established().is_some_and(|(sa, core)| {
-            sa.stands_in(core, now, &self.registry, &claim, children.len())
+        let stays = sa.established().is_some_and(|own| {
+            own.stands_in(&sa.channel, now, &self.registry, &claim, children.len())
         });
         if stays {
             self.on_take_over(now, ike, double);
@@ -189,11 +190,10 @@ impl Endpoint {
 
 impl Children {
     /// Its SPIs, and a number that IKE SAs of the same connection with the same address have in common.
-    fn claim(&self, core: &Core, registry: &Shards, late: bool) -> Claim {
-        let with =
-            (&core.connection().name, core.channel.route().path().remote.ip().to_canonical());
+    fn claim(&self, channel: &Channel, registry: &Shards, late: bool) -> Claim {
+        let with = (&channel.connection().name, channel.route().path().remote.ip().to_canonical());
         let mut children = self.iter();
         let configured = children.all(|child| child.config.start_action == Action::Start);
-        Claim { with: registry.digest(with), spis: core.spis().pair(), late, configured }
+        Claim { with: registry.digest(with), spis: channel.link().spis().pair(), late, configured }
     }
 }

@@ -118,9 +118,8 @@ impl Endpoint {
         self.index.of(connection).find_map(|id| {
             match self.entries.get(&id).map(|slot| &slot.entry) {
                 Some(Entry::Sa(sa)) if sa.carries(Sought::Sa) => {
-                    let first = sa.core.lineage.redirected.as_ref()?.first;
-                    (first.to_canonical() == home)
-                        .then(|| sa.core.channel.route().path().remote.ip())
+                    let first = sa.peer.redirected()?.first;
+                    (first.to_canonical() == home).then(|| sa.channel.route().path().remote.ip())
                 }
                 _ => None,
             }
@@ -235,8 +234,8 @@ impl Endpoint {
         let stranded = |(id, slot): (&IkeSaId, &Slot)| {
             let Entry::Sa(sa) = &slot.entry else { return None };
             let comes_back = |name: &String| {
-                let child = sa.core.connection().child(name);
-                self.wants.has(&sa.core.connection().name, name)
+                let child = sa.channel.connection().child(name);
+                self.wants.has(&sa.channel.connection().name, name)
                     || child.is_some_and(|child| {
                         child.dpd_action != Action::None || child.start_action == Action::Trap
                     })
@@ -264,8 +263,8 @@ impl Endpoint {
     /// True if `sa` cannot leave an address that this host does not have any more.
     pub(in crate::endpoint) fn is_stranded(&self, sa: &IkeSa) -> bool {
         let (own, here) =
-            (&self.network.addresses, sa.core.channel.route().path().local.ip().to_canonical());
+            (&self.network.addresses, sa.channel.route().path().local.ip().to_canonical());
         let gone = !own.is_empty() && !own.iter().any(|own| own.to_canonical() == here);
-        sa.core.channel.route().mobike().is_none() && gone && !here.is_loopback()
+        sa.channel.route().mobike().is_none() && gone && !here.is_loopback()
     }
 }

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::eap::NO_AUTH;
 use super::psk::peer_psk;
 use super::{answers_to, local_id, matches_id, signature};
+use crate::channel::Channel;
 use crate::config::lookup::Lookup;
 use crate::config::{AuthConfig, ConnectionConfig};
 use crate::event::{AuthKind, Disbelief, Distrust, Event, PeerRefused};
 use crate::exchange::Refusal;
-use crate::ike_sa::Core;
 use crate::ike_sa::context::Context;
+use crate::ike_sa::{Seen, Stem};
 use crate::wire::payload::{Id, IdData};
 use crate::wire::registry::{AuthMethod, NotifyType};
 
@@ -39,25 +40,25 @@ impl Blame {
     /// Reports to the log that the peer is not believed.
     pub(crate) fn tell(
         self,
-        core: &Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         ids: (Option<IdData>, Option<IdData>),
     ) {
-        let path = if core.is_initiator() {
-            core.channel.route().path()
+        let path = if channel.link().is_initiator() {
+            channel.route().path()
         } else {
-            core.channel.route().answer_to()
+            channel.route().answer_to()
         };
         let (remote_id, local_id) = ids;
         let Self { connection, why, distrust } = self;
-        let ike = core.id();
+        let ike = channel.link().id();
         let refused = PeerRefused { ike, path, connection, local_id, remote_id, distrust, why };
         ctx.io.event(Event::PeerRefused(Box::new(refused)));
     }
 
     /// Why none of `connections` accepts the claim: the nearest of them, and what it lacks.
     pub(super) fn for_none(
-        core: &Core,
+        channel: &Channel,
         connections: &[Arc<ConnectionConfig>],
         claim: Claim<'_>,
     ) -> Self {
@@ -73,7 +74,7 @@ impl Blame {
             return Self::of(None, Disbelief::NoConnection);
         };
         let answers = |connection: &&ConnectionConfig| {
-            claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, core, id))
+            claim.index > 0 || claim.wanted.is_none_or(|id| answers_to(connection, channel, id))
         };
         let mut answering = known.filter(answers);
         let Some(nearest) = answering.clone().next() else {
@@ -95,19 +96,19 @@ impl Blame {
 
     /// Why a secret did not prove a claim that `connection` accepts.
     pub(super) fn for_secret(
-        core: &Core,
+        seen: Seen<'_>,
         lookup: &Lookup,
         connection: &ConnectionConfig,
         claim: Claim<'_>,
     ) -> Self {
-        let own = local_id(connection, core);
+        let own = local_id(connection, seen.channel);
         let psk = claim.method == AuthMethod::PSK;
         if psk && peer_psk(lookup, &own, claim.id).is_none() {
             let why = Disbelief::NoPsk { local: own, remote: claim.id.clone() };
             return Self::of(Some(connection), why);
         }
         // A wrong PPK shows only in AUTH.
-        let why = match (psk, core.ppk.used()) {
+        let why = match (psk, seen.peer.ppk().used()) {
             (true, None) => Disbelief::WrongPsk,
             (true, Some(_)) => Disbelief::WrongPskOrPpk,
             (false, _) => Disbelief::WrongAuth,
@@ -134,7 +135,7 @@ pub(super) struct Claim<'a> {
     pub(super) method: AuthMethod,
 }
 
-impl Core {
+impl Stem<'_> {
     /// As [`refuse`](Self::refuse) with AUTHENTICATION_FAILED. The log gets the reason.
     pub(super) fn refuse_peer(
         &mut self,
@@ -142,7 +143,7 @@ impl Core {
         ids: (Option<IdData>, Option<IdData>),
         blame: Blame,
     ) {
-        blame.tell(self, ctx, ids);
+        blame.tell(self.channel, ctx, ids);
         self.refuse(ctx, NotifyType::AUTHENTICATION_FAILED.into());
     }
 }

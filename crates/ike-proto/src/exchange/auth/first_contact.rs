@@ -4,7 +4,8 @@
 
 use super::Payloads;
 use super::rounds::AuthReply;
-use crate::ike_sa::Core;
+use crate::channel::Channel;
+use crate::ike_sa::Stem;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, InitTranscript};
 use crate::keys::epoch::Opened;
@@ -28,29 +29,29 @@ impl Established {
     /// True if this SA, which is established and has not answered yet, ends other IKE SAs without a Delete.
     pub(super) fn ends_others(
         &self,
-        core: &Core,
+        channel: &Channel,
         ctx: &Context<'_>,
         initial_contact: bool,
     ) -> bool {
         let resumed = self.identity.is_resumed();
-        (self.identity.forgets_others(core, initial_contact) || resumed)
-            && ctx.registry.has_another(self.identity.both(), core.id())
+        (self.identity.forgets_others(channel, initial_contact) || resumed)
+            && ctx.registry.has_another(self.identity.both(), channel.link().id())
     }
 
     /// Answers now: the other SAs have ended.
     pub(crate) fn answer_now(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         answer: LastAnswer,
     ) {
         let LastAnswer { request, transcript, reply, .. } = answer;
         match decode_inner_payloads(request.first, &request.octets) {
             Ok(payloads) => {
-                self.answer_last(core, ctx, &Payloads(&payloads), &transcript, reply);
+                self.answer_last(stem, ctx, &Payloads(&payloads), &transcript, reply);
             }
             // It was decoded once already.
-            Err(error) => core.refuse(ctx, error.into()),
+            Err(error) => stem.refuse(ctx, error.into()),
         }
     }
 }

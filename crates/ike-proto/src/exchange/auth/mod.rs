@@ -25,10 +25,10 @@ use std::collections::VecDeque;
 use super::Payloads;
 use super::followup::Answering;
 use super::resume::fits::{self, Used};
-use crate::child::processing::Asker;
+use crate::channel::Channel;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, Unique};
 use crate::event::{Event, Path};
-use crate::ike_sa::Core;
+use crate::ike_sa::Stem;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, Task};
 use crate::wire::payload::{Id, IdData};
@@ -38,7 +38,7 @@ pub(crate) use psk::peer_psk;
 use rounds::Authenticated;
 pub(crate) use signature::is_signature;
 
-impl Core {
+impl Stem<'_> {
     /// Makes the established state: both ends are authenticated.
     fn establish(
         &mut self,
@@ -46,21 +46,17 @@ impl Core {
         mut authenticated: Authenticated,
         queue: VecDeque<Task>,
     ) -> Box<Established> {
-        authenticated.secrets = fits::print(ctx, Used::of(self, &authenticated));
+        authenticated.secrets = fits::print(ctx, Used::of(self.peer, &authenticated));
         let mut established = Box::new(Established::new(authenticated, queue, ctx.io.now.mono));
-        established.answering = Answering::after_auth(self);
+        established.answering = Answering::after_auth(self.channel);
         self.channel.proving().set_authenticated(&ctx.io, established.identity.owner_id());
-        let asker = match self.is_initiator() {
-            true => self.asker(None),
-            false => Asker::Peer,
-        };
-        self.if_ids = ctx.if_ids(self.connection(), asker);
+        self.peer.choose_if_ids(self.channel, ctx);
         self.channel.let_go(&mut ctx.io, self.channel.kept());
         self.channel.deadlines().limit_half_open(None);
-        established.life.begin(self.connection(), ctx);
-        established.keep_reauth_time(self);
-        ctx.io.event(Event::IkeUp(self.id()));
-        self.ppk.audit(self.channel.link(), ctx);
+        established.life.begin(self.channel.connection(), ctx);
+        established.keep_reauth_time(self.seen());
+        ctx.io.event(Event::IkeUp(self.channel.link().id()));
+        self.peer.ppk().audit(self.channel.link(), ctx);
         established
     }
 }
@@ -92,12 +88,12 @@ pub(crate) fn local_id_at(connection: &ConnectionConfig, path: Path) -> IdData {
     }
 }
 
-fn local_id(connection: &ConnectionConfig, sa: &Core) -> IdData {
-    local_id_at(connection, sa.channel.route().path())
+fn local_id(connection: &ConnectionConfig, channel: &Channel) -> IdData {
+    local_id_at(connection, channel.route().path())
 }
 
-fn answers_to(connection: &ConnectionConfig, sa: &Core, wanted: &Id<'_>) -> bool {
-    local_id(connection, sa).matches(*wanted)
+fn answers_to(connection: &ConnectionConfig, channel: &Channel, wanted: &Id<'_>) -> bool {
+    local_id(connection, channel).matches(*wanted)
 }
 
 /// True if `round` lets the peer be `id` with an AUTH payload of `method`.

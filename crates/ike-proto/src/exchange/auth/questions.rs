@@ -14,7 +14,7 @@ use crate::event::{Failure, Ticket, UsedAuth};
 use crate::exchange::auth::announce::Announcements;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::State;
-use crate::ike_sa::{Core, IkeSa};
+use crate::ike_sa::{IkeSa, Stem};
 use crate::keys::signed_octets::{PeerAuthenticated, SignedOctets, auth_by, padded};
 use crate::question::{
     AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,
@@ -81,7 +81,7 @@ impl OwnTurn {
         match &round.auth {
             AuthConfig::Psk => {
                 let psk = psk.ok_or_else(|| {
-                    let peer = peer_name(channel.link().connection(), claimed);
+                    let peer = peer_name(channel.connection(), claimed);
                     Failure::Config(format!("no pre-shared key for {id} and {peer}"))
                 })?;
                 Ok(mac(AuthMethod::PSK, &|_| psk.padded(prf)))
@@ -107,7 +107,7 @@ impl OwnTurn {
                     count: octets.len(),
                 };
                 let request = SignRequest {
-                    connection: channel.link().connection().name.clone(),
+                    connection: channel.connection().name.clone(),
                     round: round.name.clone(),
                     id,
                     requests: announced.requests.clone(),
@@ -132,30 +132,30 @@ fn peer_name(connection: &ConnectionConfig, claimed: Option<&IdData>) -> String 
 impl IkeSa {
     /// Handles the answer to the open question.
     pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
-        if self.core.awaits_exchange(ticket) {
+        if self.pending.awaits(ticket) {
             return self.on_exchanged(ctx, ticket, answer);
         }
         if self.state.ticket() != Some(ticket) {
             return;
         }
-        if self.core.is_initiator() {
-            self.core.channel.deadlines().limit_half_open(None);
+        if self.channel.link().is_initiator() {
+            self.channel.deadlines().limit_half_open(None);
         }
-        self.change(|state, core| state.on_answer(core, ctx, answer));
+        self.change(|state, stem| state.on_answer(stem, ctx, answer));
     }
 }
 
 impl State {
     /// Handles the answer to the open question, which [`ticket`](Self::ticket) names.
-    fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> Self {
+    fn on_answer(self, stem: &mut Stem<'_>, ctx: &mut Context<'_>, answer: Answer) -> Self {
         match self {
-            Self::AwaitRequestSignature(asked) => asked.on_answer(core, ctx, answer),
-            Self::AwaitResponseSignature(asked) => asked.on_answer(core, ctx, answer),
-            Self::AwaitResponderVerdict(asked) => asked.on_answer(core, ctx, answer),
-            Self::AwaitInitiatorVerdict(asked) => asked.on_answer(core, ctx, answer),
-            Self::AwaitLease(asked) => asked.on_answer(core, ctx, answer),
-            Self::AwaitAuthenticatorPacket(asked) => asked.on_answer(core, ctx, answer),
-            Self::AwaitPeerPacket(asked) => asked.on_answer(core, ctx, answer),
+            Self::AwaitRequestSignature(asked) => asked.on_answer(stem, ctx, answer),
+            Self::AwaitResponseSignature(asked) => asked.on_answer(stem, ctx, answer),
+            Self::AwaitResponderVerdict(asked) => asked.on_answer(stem, ctx, answer),
+            Self::AwaitInitiatorVerdict(asked) => asked.on_answer(stem, ctx, answer),
+            Self::AwaitLease(asked) => asked.on_answer(stem, ctx, answer),
+            Self::AwaitAuthenticatorPacket(asked) => asked.on_answer(stem, ctx, answer),
+            Self::AwaitPeerPacket(asked) => asked.on_answer(stem, ctx, answer),
             asked_nothing @ (Self::ExpectIntermediateRequest(_)
             | Self::ExpectIntermediateResponse(_)
             | Self::ExpectAuthRequest(_)
@@ -169,15 +169,13 @@ impl State {
     }
 }
 
-impl Core {
-    /// Asks a question, and limits the time for the answer.
-    pub(super) fn ask(&mut self, ctx: &mut Context<'_>, question: Question) -> Ticket {
-        if self.is_initiator() {
-            let at = ctx.io.now.mono + ctx.io.config.half_open_timeout;
-            self.channel.deadlines().limit_half_open(Some(at));
-        }
-        ctx.ask(question)
+/// Asks a question, and limits the time for the answer.
+pub(super) fn ask(ctx: &mut Context<'_>, channel: &mut Channel, question: Question) -> Ticket {
+    if channel.link().is_initiator() {
+        let at = ctx.io.now.mono + ctx.io.config.half_open_timeout;
+        channel.deadlines().limit_half_open(Some(at));
     }
+    ctx.ask(question)
 }
 
 /// The peer's credentials to be judged, by the rules of `connection`. `None` if `connection` accepts no public

@@ -10,15 +10,16 @@ use super::psk::peer_psk;
 use super::questions::{Judging, OwnTurn, peer_credentials, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
 use super::{answers_to, exactness, local_id, round_id, signature, takes};
-use crate::channel::{Extensions, Session};
+use crate::channel::Channel;
 use crate::config::lookup::Lookup;
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
 use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
+use crate::exchange::auth::questions::ask;
 use crate::exchange::child_sa::ChildRequest;
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::child_sa::ReadyChild;
-use crate::exchange::create_child::answer_notifies;
+use crate::exchange::create_child::{answer_notifies, child_failed};
 use crate::exchange::followup::Reply;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::mobike::{Ends, Translated};
@@ -32,7 +33,7 @@ use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{
     AwaitSignature, AwaitVerdict, Established, ExpectAuthRequest, InitTranscript, State,
 };
-use crate::ike_sa::{Core, notify};
+use crate::ike_sa::{Stem, notify};
 use crate::keys::epoch::Opened;
 use crate::keys::signed_octets::{PeerAuthenticated, padded, verify_by};
 use crate::question::{Answer, PeerKey, Question};
@@ -57,23 +58,24 @@ impl Established {
     /// Ends IKE_AUTH: reports the peer's addresses, makes the first child, and answers the request.
     pub(super) fn answer_last(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         parsed: &Payloads<'_, '_>,
         transcript: &InitTranscript,
         reply: LastReply,
     ) {
-        core.assigned.tell(ctx);
+        stem.peer.assigned().tell(ctx);
         let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
-        if self.answer_first_child(core, ctx, parsed, transcript, reply) {
-            ctx.effects.push_back(Effect::Established { ike: core.id(), initial_contact });
+        if self.answer_first_child(stem, ctx, parsed, transcript, reply) {
+            ctx.effects
+                .push_back(Effect::Established { ike: stem.channel.link().id(), initial_contact });
         }
     }
 
     /// Makes the first child, and answers. False if the SA has ended.
     fn answer_first_child(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         parsed: &Payloads<'_, '_>,
         transcript: &InitTranscript,
@@ -82,38 +84,39 @@ impl Established {
         let child = match (parsed.sa(), unconfigured) {
             (Ok(_), Some(kind)) => Some(Err(kind.into())),
             (Ok(None), None) => None,
-            (Ok(Some(_)), None) if core.connection().childless == Childless::Force => {
+            (Ok(Some(_)), None) if stem.channel.connection().childless == Childless::Force => {
                 Some(Err(Refusal::new(NotifyType::NO_ADDITIONAL_SAS)))
             }
             (Ok(Some(_)), None) => {
                 let request = ChildRequest { rekeys: None, with_ke: false };
                 // There is no key exchange in IKE_AUTH (RFC 7296 §1.2).
-                Some(self.answer_child(core, ctx, parsed, &request, None).map_err(Halt::refusal))
+                let child = self.answer_child(stem.seen(), ctx, parsed, &request, None);
+                Some(child.map_err(Halt::refusal))
             }
             (Err(refusal), _) => {
-                core.refuse(ctx, refusal);
+                stem.refuse(ctx, refusal);
                 return false;
             }
         };
-        let token = OwnToken::of(&core.channel, ctx);
-        let (notifies, told) = Ends::of(&core.channel).in_auth(ctx, self.children.as_slice());
-        core.channel.roaming().note_told(told);
+        let token = OwnToken::of(stem.channel, ctx);
+        let (notifies, told) = Ends::of(stem.channel).in_auth(ctx, self.children.as_slice());
+        stem.channel.roaming().note_told(told);
         let mut auth = AuthReply { notifies, token, ..auth };
-        auth.notifies.extend(self.own_auth_lifetime(core, ctx.io.now.mono));
-        auth.notifies.extend(self.answer_ticket_request(core, ctx, parsed));
+        auth.notifies.extend(self.own_auth_lifetime(stem.seen(), ctx.io.now.mono));
+        auth.notifies.extend(self.answer_ticket_request(stem.channel, stem.peer, ctx, parsed));
         let mut payloads = auth.payloads();
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         match child {
-            None => core.respond(ctx, &payloads),
+            None => stem.respond(ctx, &payloads),
             // RFC 7296 §2.21.2: this error is fatal at both ends, so there is no AUTH beside it.
             Some(Err(refusal)) if refusal.ends_sa() => {
-                core.refuse(ctx, refusal);
+                stem.refuse(ctx, refusal);
                 return false;
             }
             Some(Err(refusal)) => {
                 payloads.push(refusal.payload());
-                core.respond(ctx, &payloads);
-                core.child_failed(ctx, "", refusal.into());
+                stem.respond(ctx, &payloads);
+                child_failed(ctx, stem.channel, "", refusal.into());
             }
             Some(Ok(answered)) => {
                 drop(payloads);
@@ -130,10 +133,11 @@ impl Established {
                 };
                 let nonces = transcript.nonces();
                 let material = KeyMaterial { shared: &[], nonces, ppk: None };
-                match ReadyChild::keyed(core, &self.children, ctx, answered.child, material) {
-                    Ok(ready) => self.install_then_respond(core, ctx, ready, reply),
+                let (channel, child) = (&*stem.channel, answered.child);
+                match ReadyChild::keyed(channel, &self.children, ctx, child, material) {
+                    Ok(ready) => self.install_then_respond(stem, ctx, ready, reply),
                     Err(refusal) => {
-                        core.refuse(ctx, refusal);
+                        stem.refuse(ctx, refusal);
                         return false;
                     }
                 }
@@ -149,50 +153,50 @@ impl ExpectAuthRequest {
     /// Judges the request. Only an authenticated peer changes anything beyond this SA.
     pub(crate) fn on_request(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> State {
         if let Some(eap) = self.eap.take() {
-            return self.on_eap_request(core, ctx, eap, payloads);
+            return self.on_eap_request(stem, ctx, eap, payloads);
         }
         if let Some(ticket) = self.resume.take() {
-            return self.on_resumed_request(core, ctx, ticket, payloads, opened);
+            return self.on_resumed_request(stem, ctx, ticket, payloads, opened);
         }
         let parsed = Payloads(payloads);
         let proven = self.rounds.proven();
-        if proven > 0 && proven >= core.connection().remote.len() {
+        if proven > 0 && proven >= stem.channel.connection().remote.len() {
             // The peer has completed its rounds. Now it is this end's turn (RFC 4739 §2.5).
             return match (parsed.id_i(), parsed.auth()) {
-                (Ok(None), Ok(None)) => self.next_auth_response(core, ctx),
-                _ => self.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into()),
+                (Ok(None), Ok(None)) => self.next_auth_response(stem, ctx),
+                _ => self.refuse(stem, ctx, NotifyType::AUTHENTICATION_FAILED.into()),
             };
         }
-        match self.plan(core, ctx.io.config, ctx.lookup, &parsed) {
-            Err(Unbelieved::Malformed(refusal)) => self.refuse(core, ctx, refusal),
+        match self.plan(stem, ctx.io.config, ctx.lookup, &parsed) {
+            Err(Unbelieved::Malformed(refusal)) => self.refuse(stem, ctx, refusal),
             Err(Unbelieved::Peer(blame)) => {
-                core.refuse_peer(ctx, ids(&parsed), blame);
+                stem.refuse_peer(ctx, ids(&parsed), blame);
                 State::ExpectAuthRequest(self)
             }
             Ok(Plan::Proven(connection, used, evidence)) => {
-                self.initiator_proven(core, ctx, &connection, (used, evidence), payloads, opened)
+                self.initiator_proven(stem, ctx, &connection, (used, evidence), payloads, opened)
             }
-            Ok(Plan::Eap(candidates)) => self.begin_eap(core, ctx, candidates, payloads, opened),
-            Ok(Plan::Judge(_)) if !core.channel.hold(&mut ctx.io, opened) => {
+            Ok(Plan::Eap(candidates)) => self.begin_eap(stem, ctx, candidates, payloads, opened),
+            Ok(Plan::Judge(_)) if !stem.channel.hold(&mut ctx.io, opened) => {
                 // A request that could not be examined gets no verdict.
-                core.end(no_room());
+                stem.ending.end(no_room());
                 State::ExpectAuthRequest(self)
             }
             Ok(Plan::Judge(judging)) => {
-                self.ask_for_key(core, ctx, opened.clone(), judging, payloads)
+                self.ask_for_key(stem, ctx, opened.clone(), judging, payloads)
             }
         }
     }
 
     fn plan(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         config: &EndpointConfig,
         lookup: &Lookup,
         payloads: &Payloads<'_, '_>,
@@ -219,8 +223,8 @@ impl ExpectAuthRequest {
             })
             .filter(|connection| {
                 index > 0
-                    || id_r.is_none_or(|wanted| answers_to(connection, core, wanted))
-                        && still_fits(core.channel.session(), core.extensions(), connection)
+                    || id_r.is_none_or(|wanted| answers_to(connection, stem.channel, wanted))
+                        && still_fits(connection, stem.channel)
             })
             .collect();
         //= https://www.rfc-editor.org/rfc/rfc4945#section-3.1.10
@@ -240,7 +244,8 @@ impl ExpectAuthRequest {
         let first = match index {
             0 => {
                 let choice = |connection: &Arc<ConnectionConfig>| {
-                    core.ppk.choose_in_auth(core.channel.link(), config, connection, payloads).ok()
+                    let (ppk, link) = (stem.peer.ppk(), stem.channel.link());
+                    ppk.choose_in_auth(link, config, connection, payloads).ok()
                 };
                 first_by_ppk(&mut candidates, choice).or(first)
             }
@@ -248,7 +253,7 @@ impl ExpectAuthRequest {
         };
         let taken = match &first {
             Some(connection) if index == 0 => {
-                core.ppk.take_in_auth(&mut core.channel, config, connection, payloads)
+                stem.peer.take_ppk(stem.channel, config, connection, payloads)
             }
             _ => Ok(AuthData::Payload),
         };
@@ -256,7 +261,7 @@ impl ExpectAuthRequest {
         let blame = match (&first, &taken) {
             (Some(first), Err(why)) => Some(Blame::of(Some(first), why.clone())),
             (Some(_), Ok(_)) => None,
-            (None, _) => Some(Blame::for_none(core, &self.connections, claim)),
+            (None, _) => Some(Blame::for_none(stem.channel, &self.connections, claim)),
         };
         // If no connection accepts signatures, a signature fails as a wrong secret does.
         if signature::is_signature(method) && self.takes_keys(index) {
@@ -272,14 +277,14 @@ impl ExpectAuthRequest {
             Ok(AuthData::NoPpkAuth(data)) => data,
             _ => auth.map_or(&[][..], |auth| auth.data),
         };
-        let verdict = self.check_secret(core, lookup, first.as_deref(), (id_i, id_r), data);
+        let verdict = self.check_secret(stem.channel, lookup, first.as_deref(), (id_i, id_r), data);
         match (blame, first, verdict) {
             (Some(blame), _, _) => Err(Unbelieved::Peer(blame)),
             (None, Some(connection), Some(evidence)) => {
                 Ok(Plan::Proven(connection, used(remote_id, method), evidence))
             }
             (None, Some(connection), None) => {
-                Err(Unbelieved::Peer(Blame::for_secret(core, lookup, &connection, claim)))
+                Err(Unbelieved::Peer(Blame::for_secret(stem.seen(), lookup, &connection, claim)))
             }
             (None, None, _) => Err(malformed(NotifyType::AUTHENTICATION_FAILED.into())),
         }
@@ -288,7 +293,7 @@ impl ExpectAuthRequest {
     /// Checks an AUTH without a signature. `connection` accepts its method.
     fn check_secret(
         &mut self,
-        core: &Core,
+        channel: &Channel,
         lookup: &Lookup,
         connection: Option<&ConnectionConfig>,
         (id_i, id_r): (Id<'_>, Option<&Id<'_>>),
@@ -296,18 +301,18 @@ impl ExpectAuthRequest {
     ) -> Option<PeerAuthenticated> {
         let index = self.rounds.proven();
         let local_id = match (connection, id_r) {
-            (Some(connection), _) => local_id(connection, core),
+            (Some(connection), _) => local_id(connection, channel),
             (None, Some(wanted)) => wanted.to_owned(),
-            (None, None) => local_id(core.connection(), core),
+            (None, None) => local_id(channel.connection(), channel),
         };
         let round = connection.and_then(|connection| connection.remote.get(index));
-        let prf = core.channel.session().prf;
+        let prf = channel.session().prf;
         let key = match round.map(|round| &round.auth) {
             Some(AuthConfig::Psk) => {
                 let psk = peer_psk(lookup, &local_id, &id_i.to_owned());
                 psk.map(|psk| psk.padded(prf))
             }
-            Some(AuthConfig::Null) => Some(padded(prf, core.channel.session().keys.pi())),
+            Some(AuthConfig::Null) => Some(padded(prf, channel.session().keys.pi())),
             _ => None,
         };
         // Without a connection or a key the same check runs with a random key: an unknown identity and a wrong
@@ -316,14 +321,14 @@ impl ExpectAuthRequest {
         let key = key.unwrap_or_else(|| lookup.decoy(prf));
         let verdict = self
             .transcript
-            .verify_initiator(&core.channel, id_i, |octets| verify_by(prf, &key, octets, data));
+            .verify_initiator(channel, id_i, |octets| verify_by(prf, &key, octets, data));
         verdict.ok().filter(|_| known)
     }
 
     /// Asks about the key for the first candidate. `payloads` are those of `message`.
     fn ask_for_key(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         message: Opened,
         judging: Judging,
@@ -338,9 +343,9 @@ impl ExpectAuthRequest {
                 .find_map(|connection| peer_credentials(connection, index, id.clone(), payloads))
         });
         let Some(asked) = asked else {
-            return self.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into());
+            return self.refuse(stem, ctx, NotifyType::AUTHENTICATION_FAILED.into());
         };
-        let ticket = core.ask(ctx, Question::Judge(asked));
+        let ticket = ask(ctx, stem.channel, Question::Judge(asked));
         let asked = AwaitVerdict { ticket, waiting: self, message, judging };
         State::AwaitInitiatorVerdict(Box::new(asked))
     }
@@ -348,14 +353,14 @@ impl ExpectAuthRequest {
     /// Handles that the peer is authenticated in one more round.
     fn initiator_proven(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         connection: &Arc<ConnectionConfig>,
         (used, evidence): (UsedAuth, PeerAuthenticated),
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> State {
-        core.channel.proving().set_connection(Arc::clone(connection));
+        stem.channel.proving().set_connection(Arc::clone(connection));
         self.connections = Arc::from([Arc::clone(connection)]);
         self.rounds.prove(used, evidence);
         if self.first.is_none() {
@@ -364,25 +369,25 @@ impl ExpectAuthRequest {
         }
         if connection.local.len() > 1 && !self.announced.multiple_auth {
             let why = "the peer does not announce MULTIPLE_AUTH_SUPPORTED".to_owned();
-            return self.fail(core, ctx, Failure::Credentials(why));
+            return self.fail(stem, ctx, Failure::Credentials(why));
         }
-        self.next_auth_response(core, ctx)
+        self.next_auth_response(stem, ctx)
     }
 
     /// Handles an INFORMATIONAL between two rounds, in which the initiator reports an error in the last response
     /// (RFC 7296 §2.21.2). No other one is expected.
     pub(crate) fn on_complaint(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
     ) -> State {
         match Payloads(payloads).fatal_in_auth() {
             Some(kind) => {
-                core.respond(ctx, &[]);
-                core.end(Failure::Peer(kind));
+                stem.respond(ctx, &[]);
+                stem.ending.end(Failure::Peer(kind));
             }
-            None => core.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+            None => stem.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
         }
         State::ExpectAuthRequest(self)
     }
@@ -392,33 +397,33 @@ impl ExpectAuthRequest {
     /// Makes this end's part of the round, and answers.
     pub(super) fn next_auth_response(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
     ) -> State {
-        let connection = Arc::clone(core.connection());
+        let connection = Arc::clone(stem.channel.connection());
         let index = self.rounds.local.len();
         let Some(round) = connection.local.get(index) else {
-            return self.answer_round(core, ctx, None);
+            return self.answer_round(stem, ctx, None);
         };
         if round.auth == AuthConfig::Eap && self.eap.is_none() {
             let why = Failure::Config("EAP is for initiators, or for both ends".to_owned());
-            return self.fail(core, ctx, why);
+            return self.fail(stem, ctx, why);
         }
         let id = if index == 0 {
-            local_id(&connection, core)
+            local_id(&connection, stem.channel)
         } else {
-            round_id(&connection, round, core.channel.route().path())
+            round_id(&connection, round, stem.channel.route().path())
         };
         // A peer that only claims an identity gets no AUTH by a secret, because it could guess the secret from
         // that.
         let remote = self.rounds.remote_id();
         let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
-        let covered = (self.transcript.own_covered(&core.channel, &id), None);
-        match OwnTurn::begin(&core.channel, round, id, psk, &self.announced, covered, remote) {
-            Err(failure) => self.fail(core, ctx, failure),
-            Ok(OwnTurn::Ready(own)) => self.answer_round(core, ctx, Some(own)),
+        let covered = (self.transcript.own_covered(stem.channel, &id), None);
+        match OwnTurn::begin(stem.channel, round, id, psk, &self.announced, covered, remote) {
+            Err(failure) => self.fail(stem, ctx, failure),
+            Ok(OwnTurn::Ready(own)) => self.answer_round(stem, ctx, Some(own)),
             Ok(OwnTurn::Sign(round, request)) => {
-                let ticket = core.ask(ctx, Question::Sign(request));
+                let ticket = ask(ctx, stem.channel, Question::Sign(request));
                 let asked = AwaitSignature { ticket, waiting: self, round };
                 State::AwaitResponseSignature(Box::new(asked))
             }
@@ -428,7 +433,7 @@ impl ExpectAuthRequest {
     /// Answers a round. The last round establishes the SA.
     fn answer_round(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         own: Option<OwnAuth>,
     ) -> State {
@@ -437,25 +442,25 @@ impl ExpectAuthRequest {
         self.rounds.local.extend(proves.map(|own| own.used.clone()));
         let proves = proves.is_some();
         let packet = self.take_first_packet();
-        let another = self.rounds.local.len() < core.connection().local.len();
-        let ppk = (first && core.ppk.took_in_auth(core.channel.link())).then(Vec::new);
+        let another = self.rounds.local.len() < stem.channel.connection().local.len();
+        let ppk = (first && stem.peer.ppk().took_in_auth(stem.channel.link())).then(Vec::new);
         let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
-        if packet.is_none() && self.rounds.are_complete(core.connection()) {
-            return self.configure_peer(core, ctx, reply, ppk);
+        if packet.is_none() && self.rounds.are_complete(stem.channel.connection()) {
+            return self.configure_peer(stem, ctx, reply, ppk);
         }
         let more = (proves && another).then(|| notify(NotifyType::ANOTHER_AUTH_FOLLOWS, &[]));
         let mut payloads = reply.payloads();
         payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
         payloads.extend(more);
         payloads.extend(packet.iter().map(|packet| Payload::Eap(packet)));
-        core.respond(ctx, &payloads);
+        stem.respond(ctx, &payloads);
         State::ExpectAuthRequest(self)
     }
     /// Handles that both ends have completed their rounds: makes the child of `request`, the first one, unless the peer's
     /// configuration has failed, and answers when the child is installed.
     pub(crate) fn finish_auth(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         request: Opened,
         (auth, ppk, unconfigured): LastReply,
@@ -463,58 +468,61 @@ impl ExpectAuthRequest {
         let payloads = match decode_inner_payloads(request.first, &request.octets) {
             Ok(payloads) => payloads,
             // It was decoded once already.
-            Err(error) => return self.refuse(core, ctx, error.into()),
+            Err(error) => return self.refuse(stem, ctx, error.into()),
         };
         let parsed = Payloads(&payloads);
-        if core.connection().childless == Childless::Never && matches!(parsed.sa(), Ok(None)) {
+        if stem.channel.connection().childless == Childless::Never
+            && matches!(parsed.sa(), Ok(None))
+        {
             //= https://www.rfc-editor.org/rfc/rfc6023#section-3
             //# It MUST NOT advertise the capability with a
             //# notification, and it SHOULD reply with an INVALID_SYNTAX Notify
             //# payload if the client sends an IKE_AUTH request that is modified as
             //# described in Section 5.
-            return self.refuse(core, ctx, NotifyType::INVALID_SYNTAX.into());
+            return self.refuse(stem, ctx, NotifyType::INVALID_SYNTAX.into());
         }
-        match Ends::of(&core.channel).of_auth(&parsed) {
-            Ok(Some(peer)) => core.channel.roaming().begin_mobike(peer, Vec::new()),
+        match Ends::of(stem.channel).of_auth(&parsed) {
+            Ok(Some(peer)) => stem.channel.roaming().begin_mobike(peer, Vec::new()),
             Ok(None) => {}
             Err(Translated) => {
-                return self.refuse(core, ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
+                return self.refuse(stem, ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
             }
         }
-        let Some(authenticated) = self.rounds.finish(core.connection()) else {
+        let Some(authenticated) = self.rounds.finish(stem.channel.connection()) else {
             debug_assert!(false, "IKE_AUTH ends before its last round");
-            return self.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into());
+            return self.refuse(stem, ctx, NotifyType::AUTHENTICATION_FAILED.into());
         };
         let initial_contact = parsed.notify(NotifyType::INITIAL_CONTACT).is_some();
         let transcript = self.transcript;
         let lifetime = authenticated.lifetime();
-        let mut established = core.establish(ctx, authenticated, VecDeque::new());
+        let mut established = stem.establish(ctx, authenticated, VecDeque::new());
         if let Some(lifetime) = lifetime {
-            established.life.limit_authentication(core.connection(), ctx.io.now.mono, lifetime);
+            let (connection, now) = (stem.channel.connection(), ctx.io.now.mono);
+            established.life.limit_authentication(connection, now, lifetime);
         }
-        let elsewhere = redirect::target(&core.channel, ctx);
+        let elsewhere = redirect::target(ctx, stem.channel);
         if let Some(to) = elsewhere {
             // A client that is redirected gets no address and no other attribute.
             let mut auth = AuthReply { config: None, ..auth };
-            core.assigned.give_back(ctx);
+            stem.peer.give_back(ctx);
             auth.notifies.push((NotifyType::REDIRECT, gateway_data(to, &[])));
             if parsed.notify(NotifyType::TICKET_REQUEST).is_some() {
                 auth.notifies.push((NotifyType::TICKET_NACK, Vec::new()));
             }
             let mut payloads = auth.payloads();
             payloads.extend(ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
-            core.respond(ctx, &payloads);
+            stem.respond(ctx, &payloads);
             established.queue.let_leave(&mut established.life, ctx);
             return State::Established(established);
         }
-        core.peer_token.take(&core.channel, &payloads);
+        stem.peer.take_token(stem.channel, &payloads);
         let reply = (auth, ppk, unconfigured);
-        if established.ends_others(core, ctx, initial_contact) {
+        if established.ends_others(stem.channel, ctx, initial_contact) {
             drop(payloads);
             let answer = Box::new(LastAnswer { request, transcript, reply, initial_contact });
-            ctx.effects.push_back(Effect::EndOthers(core.id(), answer));
+            ctx.effects.push_back(Effect::EndOthers(stem.channel.link().id(), answer));
         } else {
-            established.answer_last(core, ctx, &parsed, &transcript, reply);
+            established.answer_last(stem, ctx, &parsed, &transcript, reply);
         }
         State::Established(established)
     }
@@ -524,22 +532,22 @@ impl ExpectAuthRequest {
     /// Answers with an error. As the peer is not authenticated, the SA ends.
     pub(crate) fn refuse(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         refusal: Refusal,
     ) -> State {
-        core.refuse(ctx, refusal);
+        stem.refuse(ctx, refusal);
         State::ExpectAuthRequest(self)
     }
 
     /// As [`refuse`](Self::refuse) with AUTHENTICATION_FAILED, for a reason that the peer is not told.
     pub(crate) fn fail(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         reason: Failure,
     ) -> State {
-        core.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), reason);
+        stem.refuse_because(ctx, &NotifyType::AUTHENTICATION_FAILED.into(), reason);
         State::ExpectAuthRequest(self)
     }
 
@@ -551,26 +559,31 @@ impl ExpectAuthRequest {
 }
 
 impl AwaitVerdict<ExpectAuthRequest> {
-    pub(super) fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> State {
+    pub(super) fn on_answer(
+        self,
+        stem: &mut Stem<'_>,
+        ctx: &mut Context<'_>,
+        answer: Answer,
+    ) -> State {
         let Self { mut waiting, message, mut judging, .. } = self;
         let index = waiting.rounds.proven();
         let octets = message.octets.clone();
         let payloads = match decode_inner_payloads(message.first, &octets) {
             Ok(payloads) => payloads,
             // It was decoded once already.
-            Err(error) => return waiting.refuse(core, ctx, error.into()),
+            Err(error) => return waiting.refuse(stem, ctx, error.into()),
         };
         if let Some(ticket) = waiting.resume.take() {
-            return waiting.on_resumable(core, ctx, &ticket, (&payloads, &message), answer);
+            return waiting.on_resumable(stem, ctx, &ticket, (&payloads, &message), answer);
         }
-        let judged = waiting.check_key(core, ctx, &mut judging, &payloads, answer);
+        let judged = waiting.check_key(stem.channel, ctx, &mut judging, &payloads, answer);
         let connection = judging.candidates.front().cloned();
         match (judged, connection) {
             (Ok((key, used, evidence)), Some(connection)) if judging.decoy.is_none() => {
                 if !key.revocation_pending {
                     let proof = (used, evidence);
                     return waiting.initiator_proven(
-                        core,
+                        stem,
                         ctx,
                         &connection,
                         proof,
@@ -581,16 +594,16 @@ impl AwaitVerdict<ExpectAuthRequest> {
                 let id = used.id.clone();
                 let asked = peer_credentials(&connection, index, id, &payloads);
                 let Some(asked) = asked else {
-                    return waiting.refuse(core, ctx, NotifyType::AUTHENTICATION_FAILED.into());
+                    return waiting.refuse(stem, ctx, NotifyType::AUTHENTICATION_FAILED.into());
                 };
-                let ticket = core.ask(ctx, Question::Revocation(asked));
+                let ticket = ask(ctx, stem.channel, Question::Revocation(asked));
                 judging.proven = Some((key, used, evidence));
                 State::AwaitInitiatorVerdict(Box::new(Self { ticket, waiting, message, judging }))
             }
             (judged, connection) => {
                 judging.candidates.pop_front();
                 if judging.decoy.is_none() && !judging.candidates.is_empty() {
-                    return waiting.ask_for_key(core, ctx, message, judging, &payloads);
+                    return waiting.ask_for_key(stem, ctx, message, judging, &payloads);
                 }
                 let reason = judged.err().unwrap_or(Failure::Authentication);
                 let blame = judging.decoy.unwrap_or_else(|| match &reason {
@@ -600,19 +613,24 @@ impl AwaitVerdict<ExpectAuthRequest> {
                     }
                     _ => Blame::of(connection.as_deref(), Disbelief::WrongSignature),
                 });
-                blame.tell(core, ctx, ids(&Payloads(&payloads)));
-                waiting.fail(core, ctx, reason)
+                blame.tell(stem.channel, ctx, ids(&Payloads(&payloads)));
+                waiting.fail(stem, ctx, reason)
             }
         }
     }
 }
 
 impl AwaitSignature<ExpectAuthRequest> {
-    pub(super) fn on_answer(self, core: &mut Core, ctx: &mut Context<'_>, answer: Answer) -> State {
+    pub(super) fn on_answer(
+        self,
+        stem: &mut Stem<'_>,
+        ctx: &mut Context<'_>,
+        answer: Answer,
+    ) -> State {
         let Self { waiting, round, .. } = self;
-        match round.finish(answer, &waiting.announced, core.connection().send_cert) {
-            Ok(own) => waiting.answer_round(core, ctx, Some(own)),
-            Err(failure) => waiting.fail(core, ctx, failure),
+        match round.finish(answer, &waiting.announced, stem.channel.connection().send_cert) {
+            Ok(own) => waiting.answer_round(stem, ctx, Some(own)),
+            Err(failure) => waiting.fail(stem, ctx, failure),
         }
     }
 }
@@ -622,7 +640,7 @@ impl ExpectAuthRequest {
     /// revocation.
     fn check_key(
         &mut self,
-        core: &Core,
+        channel: &Channel,
         ctx: &Context<'_>,
         judging: &mut Judging,
         payloads: &[Payload<'_>],
@@ -662,7 +680,7 @@ impl ExpectAuthRequest {
         let (Some(asked), Some(data)) = (constraints, judging.auth_data(&parsed)) else {
             return Err(Failure::Authentication);
         };
-        let verdict = self.transcript.verify_initiator(&core.channel, *id, |octets| {
+        let verdict = self.transcript.verify_initiator(channel, *id, |octets| {
             signature::verify((ctx.io.config, ctx.crypto), asked, &key.spki, octets, data)
         });
         let (evidence, scheme) = verdict.map_err(|_| Failure::Authentication)?;
@@ -692,11 +710,12 @@ fn first_by_ppk<'a>(
 }
 
 /// True if `connection` accepts what IKE_SA_INIT has negotiated.
-fn still_fits(session: &Session, extensions: Extensions, connection: &ConnectionConfig) -> bool {
+fn still_fits(connection: &ConnectionConfig, channel: &Channel) -> bool {
+    let extensions = channel.link().extensions();
     if refuses_short_transcript(connection, extensions) {
         return false;
     }
-    let chosen = Sa { proposals: vec![session.selected.to_wire(Spi::None)] };
+    let chosen = Sa { proposals: vec![channel.session().selected.to_wire(Spi::None)] };
     let options = SelectOptions { intermediate: extensions.intermediate, ..Default::default() };
     proposal::select(&connection.proposals, &chosen, options).is_some()
 }

@@ -10,21 +10,22 @@ mod responder;
 
 pub(crate) use responder::answer_notifies;
 
+use crate::channel::Channel;
 use crate::event::{Event, Failure};
-use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
+use crate::wants::Ended;
 use crate::wants::aftermath::End;
 use crate::wire::registry::NotifyType;
 
-impl Core {
-    pub(crate) fn child_failed(&mut self, ctx: &mut Context<'_>, name: &str, reason: Failure) {
-        if ctx.wants.has(&self.connection().name, name) {
-            let mut ended = self.ending(Some(name), &reason, false, None);
-            ended.end = End::of_attempt(&reason);
-            ctx.effects.push_back(Effect::Ended(Box::new(ended)));
-        }
-        ctx.io.event(Event::ChildFailed { ike: self.id(), name: name.to_owned(), reason });
+/// Reports that the child `name` of the SA of `channel` was not made.
+pub(crate) fn child_failed(ctx: &mut Context<'_>, channel: &Channel, name: &str, reason: Failure) {
+    let link = channel.link();
+    if ctx.wants.has(&link.connection().name, name) {
+        let mut ended = Ended::of(channel, Some(name), &reason, false, None);
+        ended.end = End::of_attempt(&reason);
+        ctx.effects.push_back(Effect::Ended(Box::new(ended)));
     }
+    ctx.io.event(Event::ChildFailed { ike: link.id(), name: name.to_owned(), reason });
 }
 
 /// The peer has chosen an SPI that another child at its address has.

@@ -7,12 +7,13 @@ use crate::dataplane::{Command, DataPlaneError};
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::child_sa::{ChildRequest, ReadyChild};
+use crate::exchange::create_child::child_failed;
 use crate::exchange::followup::TheirOffer;
 use crate::exchange::followup::{Reply, Responding};
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::ppk::create_child::ChildPpks;
 use crate::exchange::{Payloads, mode, required, resource, tfc};
-use crate::ike_sa::Core;
+use crate::ike_sa::Stem;
 use crate::ike_sa::collision::{self, Answer, ChildActivity};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
@@ -30,7 +31,7 @@ const MAX_CHILDREN: usize = 500;
 impl Established {
     pub(crate) fn on_create_child_request(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
@@ -38,35 +39,35 @@ impl Established {
         let parsed = Payloads(payloads);
         let for_ike = match parsed.sa() {
             Ok(Some(sa)) => sa.proposals.iter().any(|p| p.protocol == ProtocolId::IKE),
-            Ok(None) => return core.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
-            Err(refusal) => return core.refuse(ctx, refusal),
+            Ok(None) => return stem.refuse(ctx, NotifyType::INVALID_SYNTAX.into()),
+            Err(refusal) => return stem.refuse(ctx, refusal),
         };
         let rekeys_child = !for_ike && parsed.notify(NotifyType::REKEY_SA).is_some();
         if !rekeys_child && self.queue.is_leaving() {
-            return core.refuse(ctx, NotifyType::NO_ADDITIONAL_SAS.into());
+            return stem.refuse(ctx, NotifyType::NO_ADDITIONAL_SAS.into());
         }
         let result = if for_ike {
-            self.answer_rekey_ike(core, ctx, &parsed)
+            self.answer_rekey_ike(stem, ctx, &parsed)
         } else {
-            self.answer_create_child(core, ctx, &parsed)
+            self.answer_create_child(stem, ctx, &parsed)
         };
         match result {
             Ok(()) => {}
-            Err(Halt::Refuse(refusal)) => core.refuse(ctx, refusal),
+            Err(Halt::Refuse(refusal)) => stem.refuse(ctx, refusal),
             Err(Halt::Ask(exchange)) => {
                 let what = What::Request(ExchangeType::CREATE_CHILD_SA, opened.clone());
-                core.put_off(ctx, exchange, what);
+                stem.put_off(ctx, exchange, what);
             }
         }
     }
 
     fn answer_create_child(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<(), Halt> {
-        if core.channel.route().is_held() {
+        if stem.channel.route().is_held() {
             // A child goes to no address that the peer has not proven (RFC 4555 §3.7).
             return Err(NotifyType::TEMPORARY_FAILURE.into());
         }
@@ -102,7 +103,7 @@ impl Established {
                 if let Some(notify) = rekeys {
                     let reply =
                         Notify { kind: NotifyType::CHILD_SA_NOT_FOUND, data: &[], ..*notify };
-                    core.respond(ctx, &[Payload::Notify(reply)]);
+                    stem.respond(ctx, &[Payload::Notify(reply)]);
                 }
                 return Ok(());
             }
@@ -118,15 +119,15 @@ impl Established {
         }
         if let Some(id) = old_id {
             // A peer that rekeys a child has it.
-            self.activate(core, ctx, id);
+            self.activate(stem.channel, ctx, id);
         }
         let old = old_id.and_then(|id| self.children.get(id));
         let nr = ctx.nonce();
         let nonces = Nonces { i: ni, r: &nr };
         let (ppk, ppk_id) =
-            ChildPpks::of(&core.channel).for_request(ctx.io.config, payloads, ni)?.unzip();
+            ChildPpks::of(stem.channel).for_request(ctx.io.config, payloads, ni)?.unzip();
         let request = ChildRequest { rekeys: old.map(|old| old.id), with_ke: true };
-        let answered = self.answer_child(core, ctx, payloads, &request, old)?;
+        let answered = self.answer_child(stem.seen(), ctx, payloads, &request, old)?;
         let child = &answered.child;
         let reply = Reply {
             auth: None,
@@ -142,11 +143,11 @@ impl Established {
         let shared: Vec<_> = answered.shared.into_iter().collect();
         if child.selected.additional().next().is_some() {
             let what = TheirOffer::Child(Box::new(answered.child));
-            let link = self.answering.start_chain(core, ctx, what, shared, nonces, ppk);
+            let link = self.answering.start_chain(stem.channel, ctx, what, shared, nonces, ppk);
             self.answering.arm(&mut self.life);
             let mut payloads = reply.payloads();
             payloads.push(notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &link));
-            core.respond(ctx, &payloads);
+            stem.respond(ctx, &payloads);
             if let (Some(old), Some(sent)) = (old, &mut self.sent) {
                 sent.note_crossed(old, None, nonces);
             }
@@ -154,7 +155,7 @@ impl Established {
         }
         let shared: Vec<_> = shared.iter().collect();
         let ready = ReadyChild::keyed(
-            core,
+            stem.channel,
             &self.children,
             ctx,
             answered.child,
@@ -163,14 +164,14 @@ impl Established {
         if let (Some(old), Some(sent)) = (old, &mut self.sent) {
             sent.note_crossed(old, Some(new), nonces);
         }
-        self.install_then_respond(core, ctx, ready, reply);
+        self.install_then_respond(stem, ctx, ready, reply);
         Ok(())
     }
 
     /// Hands a child to the data plane. The response is sent when the child is installed.
     pub(crate) fn install_then_respond(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         mut ready: ReadyChild,
         reply: Reply,
@@ -179,11 +180,11 @@ impl Established {
         if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
             let kind = self.children.no_room(&ready.child);
-            return reply.refuse_child(core, ctx, kind, &ready.child.config.name, taken());
+            return reply.refuse_child(stem, ctx, kind, &ready.child.config.name, taken());
         }
         // A peer that rekeys a child has shown that it has the child.
         ready.child.standby = ready.child.replaces.is_none()
-            && self.children.has_company(core, ctx, &self.identity, &ready.child);
+            && self.children.has_company(stem.channel, ctx, &self.identity, &ready.child);
         let schedule = ctx.lookup.schedule();
         let (child, batch) = if ready.child.replaces.is_some() {
             ready.install_inbound(false, schedule)
@@ -199,7 +200,7 @@ impl Established {
     /// Handles the data plane's answer about the child of a waiting request.
     pub(crate) fn on_responding_completed(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         responding: Responding,
         result: Result<(), DataPlaneError>,
@@ -207,10 +208,10 @@ impl Established {
         let Responding { child, reply, .. } = responding;
         match result {
             Ok(()) => {
-                core.respond(ctx, &reply.payloads());
+                stem.respond(ctx, &reply.payloads());
                 // Without an answer the peer has no child, and the SA ends.
-                if !core.is_ending() {
-                    self.child_installed(core, ctx, child);
+                if !stem.ending.is_set() {
+                    self.child_installed(stem.channel, ctx, child);
                 }
             }
             Err(error) => {
@@ -219,7 +220,7 @@ impl Established {
                     .map_or(NotifyType::NO_ADDITIONAL_SAS, |failed| self.children.no_room(failed));
                 let name = self.remove_failed(ctx, child);
                 let failure = Failure::DataPlane(error.0);
-                reply.refuse_child(core, ctx, kind, &name, failure);
+                reply.refuse_child(stem, ctx, kind, &name, failure);
             }
         }
     }
@@ -248,7 +249,7 @@ impl Reply {
     /// Answers a request that its child is not possible, by an error of this `kind`.
     pub(crate) fn refuse_child(
         &self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         kind: NotifyType,
         name: &str,
@@ -260,11 +261,11 @@ impl Reply {
                 let mut payloads = auth.payloads();
                 payloads.extend(self.ppk.iter().map(|id| notify(NotifyType::PPK_IDENTITY, id)));
                 payloads.push(refusal);
-                core.respond(ctx, &payloads);
+                stem.respond(ctx, &payloads);
             }
-            None => core.respond(ctx, &[refusal]),
+            None => stem.respond(ctx, &[refusal]),
         }
-        core.child_failed(ctx, name, reason);
+        child_failed(ctx, stem.channel, name, reason);
     }
 }
 

@@ -4,6 +4,7 @@ use std::slice;
 use std::time::{Duration, Instant};
 
 use super::{Chain, TheirOffer};
+use crate::channel::Channel;
 use crate::channel::timer::{Timer, TimerKey};
 use crate::child::ChildSa;
 use crate::config::EndpointConfig;
@@ -12,7 +13,7 @@ use crate::dataplane::TrafficSelector;
 use crate::event::{ChildSaId, Ticket};
 use crate::exchange::auth::rounds::AuthReply;
 use crate::exchange::ppk::MixedPpk;
-use crate::ike_sa::{Context, Core, Life};
+use crate::ike_sa::{Context, Life};
 use crate::keys::Nonces;
 use crate::wire::payload::{Payload, Proposal};
 use crate::wire::registry::KeMethodId;
@@ -65,8 +66,8 @@ pub(crate) struct Answering {
 
 impl Answering {
     /// That of an SA whose last IKE_AUTH response is in the window now.
-    pub(crate) fn after_auth(core: &Core) -> Self {
-        let in_progress = core.channel.window().in_progress();
+    pub(crate) fn after_auth(channel: &Channel) -> Self {
+        let in_progress = channel.window().in_progress();
         Self { follows_auth: in_progress.and_then(|(id, _)| id.checked_add(1)), ..Self::default() }
     }
 
@@ -133,7 +134,7 @@ impl Answering {
     /// that the next one must have. Its timer is not set yet.
     pub(crate) fn start_chain(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         what: TheirOffer,
         shared: Vec<Secret>,
@@ -147,7 +148,7 @@ impl Answering {
         let mut rest: Vec<_> = selected.additional().collect();
         let method = if rest.is_empty() { KeMethodId::NONE } else { rest.remove(0) };
         let nonces = nonces.to_owned();
-        let (expires, latest) = chain_life(core, ctx, selected.ke, method);
+        let (expires, latest) = chain_life(ctx, channel, selected.ke, method);
         let mut link = [0; 8];
         ctx.io.rng.fill(&mut link);
         if matches!(what, TheirOffer::Ike { .. }) {
@@ -239,8 +240,8 @@ impl Answering {
 /// When a chain expires that is answered now by a public value of `answered`, and how far that may be
 /// extended. The time on the path of that answer and of the request for `next` does not count.
 pub(super) fn chain_life(
-    core: &Core,
     ctx: &Context<'_>,
+    channel: &Channel,
     answered: KeMethodId,
     next: KeMethodId,
 ) -> (Instant, Instant) {
@@ -249,7 +250,7 @@ pub(super) fn chain_life(
     let here = lengths(next).map_or(0, |lengths| lengths.initiator);
     let life = shortest_life(ctx.io.config);
     let latest = ctx.io.now.mono + life * CHAIN_TIMES;
-    let expires = ctx.io.now.mono + life + core.channel.window().rtt().cost(back + here);
+    let expires = ctx.io.now.mono + life + channel.window().rtt().cost(back + here);
     (expires.min(latest), latest)
 }
 

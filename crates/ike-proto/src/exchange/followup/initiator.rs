@@ -4,6 +4,7 @@ use super::{Followup, OurOffer};
 
 use std::time::Duration;
 
+use crate::channel::Channel;
 use crate::crypto::Secret;
 use crate::event::Failure;
 use crate::exchange::Payloads;
@@ -14,7 +15,7 @@ use crate::ike_sa::collision::{self, AfterRekey, RekeyResponse};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::pending::What;
 use crate::ike_sa::state::{Established, Task};
-use crate::ike_sa::{Children, Core, notify};
+use crate::ike_sa::{Children, Stem, notify};
 use crate::keys::Nonces;
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
@@ -30,7 +31,7 @@ impl Established {
     /// Handles the response to a CREATE_CHILD_SA request: it completes the exchange, or begins a chain.
     pub(crate) fn on_offer_response(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         what: OurOffer,
         payloads: &[Payload<'_>],
@@ -43,10 +44,10 @@ impl Established {
         else {
             if !methods.is_empty() && parsed.error().is_none() {
                 // It has chosen additional key exchanges, but has no link, so it cannot be used.
-                return self.fail_offer(core, ctx, what, NotifyType::INVALID_SYNTAX);
+                return self.fail_offer(stem.channel, ctx, what, NotifyType::INVALID_SYNTAX);
             }
-            if let Err((what, exchange)) = self.complete_offer(core, ctx, what, payloads, &[]) {
-                self.wait_for_secret(core, ctx, what.initiated(), exchange, opened);
+            if let Err((what, exchange)) = self.complete_offer(stem, ctx, what, payloads, &[]) {
+                self.wait_for_secret(stem, ctx, what.initiated(), exchange, opened);
             }
             return;
         };
@@ -54,21 +55,21 @@ impl Established {
             OurOffer::Child(offer) => offer.ppks(),
             OurOffer::Ike(offer) => &offer.ppks,
         };
-        if let Err(reason) = ChildPpks::of(&core.channel).taken(offered, &parsed) {
+        if let Err(reason) = ChildPpks::of(stem.channel).taken(offered, &parsed) {
             // The chain would lead to an SA that this end refuses.
             match what {
                 OurOffer::Child(offer) => {
-                    offer.refuse_ppk(&mut self.parts(core, ctx), reason, true);
+                    offer.refuse_ppk(&mut self.parts(stem, ctx), reason, true);
                 }
                 OurOffer::Ike(offer) => {
-                    self.refuse_ppk_of_ike(core, ctx, &offer, payloads, reason, true);
+                    self.refuse_ppk_of_ike(stem.seen(), ctx, &offer, payloads, reason, true);
                 }
             }
             return;
         }
         if what.loses(&self.children, &parsed) {
             // RFC 9370 §2.2.4.1: the loser of a simultaneous rekey starts no IKE_FOLLOWUP_KE
-            return self.withdraw(core, ctx, what);
+            return self.withdraw(stem, ctx, what);
         }
         let response =
             Opened { first: opened.first, octets: opened.octets.clone(), front: Vec::new() };
@@ -76,21 +77,26 @@ impl Established {
         let shared = Vec::new();
         let asked = ctx.io.now.mono;
         let followup = Followup { what, response, shared, method, ke: None, rest, asked };
-        self.send_followup(core, ctx, followup, link.data);
+        self.send_followup(stem, ctx, followup, link.data);
     }
 
-    fn withdraw(&mut self, core: &mut Core, ctx: &mut Context<'_>, what: OurOffer) {
+    fn withdraw(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>, what: OurOffer) {
         ctx.done(what.request(), Ok(()));
         match what {
-            OurOffer::Child(offer) => offer.withdraw(&mut self.parts(core, ctx)),
-            OurOffer::Ike(offer) => self.yield_ike(core, ctx, &offer),
+            OurOffer::Child(offer) => offer.withdraw(&mut self.parts(stem, ctx)),
+            OurOffer::Ike(offer) => self.yield_ike(stem.channel, ctx, &offer),
         }
     }
 
     /// The peer's rekey of the IKE SA replaces ours. Its SA takes over if the rekey is complete.
-    pub(crate) fn yield_ike(&mut self, core: &mut Core, ctx: &mut Context<'_>, offer: &RekeyOffer) {
+    pub(crate) fn yield_ike(
+        &mut self,
+        channel: &Channel,
+        ctx: &mut Context<'_>,
+        offer: &RekeyOffer,
+    ) {
         match offer.crossed.as_ref().map(|crossed| crossed.ike) {
-            Some(Some(theirs)) => self.replaced_by_theirs(core, ctx, theirs),
+            Some(Some(theirs)) => self.replaced_by_theirs(channel, ctx, theirs),
             // The peer may never continue. Our task ends with this SA.
             Some(None) => {
                 self.queue.retry_later(
@@ -106,7 +112,7 @@ impl Established {
     /// Sends the next request of the chain. Its `ke` is to be made.
     pub(crate) fn send_followup(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         mut followup: Followup,
         link: &[u8],
@@ -116,18 +122,23 @@ impl Established {
             Ok(ke) => ke,
             Err(Undone::Ask(exchange)) => {
                 self.sent = Some(Sent::Followup(Box::new(followup)));
-                return core.put_off(ctx, exchange, What::Followup(link.to_vec()));
+                return stem.put_off(ctx, exchange, What::Followup(link.to_vec()));
             }
             Err(Undone::Failed(_)) => {
-                return self.fail_offer(core, ctx, followup.what, NotifyType::NO_PROPOSAL_CHOSEN);
+                return self.fail_offer(
+                    stem.channel,
+                    ctx,
+                    followup.what,
+                    NotifyType::NO_PROPOSAL_CHOSEN,
+                );
             }
         };
         let payloads = [
             Payload::Ke(Ke { method, data: ke.public() }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, link),
         ];
-        let sent = core.channel.request(&mut ctx.io, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
-        sent.unwrap_or_else(|unsent| unsent.end(core));
+        let sent = stem.channel.request(&mut ctx.io, ExchangeType::IKE_FOLLOWUP_KE, &payloads);
+        sent.unwrap_or_else(|unsent| stem.ending.on_unsent(unsent));
         followup.ke = Some(ke);
         self.sent = Some(Sent::Followup(Box::new(followup)));
     }
@@ -135,19 +146,19 @@ impl Established {
     /// Handles a complete response to `ours` in `opened` whose secret takes long.
     fn wait_for_secret(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         ours: Sent,
         exchange: Exchange,
         opened: &Opened,
     ) {
         self.sent = Some(ours);
-        core.put_off(ctx, exchange, What::Response(opened.clone()));
+        stem.put_off(ctx, exchange, What::Response(opened.clone()));
     }
 
     pub(crate) fn on_followup_response(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         followup: Followup,
         payloads: &[Payload<'_>],
@@ -159,11 +170,11 @@ impl Established {
             self.note_forgotten(error.kind, late);
             return match followup.what {
                 OurOffer::Child(offer) => {
-                    let outcome = offer.on_error(&mut self.parts(core, ctx), error);
-                    self.conclude(core, ctx, outcome);
+                    let outcome = offer.on_error(&mut self.parts(stem, ctx), error);
+                    self.conclude(stem.channel, ctx, outcome);
                 }
                 OurOffer::Ike(offer) => {
-                    self.on_rekey_ike_error(core, ctx, *offer, error.kind, error.data);
+                    self.on_rekey_ike_error(stem.channel, ctx, *offer, error.kind, error.data);
                 }
             };
         }
@@ -173,7 +184,7 @@ impl Established {
                     Ok(secret) => Some(secret),
                     Err(Undone::Ask(exchange)) => {
                         let ours = Sent::Followup(Box::new(followup));
-                        return self.wait_for_secret(core, ctx, ours, exchange, opened);
+                        return self.wait_for_secret(stem, ctx, ours, exchange, opened);
                     }
                     Err(Undone::Failed(_)) => None,
                 }
@@ -183,7 +194,7 @@ impl Established {
         let Followup { what, response, mut shared, method, ke, rest, asked } = followup;
         let Some(secret) = secret else {
             // draft-ietf-ipsecme-ikev2-mlkem §2.4: the IKE SA is deleted, because the ends no longer agree.
-            return self.fail_offer(core, ctx, what, NotifyType::INVALID_SYNTAX);
+            return self.fail_offer(stem.channel, ctx, what, NotifyType::INVALID_SYNTAX);
         };
         shared.push(secret);
         match parsed.notify(NotifyType::ADDITIONAL_KEY_EXCHANGE) {
@@ -191,13 +202,13 @@ impl Established {
                 let (method, rest) = first_of(rest);
                 let asked = ctx.io.now.mono;
                 let followup = Followup { what, response, shared, method, ke: None, rest, asked };
-                self.send_followup(core, ctx, followup, link.data);
+                self.send_followup(stem, ctx, followup, link.data);
             }
             None if rest.is_empty() => {
                 self.life.note_kept();
                 match decode_payloads(response.first, &response.octets, 0) {
                     Ok(created) => {
-                        let done = self.complete_offer(core, ctx, what, &created, &shared);
+                        let done = self.complete_offer(stem, ctx, what, &created, &shared);
                         if let Err((what, exchange)) = done {
                             // The last secret is derived again with this message.
                             shared.pop();
@@ -205,14 +216,14 @@ impl Established {
                             let followup =
                                 Followup { what, response, shared, method, ke, rest, asked };
                             let ours = Sent::Followup(Box::new(followup));
-                            self.wait_for_secret(core, ctx, ours, exchange, opened);
+                            self.wait_for_secret(stem, ctx, ours, exchange, opened);
                         }
                     }
                     // The message was decoded once already.
-                    Err(_) => self.fail_offer(core, ctx, what, NotifyType::INVALID_SYNTAX),
+                    Err(_) => self.fail_offer(stem.channel, ctx, what, NotifyType::INVALID_SYNTAX),
                 }
             }
-            _ => self.fail_offer(core, ctx, what, NotifyType::INVALID_SYNTAX),
+            _ => self.fail_offer(stem.channel, ctx, what, NotifyType::INVALID_SYNTAX),
         }
     }
 
@@ -235,7 +246,7 @@ impl Established {
     /// Acts on the CREATE_CHILD_SA response to `what`. Returns `what` if something has to be done first.
     fn complete_offer(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         what: OurOffer,
         payloads: &[Payload<'_>],
@@ -246,11 +257,11 @@ impl Established {
         }
         match what {
             OurOffer::Child(offer) => {
-                let outcome = offer.on_response(&mut self.parts(core, ctx), payloads, additional);
-                self.conclude(core, ctx, outcome);
+                let outcome = offer.on_response(&mut self.parts(stem, ctx), payloads, additional);
+                self.conclude(stem.channel, ctx, outcome);
             }
             OurOffer::Ike(offer) => {
-                self.on_rekey_ike_response(core, ctx, *offer, payloads, additional)
+                self.on_rekey_ike_response(stem.seen(), ctx, *offer, payloads, additional)
             }
         }
         Ok(())
@@ -260,12 +271,12 @@ impl Established {
     /// this end has no keys.
     pub(crate) fn fail_offer(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         what: OurOffer,
         kind: NotifyType,
     ) {
-        self.abandon(core, ctx, what.initiated(), kind);
+        self.abandon(channel, ctx, what.initiated(), kind);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::exchange::child_sa::respond_ke;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::rekey_ike::Successor;
 use crate::exchange::{Payloads, Refusal, required};
-use crate::ike_sa::Core;
+use crate::ike_sa::Stem;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::notify;
 use crate::ike_sa::pending::What;
@@ -23,24 +23,24 @@ use crate::wire::registry::{KeMethodId, NotifyType};
 impl Established {
     pub(crate) fn on_followup_request(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) {
-        match self.answer_followup(core, ctx, payloads) {
+        match self.answer_followup(stem, ctx, payloads) {
             Ok(()) => {}
-            Err(Halt::Refuse(refusal)) => core.refuse(ctx, refusal),
+            Err(Halt::Refuse(refusal)) => stem.refuse(ctx, refusal),
             Err(Halt::Ask(exchange)) => {
                 let what = What::Request(ExchangeType::IKE_FOLLOWUP_KE, opened.clone());
-                core.put_off(ctx, exchange, what);
+                stem.put_off(ctx, exchange, what);
             }
         }
     }
 
     fn answer_followup(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
     ) -> Result<(), Halt> {
@@ -87,24 +87,24 @@ impl Established {
         chain.shared.push(secret);
         let method = chain.method;
         if chain.rest.is_empty() {
-            return Ok(self.finish_chain(core, ctx, chain, (method, public))?);
+            return Ok(self.finish_chain(stem, ctx, chain, (method, public))?);
         }
         chain.method = chain.rest.remove(0);
-        (chain.expires, chain.latest) = chain_life(core, ctx, method, chain.method);
+        (chain.expires, chain.latest) = chain_life(ctx, stem.channel, method, chain.method);
         chain.answered = ctx.io.now.mono;
         ctx.io.rng.fill(&mut chain.link);
         let reply = [
             Payload::Ke(Ke { method, data: &public }),
             notify(NotifyType::ADDITIONAL_KEY_EXCHANGE, &chain.link),
         ];
-        core.respond(ctx, &reply);
+        stem.respond(ctx, &reply);
         self.answering.keep(&mut self.life, chain);
         Ok(())
     }
 
     fn finish_chain(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         chain: Chain,
         (method, public): (KeMethodId, Vec<u8>),
@@ -120,7 +120,7 @@ impl Established {
                 let ready = {
                     let nonces = nonces.borrow();
                     let material = KeyMaterial { shared: &shared, nonces, ppk };
-                    ReadyChild::keyed(core, &self.children, ctx, *child, material)?
+                    ReadyChild::keyed(stem.channel, &self.children, ctx, *child, material)?
                 };
                 let reply = Reply {
                     auth: None,
@@ -132,7 +132,7 @@ impl Established {
                     notifies: Vec::new(),
                     ppk: None,
                 };
-                self.install_then_respond(core, ctx, ready, reply);
+                self.install_then_respond(stem, ctx, ready, reply);
             }
             TheirOffer::Ike { spis, selected, started } => {
                 let new = Successor {
@@ -144,9 +144,9 @@ impl Established {
                     ppk,
                     started,
                 };
-                let new = self.successor(core, ctx, new)?;
-                core.respond(ctx, &[Payload::Ke(Ke { method, data: &public })]);
-                self.hand_over(core, ctx, new, nonces);
+                let new = self.successor(stem.seen(), ctx, new)?;
+                stem.respond(ctx, &[Payload::Ke(Ke { method, data: &public })]);
+                self.hand_over(stem, ctx, new, nonces);
             }
         }
         Ok(())

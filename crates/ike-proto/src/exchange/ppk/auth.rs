@@ -62,7 +62,7 @@ impl PpkStage {
             return Ok(None);
         }
         // There was one when IKE_SA_INIT announced it. A reload may have removed it.
-        let found = usable(config, &channel.link().connection().ppk).into_iter().next();
+        let found = usable(config, &channel.connection().ppk).into_iter().next();
         let (id, key) = found.ok_or(Failure::Policy(PolicyReason::PpkGone))?;
         let mixed = channel.session().keys.mixed_in_auth(channel.session().prf, &key.secret);
         let unmixed = channel.proving().replace_auth_keys(mixed);
@@ -98,7 +98,7 @@ impl PpkStage {
         //# AUTHENTICATION_FAILED notification in the INFORMATIONAL exchange (if
         //# the PPK was configured as mandatory) or continue without using the
         //# PPK
-        if channel.link().connection().requires_ppk() {
+        if channel.connection().requires_ppk() {
             return Err(Failure::Policy(PolicyReason::PpkNotTaken));
         }
         channel.proving().replace_auth_keys(*unmixed);

@@ -7,7 +7,7 @@ use crate::config::{EndpointConfig, PpkRekey};
 use crate::event::Failure;
 use crate::exchange::sent::{RekeyOffer, Retry};
 use crate::exchange::{Payloads, Refusal};
-use crate::ike_sa::Core;
+use crate::ike_sa::Seen;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, Task};
 use crate::keys::mixed_in_create_child;
@@ -25,7 +25,7 @@ impl Established {
     /// `chained` if no SA is made yet, because additional key exchanges were to come, or because no SA was requested.
     pub(crate) fn refuse_ppk_of_ike(
         &mut self,
-        core: &mut Core,
+        seen: Seen<'_>,
         ctx: &mut Context<'_>,
         offer: &RekeyOffer,
         payloads: &[Payload<'_>],
@@ -38,7 +38,7 @@ impl Established {
             return self.queue.retry_later(&mut self.life, ctx, task);
         }
         // The peer has moved the children to its new SA: both SAs end.
-        let made = self.complete_rekey_ike(core, ctx, offer, &Payloads(payloads), &[], None);
+        let made = self.complete_rekey_ike(seen, ctx, offer, &Payloads(payloads), &[], None);
         if let Ok((new, _)) = made {
             ctx.discard(new);
         }

@@ -2,18 +2,17 @@
 
 use super::RequestedChild;
 use crate::child::ChildSa;
-use crate::child::processing::Asker;
 use crate::child::selectors::{is_whole, narrow, within};
 use crate::config::proposal::{self, Selected};
 use crate::crypto::Secret;
-use crate::dataplane::{Flow, Mode};
+use crate::dataplane::Mode;
 use crate::event::{Event, Hint};
 use crate::exchange::child_sa::{KeyMaterial, ReadyChild, Terms};
 use crate::exchange::mobike::Ends;
 use crate::exchange::mode::{Asked, Requirements};
 use crate::exchange::parts::Parts;
 use crate::exchange::{Payloads, Refusal, required, resource, tfc};
-use crate::ike_sa::{Children, Context, Core};
+use crate::ike_sa::{Children, Context, Seen};
 use crate::wire::payload::Spi;
 use crate::wire::registry::{KeMethodId, NotifyType};
 
@@ -25,7 +24,7 @@ impl RequestedChild {
         payloads: &Payloads<'_, '_>,
         material: KeyMaterial<'_>,
     ) -> Result<ReadyChild, Refusal> {
-        let Parts { core, identity, children, ctx, .. } = parts;
+        let Parts { channel, peer, identity, children, ctx, .. } = parts;
         let sa = required(payloads.sa()?)?;
         let selected = proposal::accept(&self.proposals, sa)
             .map_err(|_| Refusal::new(NotifyType::NO_PROPOSAL_CHOSEN))?;
@@ -42,7 +41,7 @@ impl RequestedChild {
             //= https://www.rfc-editor.org/rfc/rfc7296#section-2.23.1
             //# Do address substitution before using those Traffic Selectors
             //# for anything other than storing original content of them.
-            (local_ts, remote_ts) = Ends::of(&core.channel).as_seen_here(&local_ts, &remote_ts);
+            (local_ts, remote_ts) = Ends::of(channel).as_seen_here(&local_ts, &remote_ts);
         }
         // RFC 7296 §2.9: the responder may narrow and must not widen. If it does widen, this end uses the
         // selectors that it has requested, because its policy lets nothing else through.
@@ -54,7 +53,8 @@ impl RequestedChild {
             let answered = (std::mem::take(&mut local_ts), std::mem::take(&mut remote_ts));
             let child = self.config.name.clone();
             (local_ts, remote_ts) = own.clone();
-            let hint = Hint::SelectorsTooWide { ike: core.id(), child, answered, used: own };
+            let hint =
+                Hint::SelectorsTooWide { ike: channel.link().id(), child, answered, used: own };
             ctx.io.event(Event::Hint(Box::new(hint)));
         }
         // The offer in IKE_AUTH was made before the peer's certificate was known.
@@ -69,7 +69,7 @@ impl RequestedChild {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
         if self.heritage.is_none() {
-            local_ts = core.assigned.narrow_to_own(&core.channel, &self.config, mode, local_ts);
+            local_ts = peer.assigned().narrow_to_own(channel, &self.config, mode, local_ts);
             if local_ts.is_empty() {
                 return Err(NotifyType::TS_UNACCEPTABLE.into());
             }
@@ -107,13 +107,13 @@ impl RequestedChild {
             heritage,
             dont_fragment,
             takes_tfc: tfc::is_taken(payloads),
-            asker: core.asker(self.packet),
+            asker: peer.asker(self.packet),
             started: self.started,
         };
-        let child = terms.unkeyed(core, identity, ctx, &self.config, selected)?;
+        let child = terms.unkeyed(Seen { channel, peer }, identity, ctx, &self.config, selected)?;
         let shared: Vec<_> = shared.iter().chain(material.shared.iter().copied()).collect();
         let material = KeyMaterial { shared: &shared, ..material };
-        ReadyChild::keyed(core, children, ctx, child, material)
+        ReadyChild::keyed(channel, children, ctx, child, material)
     }
 
     /// The secret of the key exchange in the response, if it has one.
@@ -146,13 +146,6 @@ impl RequestedChild {
         };
         let other = children.sharing(join.policy).next();
         other.map(Some).ok_or_else(|| NotifyType::NO_ADDITIONAL_SAS.into())
-    }
-}
-
-impl Core {
-    /// The role for choosing numbers: this end, or this end for `packet`.
-    pub(crate) fn asker(&self, packet: Option<Flow>) -> Asker {
-        if self.renews || packet.is_some() { Asker::Trap } else { Asker::Us }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::child::Phase;
 use crate::config::ChildConfig;
 use crate::dataplane::Flow;
 use crate::event::{ChildSaId, Failure, RequestId};
+use crate::exchange::create_child::child_failed;
 use crate::exchange::parts::{Parts, Started};
 use crate::exchange::ppk::create_child::{ChildPpks, NO_KEY};
 use crate::exchange::sent::{Retry, Sent};
@@ -32,7 +33,7 @@ impl RequestedChild {
         join: Option<Join>,
         ordinal: u32,
     ) -> Started {
-        let Parts { core, children, ctx, .. } = parts;
+        let Parts { channel, peer, children, ctx, .. } = parts;
         let NewChild { config, packet, request, retry, join: asked } = new;
         let other = join.map(|join| (join, children.sharing(join.policy).next()));
         let joins = match other {
@@ -48,14 +49,14 @@ impl RequestedChild {
             config: &config,
             rekeys: None,
             joins,
-            dynamic: core.assigned.dynamic(),
+            dynamic: peer.assigned().dynamic(),
             packet,
-            ike_method: Some(core.channel.session().selected.ke),
+            ike_method: Some(channel.session().selected.ke),
             ordinal,
             request,
             retry,
         };
-        match Self::offer(ctx, core.id(), core.channel.route().path(), &spec) {
+        match Self::offer(ctx, channel.link().id(), channel.route().path(), &spec) {
             Ok(offer) => offer.send(parts),
             Err(NoOffer::Ask(exchange)) => {
                 let task = Task::CreateChild { config, packet, request, retry, join: asked };
@@ -63,7 +64,7 @@ impl RequestedChild {
             }
             Err(NoOffer::Failed(failure)) => {
                 ctx.done(request, Err(failure.clone()));
-                core.child_failed(ctx, &config.name, failure);
+                child_failed(ctx, channel, &config.name, failure);
                 Started::Not
             }
         }
@@ -76,7 +77,7 @@ impl RequestedChild {
         request: Option<RequestId>,
         retry: Retry,
     ) -> Started {
-        let Parts { core, children, ctx, .. } = parts;
+        let Parts { channel, peer, children, ctx, .. } = parts;
         let old = children.get(child).filter(|old| old.phase == Phase::Installed);
         let Some(old) = old else {
             ctx.done(request, Err(Failure::NotFound));
@@ -86,22 +87,22 @@ impl RequestedChild {
             config: &old.config,
             rekeys: Some(old),
             joins: None,
-            dynamic: core.assigned.dynamic(),
+            dynamic: peer.assigned().dynamic(),
             // RFC 7296 §2.9.2: no selectors of a packet here.
             packet: None,
-            ike_method: Some(core.channel.session().selected.ke),
+            ike_method: Some(channel.session().selected.ke),
             ordinal: old.ordinal,
             request,
             retry,
         };
-        match Self::offer(ctx, core.id(), core.channel.route().path(), &spec) {
+        match Self::offer(ctx, channel.link().id(), channel.route().path(), &spec) {
             Ok(offer) => offer.send(parts),
             Err(NoOffer::Ask(exchange)) => {
                 Started::Ask(exchange, Task::RekeyChild { child, request, retry })
             }
             Err(NoOffer::Failed(failure)) => {
                 ctx.done(request, Err(failure.clone()));
-                core.child_failed(ctx, &old.config.name, failure);
+                child_failed(ctx, channel, &old.config.name, failure);
                 parts.rearm_rekey(child);
                 Started::Not
             }
@@ -109,9 +110,9 @@ impl RequestedChild {
     }
 
     fn send(mut self: Box<Self>, parts: &mut Parts<'_, '_>) -> Started {
-        let Parts { core, children, ctx, .. } = &mut *parts;
-        self.ppks = ChildPpks::of(&core.channel).offered(ctx.io.config, &self.nonce);
-        if ChildPpks::of(&core.channel).lacks_required(&self.ppks) {
+        let Parts { channel, ending, children, ctx, .. } = &mut *parts;
+        self.ppks = ChildPpks::of(channel).offered(ctx.io.config, &self.nonce);
+        if ChildPpks::of(channel).lacks_required(&self.ppks) {
             self.refuse_ppk(parts, NO_KEY, true);
             return Started::Not;
         }
@@ -122,8 +123,8 @@ impl RequestedChild {
             payloads.push(Payload::Notify(Notify::esp(NotifyType::REKEY_SA, spi)));
         }
         payloads.extend(self.payloads(true));
-        let sent = core.channel.request(&mut ctx.io, ExchangeType::CREATE_CHILD_SA, &payloads);
-        sent.unwrap_or_else(|unsent| unsent.end(core));
+        let sent = channel.request(&mut ctx.io, ExchangeType::CREATE_CHILD_SA, &payloads);
+        sent.unwrap_or_else(|unsent| ending.on_unsent(unsent));
         drop(payloads);
         Started::Sent(Sent::Child(self))
     }

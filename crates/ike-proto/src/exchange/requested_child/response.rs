@@ -6,7 +6,7 @@ use crate::child::Phase;
 use crate::crypto::Secret;
 use crate::event::{Failure, RequestId};
 use crate::exchange::child_sa::{KeyMaterial, ReadyChild};
-use crate::exchange::create_child::taken;
+use crate::exchange::create_child::{child_failed, taken};
 use crate::exchange::parts::{Outcome, Parts};
 use crate::exchange::ppk::create_child::ChildPpks;
 use crate::exchange::sent::Retry;
@@ -39,7 +39,7 @@ impl RequestedChild {
         };
         let ni = self.nonce.clone();
         let shared: Vec<_> = additional.iter().collect();
-        match ChildPpks::of(&parts.core.channel).taken(&self.ppks, &parsed) {
+        match ChildPpks::of(parts.channel).taken(&self.ppks, &parsed) {
             Ok(ppk) => {
                 let nonces = Nonces { i: &ni, r: nr };
                 let material = KeyMaterial { shared: &shared, nonces, ppk };
@@ -73,10 +73,10 @@ impl RequestedChild {
             return self.finish_rekey(parts, ready, nonces);
         }
         if self.deleted.contains(&ready.child.spi_out) {
-            let Parts { core, ctx, .. } = parts;
+            let Parts { channel, ctx, .. } = parts;
             ctx.ids.esp.remove(&self.spi_in);
             ctx.done(self.request, Err(Failure::DeletedByPeer));
-            core.child_failed(ctx, &self.config.name, Failure::DeletedByPeer);
+            child_failed(ctx, channel, &self.config.name, Failure::DeletedByPeer);
         } else {
             install(parts, ready, self.request);
         }
@@ -201,7 +201,7 @@ impl RequestedChild {
     /// Tells that there is no child. A child that was to be replaced is rekeyed later.
     fn fail(&self, parts: &mut Parts<'_, '_>, failure: Failure) {
         parts.ctx.done(self.request, Err(failure.clone()));
-        parts.core.child_failed(parts.ctx, &self.config.name, failure);
+        child_failed(parts.ctx, parts.channel, &self.config.name, failure);
         if let Some(old) = self.rekeys {
             parts.rearm_rekey(old);
         }
@@ -305,13 +305,13 @@ impl RequestedChild {
 
 /// Installs a child that this end has requested.
 fn install(parts: &mut Parts<'_, '_>, ready: ReadyChild, request: Option<RequestId>) {
-    let Parts { core, children, queue, ctx, .. } = &mut *parts;
+    let Parts { channel, children, queue, ctx, .. } = &mut *parts;
     let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
     if !ctx.ids.claim(outbound, spi_in) {
         ctx.ids.esp.remove(&spi_in);
         queue.push_first(Task::DeleteSpi(spi_in));
         ctx.done(request, Err(taken()));
-        core.child_failed(ctx, &ready.child.config.name, taken());
+        child_failed(ctx, channel, &ready.child.config.name, taken());
         if let Some(old) = ready.child.replaces {
             parts.rearm_rekey(old);
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::former::{Former, Held};
 use super::ticket::{DIGEST_LEN, TicketState};
+use crate::channel::Channel;
 use crate::config::lookup::{Lookup, Psk};
 use crate::config::{
     AuthConfig, ConnectionConfig, DowngradePrevention, EndpointConfig, LocalAuth, PpkId, RemoteAuth,
@@ -14,7 +15,7 @@ use crate::event::{Path, UsedAuth};
 use crate::exchange::auth::rounds::Authenticated;
 use crate::exchange::auth::{is_signature, matches_id, peer_psk, round_id};
 use crate::exchange::ppk::key_of;
-use crate::ike_sa::Core;
+use crate::ike_sa::Peer;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Established;
 use crate::reason::TicketReason;
@@ -64,10 +65,10 @@ pub(crate) struct Used<'a> {
 }
 
 impl<'a> Used<'a> {
-    /// That of `sa`.
-    pub(crate) fn of(sa: &'a Core, authenticated: &'a Authenticated) -> Self {
+    /// That of an SA with this `peer`.
+    pub(crate) fn of(peer: &'a Peer, authenticated: &'a Authenticated) -> Self {
         let Authenticated { local, remote, .. } = authenticated;
-        Self { local, remote, ppk: sa.ppk.used() }
+        Self { local, remote, ppk: peer.ppk().used() }
     }
 
     /// The pre-shared keys of that authentication, as they are configured now.
@@ -108,14 +109,15 @@ pub(crate) fn print(ctx: &Context<'_>, used: Used<'_>) -> u64 {
 //= https://www.rfc-editor.org/rfc/rfc5723#section-6.2
 //# when credentials associated with the IKE SA are invalidated (e.g., when a user logs out), the
 //# ticket MUST be deleted.
-/// The connection by which a gateway gives a ticket for `sa`: its configuration and its secrets are those with
+/// The connection by which a gateway gives a ticket for the SA of `channel`: its configuration and its secrets are those with
 /// which the peers authenticated. Otherwise they have to authenticate again.
 pub(crate) fn may_grant<'a>(
     ctx: &Context<'a>,
-    sa: &Core,
+    channel: &Channel,
+    peer: &Peer,
     established: &Established,
 ) -> Option<&'a ConnectionConfig> {
-    let (then, now) = (sa.connection(), ctx.lookup.connection(&sa.connection().name)?);
+    let (then, now) = (channel.connection(), ctx.lookup.connection(&channel.connection().name)?);
     let same = Arc::ptr_eq(then, now)
         || (&then.local, &then.remote, then.credentials)
             == (&now.local, &now.remote, now.credentials);
@@ -123,7 +125,7 @@ pub(crate) fn may_grant<'a>(
     let kept = same
         && then.session_resumption
         && super::responder::is_gateway(ctx.io.config, now)
-        && authenticated.secrets == print(ctx, Used::of(sa, authenticated));
+        && authenticated.secrets == print(ctx, Used::of(peer, authenticated));
     kept.then_some(now)
 }
 

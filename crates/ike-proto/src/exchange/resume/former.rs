@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::ticket::DIGEST_LEN;
+use crate::channel::Channel;
 use crate::config::proposal::{self, SelectOptions, Selected};
 use crate::config::{ConnectionConfig, PpkId};
 use crate::crypto::Secret;
 use crate::event::UsedAuth;
 use crate::exchange::auth::rounds::Authenticated;
-use crate::ike_sa::Core;
+use crate::ike_sa::Peer;
 use crate::ike_sa::state::Established;
 use crate::wire::payload::{IdData, Proposal, Sa, Spi};
 use crate::wire::registry::AuthMethod;
@@ -38,7 +39,7 @@ impl Former {
     /// The state of an SA; `None` for an SA whose peer has proven no identity. An SA
     /// whose certificate limits the peer's addresses is not resumed, because the certificate has to be checked
     /// again.
-    pub(crate) fn of(sa: &Core, established: &Established) -> Option<Self> {
+    pub(crate) fn of(channel: &Channel, peer: &Peer, established: &Established) -> Option<Self> {
         let Authenticated { local, remote, .. } = established.identity.authenticated();
         let null = |used: &UsedAuth| used.method == AuthMethod::NULL;
         if local.iter().chain(remote).any(null)
@@ -47,13 +48,13 @@ impl Former {
             return None;
         }
         Some(Self {
-            spis: sa.spis().pair(),
-            proposal: sa.channel.session().selected.to_wire(Spi::None),
-            sk_d: sa.channel.session().keys.d().duplicate(),
+            spis: channel.link().spis().pair(),
+            proposal: channel.session().selected.to_wire(Spi::None),
+            sk_d: channel.session().keys.d().duplicate(),
             local: local.to_vec(),
             remote: remote.to_vec(),
-            ppk: sa.ppk.used().cloned(),
-            full_transcript: sa.extensions().full_transcript,
+            ppk: peer.ppk().used().cloned(),
+            full_transcript: channel.link().extensions().full_transcript,
         })
     }
 

@@ -7,14 +7,16 @@ use super::fits;
 use super::former::{Former, Held};
 use super::responder::seconds;
 use super::ticket::TicketState;
+use crate::channel::Channel;
+use crate::channel::link::Link;
 use crate::channel::timer::{Timer, TimerKey};
 use crate::exchange::sent::Sent;
 use crate::exchange::{OwnedNotifies, Payloads};
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::{Context, Effect};
-use crate::ike_sa::notify;
 use crate::ike_sa::state::{Established, IkePhase, Task};
-use crate::ike_sa::{Core, Life};
+use crate::ike_sa::{Life, Stem};
+use crate::ike_sa::{Peer, Seen, notify};
 use crate::wire::registry::{ExchangeType, NotifyType};
 
 /// The longest lifetime that is accepted.
@@ -36,22 +38,22 @@ fn read(data: &[u8]) -> Option<(Duration, &[u8])> {
 
 impl Established {
     /// Requests a ticket by a request of its own.
-    pub(crate) fn send_ticket_request(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+    pub(crate) fn send_ticket_request(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>) {
         let ask = [notify(NotifyType::TICKET_REQUEST, &[])];
-        let sent = core.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &ask);
-        sent.unwrap_or_else(|unsent| unsent.end(core));
+        let sent = stem.channel.request(&mut ctx.io, ExchangeType::INFORMATIONAL, &ask);
+        sent.unwrap_or_else(|unsent| stem.ending.on_unsent(unsent));
         self.sent = Some(Sent::TicketRequest);
     }
 
     /// Reads the ticket in a protected response. `at_once` if the gateway may be asked again soon.
     pub(crate) fn take_ticket(
         &mut self,
-        core: &mut Core,
+        seen: Seen<'_>,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
         at_once: bool,
     ) {
-        if !core.wants_ticket() {
+        if !wants_ticket(seen.channel.link()) {
             return;
         }
         let Some(given) = payloads.notify(NotifyType::TICKET_LT_OPAQUE) else {
@@ -59,27 +61,28 @@ impl Established {
                 true if at_once => self.queue.push(Task::RequestTicket),
                 true => self.life.ask_again(ctx.io.now.mono),
                 // The refusal may be temporary. The present ticket stays valid.
-                false => ctx.effects.push_back(Effect::NoTicket(core.id())),
+                false => ctx.effects.push_back(Effect::NoTicket(seen.channel.link().id())),
             }
             return;
         };
-        let (Some((lifetime, octets)), Some(former)) = (read(given.data), Former::of(core, self))
+        let (Some((lifetime, octets)), Some(former)) =
+            (read(given.data), Former::of(seen.channel, seen.peer, self))
         else {
             return;
         };
         let now = ctx.io.now.mono;
-        let vips = core.assigned.virtual_ips(true).to_vec();
+        let vips = seen.peer.assigned().virtual_ips(true).to_vec();
         let held = Held {
             octets: octets.into(),
             expires: now + lifetime,
-            secrets: fits::secrets(ctx.io.config, ctx.lookup, core.channel.session().prf, &former),
+            secrets: fits::secrets(ctx.io.config, ctx.lookup, seen.channel.session().prf, &former),
             former,
-            connection: core.connection().clone(),
-            remote: core.channel.route().path().remote.ip().to_canonical(),
+            connection: seen.channel.connection().clone(),
+            remote: seen.channel.route().path().remote.ip().to_canonical(),
             reauth_by: self.life.at(TimerKey::Ike(Timer::ReauthIke)),
             vips,
         };
-        ctx.effects.push_back(Effect::Ticket(core.id(), Box::new(held)));
+        ctx.effects.push_back(Effect::Ticket(seen.channel.link().id(), Box::new(held)));
         //= https://www.rfc-editor.org/rfc/rfc5723#section-4.1
         //# or when the ticket lifetime is about to expire
         self.life.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));
@@ -95,7 +98,8 @@ impl Established {
     /// The answer to TICKET_REQUEST, if `payloads` have one.
     pub(crate) fn answer_ticket_request(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
+        peer: &mut Peer,
         ctx: &mut Context<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> OwnedNotifies {
@@ -103,15 +107,20 @@ impl Established {
         if !asked {
             return Vec::new();
         }
-        vec![self.grant(core, ctx).unwrap_or((NotifyType::TICKET_NACK, Vec::new()))]
+        vec![self.grant(channel, peer, ctx).unwrap_or((NotifyType::TICKET_NACK, Vec::new()))]
     }
 
     /// A ticket for this SA.
-    fn grant(&mut self, core: &mut Core, ctx: &mut Context<'_>) -> Option<(NotifyType, Vec<u8>)> {
-        if core.extensions().client {
+    fn grant(
+        &mut self,
+        channel: &Channel,
+        peer: &mut Peer,
+        ctx: &mut Context<'_>,
+    ) -> Option<(NotifyType, Vec<u8>)> {
+        if channel.link().extensions().client {
             return None;
         }
-        let connection = fits::may_grant(ctx, core, self)?;
+        let connection = fits::may_grant(ctx, channel, peer, self)?;
         let (now, wall) = (ctx.io.now.mono, seconds(ctx.io.now.wall));
         let reauth = self.life.at(TimerKey::Ike(Timer::ReauthIke));
         if self.work().ike_activity(self.phase) == IkeActivity::Closing {
@@ -130,38 +139,29 @@ impl Established {
         let left = ends.flatten().map(|at| at.saturating_duration_since(now));
         let lifetime = left.chain([ctx.io.config.resumption.lifetime, LONGEST]).min()?;
         let seconds = u32::try_from(lifetime.as_secs()).ok().filter(|seconds| *seconds > 0)?;
-        let former = Former::of(core, self)?;
+        let former = Former::of(channel, peer, self)?;
         let on_wall = |at: Instant| wall + at.saturating_duration_since(now).as_secs();
         let ticket = TicketState {
-            connection: core.connection().name.clone(),
+            connection: channel.connection().name.clone(),
             expires: wall + u64::from(seconds),
             reauth_by: reauth.map(on_wall),
             ends_by: self.life.at(TimerKey::Ike(Timer::Authorization)).map(on_wall),
-            secrets: fits::secrets(ctx.io.config, ctx.lookup, core.channel.session().prf, &former),
+            secrets: fits::secrets(ctx.io.config, ctx.lookup, channel.session().prf, &former),
             eap: fits::eap_of(connection).to_owned(),
             former,
         };
         let octets = ticket.seal(&ctx.io.config.resumption, ctx.crypto, ctx.io.rng)?;
-        core.ticketed = true;
-        if let Some(assigned) = core.assigned.given() {
-            ctx.registry.lend(core.spis().pair(), &assigned.addresses);
+        peer.note_ticket();
+        if let Some(assigned) = peer.assigned().given() {
+            ctx.registry.lend(channel.link().spis().pair(), &assigned.addresses);
         }
         Some((NotifyType::TICKET_LT_OPAQUE, [&seconds.to_be_bytes()[..], &octets].concat()))
     }
 }
 
-impl Core {
-    /// The SPIs by which this gateway's tickets for the SA are known; `None` if it has given none.
-    pub(crate) fn spis_of_tickets(&self) -> Option<(u64, u64)> {
-        self.ticketed.then_some(self.spis().pair())
-    }
-
-    // ---- client ----
-
-    /// True if this end requests tickets.
-    pub(crate) fn wants_ticket(&self) -> bool {
-        self.extensions().client && self.connection().session_resumption
-    }
+/// True if this end of `link`, a client, requests tickets.
+pub(crate) fn wants_ticket(link: &Link) -> bool {
+    link.extensions().client && link.connection().session_resumption
 }
 
 impl Life {

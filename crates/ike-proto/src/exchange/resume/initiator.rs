@@ -12,12 +12,11 @@ use crate::exchange::Payloads;
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::claim;
 use crate::exchange::auth::rounds::{OwnAuth, used};
-use crate::exchange::ppk::PpkStage;
 use crate::exchange::redirect::gateway_data;
 use crate::exchange::sa_init::{Accepted, NatHashes, Reading, Request, Unfit, detect_nat, status};
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthResponse, InitTranscript, State};
-use crate::ike_sa::{Core, notify};
+use crate::ike_sa::{Stem, notify};
 use crate::keys::int_auth::IntAuth;
 use crate::keys::signed_octets::{auth_by, verify_by};
 use crate::keys::{Nonces, Seed, Spis};
@@ -171,7 +170,7 @@ impl ExpectAuthResponse {
     /// Makes the IKE_AUTH request of a resumed SA.
     pub(crate) fn send_resumed_auth(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         held: &Held,
     ) -> State {
@@ -181,23 +180,23 @@ impl ExpectAuthResponse {
         //# subkeys are calculated as result of IKE SA rekey, resumption, or
         //# other similar operations.
         if let Some(id) = &held.former.ppk {
-            core.ppk = PpkStage::Used(id.clone());
+            stem.peer.use_ppk(id.clone());
         }
         let Some(id) = held.former.local_id().cloned() else {
-            return self.end(core, Failure::Credentials("the ticket has no identity".to_owned()));
+            return self.end(stem, Failure::Credentials("the ticket has no identity".to_owned()));
         };
-        let octets = self.transcript.own_covered(&core.channel, &id).octets;
-        let data = auth_by(core.channel.session().prf, core.channel.session().keys.pi(), &octets);
+        let octets = self.transcript.own_covered(stem.channel, &id).octets;
+        let data = auth_by(stem.channel.session().prf, stem.channel.session().keys.pi(), &octets);
         let used = used(id, METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk: None, named: false };
-        self.send_auth_request(core, ctx, Some(own))
+        self.send_auth_request(stem, ctx, Some(own))
     }
 
     /// Judges the response to that request. An error ends this candidate. The attempt starts over without the
     /// ticket.
     pub(crate) fn on_resumed_response(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         held: &Held,
         payloads: &[Payload<'_>],
@@ -205,25 +204,25 @@ impl ExpectAuthResponse {
         let parsed = Payloads(payloads);
         let (id, auth) = match claim(&parsed) {
             Ok(claim) => claim,
-            Err(failure) => return self.reject(core, ctx, failure),
+            Err(failure) => return self.reject(stem, ctx, failure),
         };
         //= https://www.rfc-editor.org/rfc/rfc5723#section-4.3.3
         //# the IDr value
         //# sent (by the gateway, and optionally by the client) in this exchange
         //# MUST also be identical to the value included in the ticket.
         if held.former.remote_id() != Some(&id.to_owned()) {
-            return self.reject(core, ctx, Failure::Authentication);
+            return self.reject(stem, ctx, Failure::Authentication);
         }
-        let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pr().duplicate());
-        let verdict =
-            self.with_twins(core, ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
+        let (prf, key) = (stem.channel.session().prf, stem.channel.session().keys.pr().duplicate());
+        let verdict = self
+            .with_twins(stem.channel, ctx, id, |octets| verify_by(prf, &key, octets, auth.data));
         let Ok(evidence) = verdict else {
-            return self.reject(core, ctx, Failure::Authentication);
+            return self.reject(stem, ctx, Failure::Authentication);
         };
         let Former { local, remote, spis, .. } = &held.former;
         let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by, ends_by: None };
         self.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
-        core.channel.proving().note_genuine();
-        self.round_done(core, ctx, payloads)
+        stem.channel.proving().note_genuine();
+        self.round_done(stem, ctx, payloads)
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::former::{Former, Resumed};
 use super::ticket::{TicketState, Unusable};
 use super::{METHOD, fits};
-use crate::channel::Extensions;
+use crate::channel::{Channel, Extensions};
 use crate::config::candidates::Candidates;
 use crate::config::{Childless, ConnectionConfig, EndpointConfig, SeparateTransports};
 use crate::event::{Disbelief, Distrust, Failure, Path, Transport};
@@ -15,10 +15,9 @@ use crate::exchange::auth::blame::Blame;
 use crate::exchange::auth::questions::Judging;
 use crate::exchange::auth::responder::ids;
 use crate::exchange::auth::rounds::{AuthReply, OwnAuth, used};
-use crate::exchange::ppk::PpkStage;
 use crate::exchange::sa_init::{Answer, NatHashes, detect_nat, status};
 use crate::exchange::{Payloads, Refusal};
-use crate::ike_sa::Core;
+use crate::ike_sa::Stem;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{AwaitVerdict, ExpectAuthRequest, InitTranscript, State};
@@ -162,7 +161,7 @@ impl ExpectAuthRequest {
     /// certificate, the request waits for the answer whether the certificate is revoked.
     pub(crate) fn on_resumed_request(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         ticket: Box<TicketState>,
         payloads: &[Payload<'_>],
@@ -171,15 +170,15 @@ impl ExpectAuthRequest {
         let remote = ticket.former.remote.iter();
         let certificates: Vec<_> = remote.filter_map(|used| used.certificate.clone()).collect();
         if certificates.is_empty() {
-            return self.end_resumption(core, ctx, &ticket, payloads, opened);
+            return self.end_resumption(stem, ctx, &ticket, payloads, opened);
         }
         // Nobody but the owner of the ticket may cause work.
-        if let Err(refusal) = self.verify_owner(core, &ticket, payloads) {
-            core.refuse_because(ctx, &refusal, Failure::Authentication);
+        if let Err(refusal) = self.verify_owner(stem.channel, &ticket, payloads) {
+            stem.refuse_because(ctx, &refusal, Failure::Authentication);
             return State::ExpectAuthRequest(self);
         }
-        if !core.channel.hold(&mut ctx.io, opened) {
-            core.end(no_room());
+        if !stem.channel.hold(&mut ctx.io, opened) {
+            stem.ending.end(no_room());
             return State::ExpectAuthRequest(self);
         }
         let connection = ticket.connection.clone();
@@ -193,7 +192,7 @@ impl ExpectAuthRequest {
     /// Handles the answer whether a certificate of the peer is revoked.
     pub(crate) fn on_resumable(
         self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         ticket: &TicketState,
         (payloads, opened): (&[Payload<'_>], &Opened),
@@ -201,7 +200,7 @@ impl ExpectAuthRequest {
     ) -> State {
         let (kind, why) = match answer {
             question::Answer::Resumable => {
-                return self.end_resumption(core, ctx, ticket, payloads, opened);
+                return self.end_resumption(stem, ctx, ticket, payloads, opened);
             }
             question::Answer::Untrusted(kind, why) => (kind, why),
             question::Answer::Failed(why) => (Distrust::Other, why),
@@ -210,26 +209,26 @@ impl ExpectAuthRequest {
         let void = Disbelief::VoidTicket(why);
         let why = void.to_string();
         let blame = Blame::of(self.connections.first().map(|one| &**one), void).distrusting(kind);
-        blame.tell(core, ctx, ids(&Payloads(payloads)));
-        self.fail(core, ctx, Failure::Untrusted(kind, why))
+        blame.tell(stem.channel, ctx, ids(&Payloads(payloads)));
+        self.fail(stem, ctx, Failure::Untrusted(kind, why))
     }
 
     fn end_resumption(
         mut self: Box<Self>,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         ticket: &TicketState,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> State {
-        match self.go_on(core, ctx, ticket, payloads, opened) {
+        match self.go_on(stem, ctx, ticket, payloads, opened) {
             Ok(own) => {
                 let own = Some(own);
                 let reply = AuthReply { own, token: None, config: None, notifies: Vec::new() };
-                self.configure_peer(core, ctx, reply, None)
+                self.configure_peer(stem, ctx, reply, None)
             }
             Err(refusal) => {
-                core.refuse_because(ctx, &refusal, Failure::Authentication);
+                stem.refuse_because(ctx, &refusal, Failure::Authentication);
                 State::ExpectAuthRequest(self)
             }
         }
@@ -238,7 +237,7 @@ impl ExpectAuthRequest {
     /// Verifies that the ticket is the peer's own.
     fn verify_owner(
         &mut self,
-        core: &Core,
+        channel: &Channel,
         ticket: &TicketState,
         payloads: &[Payload<'_>],
     ) -> Result<PeerAuthenticated, Refusal> {
@@ -257,10 +256,10 @@ impl ExpectAuthRequest {
         {
             return Err(failed());
         }
-        let (prf, key) = (core.channel.session().prf, core.channel.session().keys.pi().duplicate());
+        let (prf, key) = (channel.session().prf, channel.session().keys.pi().duplicate());
         let verdict = {
             let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);
-            self.transcript.verify_initiator(&core.channel, *id, verify)
+            self.transcript.verify_initiator(channel, *id, verify)
         };
         verdict.map_err(|_| failed())
     }
@@ -268,17 +267,17 @@ impl ExpectAuthRequest {
     /// Verifies the peer's AUTH, and makes this end's.
     fn go_on(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         ticket: &TicketState,
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> Result<OwnAuth, Refusal> {
         let failed = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
-        let evidence = self.verify_owner(core, ticket, payloads)?;
+        let evidence = self.verify_owner(stem.channel, ticket, payloads)?;
         let Former { spis, local, remote, ppk, .. } = &ticket.former;
         let own_id = ticket.former.local_id().ok_or_else(failed)?;
-        let keys = &core.channel.session().keys;
+        let keys = &stem.channel.session().keys;
         // Of two simultaneous uses of one ticket the second arrives here too late. There may be later tickets of
         // that IKE SA.
         let until = UNIX_EPOCH.checked_add(Duration::from_secs(ticket.expires));
@@ -288,9 +287,9 @@ impl ExpectAuthRequest {
             return Err(failed());
         }
         // There may be tickets of another configuration, which are valid for longer.
-        ctx.effects.push_back(Effect::TicketOver(core.id(), Some(*spis)));
-        let octets = self.transcript.own_covered(&core.channel, own_id).octets;
-        let data = auth_by(core.channel.session().prf, keys.pr(), &octets);
+        ctx.effects.push_back(Effect::TicketOver(stem.channel.link().id(), Some(*spis)));
+        let octets = self.transcript.own_covered(stem.channel, own_id).octets;
+        let data = auth_by(stem.channel.session().prf, keys.pr(), &octets);
         let used = used(own_id.clone(), METHOD);
         let own = OwnAuth { used, certs: Vec::new(), data: Some(data), no_ppk: None, named: false };
         let (now, wall) = (ctx.io.now.mono, seconds(ctx.io.now.wall));
@@ -298,7 +297,7 @@ impl ExpectAuthRequest {
         let (reauth_by, ends_by) = (ticket.reauth_by.and_then(at), ticket.ends_by.and_then(at));
         let resumed = Resumed { spis: *spis, reauth_by, ends_by };
         if let Some(id) = ppk {
-            core.ppk = PpkStage::Used(id.clone());
+            stem.peer.use_ppk(id.clone());
         }
         self.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
         self.first = Some(opened.clone());

@@ -8,14 +8,15 @@
 use std::time::{Duration, Instant};
 
 use super::is_redundant;
+use crate::channel::Channel;
 use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Phase};
 use crate::config::{Action, Unique};
 use crate::event::{ChildSaId, Failure};
+use crate::ike_sa::Children;
 use crate::ike_sa::Life;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::Established;
-use crate::ike_sa::{Children, Core};
 
 /// How long two SAs for the same may be there before this end looks at them: what makes a second one for a moment ends
 /// the first one itself.
@@ -57,7 +58,7 @@ impl ChildSa {
 impl Established {
     /// What follows if the peer deletes the child `id`: if this end has ended a double for it, or is about to, the two
     /// ends have ended both, and one is to be up again.
-    pub(crate) fn stood_in(&self, core: &Core, id: ChildSaId) -> Option<Effect> {
+    pub(crate) fn stood_in(&self, channel: &Channel, id: ChildSaId) -> Option<Effect> {
         let child = self.children.get(id)?;
         let for_it = |other: &ChildSa| {
             child.is_like(other)
@@ -68,9 +69,9 @@ impl Established {
         let stood_in =
             child.phase == Phase::Installed && (ended || self.children.iter().any(for_it));
         stood_in.then(|| Effect::BringBack {
-            connection: core.connection().name.clone(),
+            connection: channel.connection().name.clone(),
             child: child.config.name.clone(),
-            ends: (core.channel.route().path().local.ip(), core.channel.route().path().remote.ip()),
+            ends: (channel.route().path().local.ip(), channel.route().path().remote.ip()),
         })
     }
 }
@@ -117,12 +118,12 @@ impl Children {
 impl Fate {
     /// What is to become of `child`, for which others may stand in.
     pub(super) fn of(
-        core: &Core,
+        channel: &Channel,
         ctx: &Context<'_>,
         established: &Established,
         child: &ChildSa,
     ) -> Self {
-        let several = ctx.wants.has_several(&core.connection().name, &child.config.name);
+        let several = ctx.wants.has_several(&channel.connection().name, &child.config.name);
         if !child.ours || several {
             return Self::Stays;
         }
@@ -132,8 +133,8 @@ impl Fate {
         //# be used.
         // `unique = never` obeys that. Otherwise the configuration of this end asks for one. A child that this end has
         // made without being asked, in place of one that the peer had lost, gives way to the peer's in any case.
-        let wanted = ctx.wants.has(&core.connection().name, &child.config.name);
-        let configured = match core.connection().unique {
+        let wanted = ctx.wants.has(&channel.connection().name, &child.config.name);
+        let configured = match channel.connection().unique {
             Unique::Never => child.config.start_action == Action::None && !wanted,
             _ => child.config.start_action == Action::Start,
         };
@@ -156,7 +157,7 @@ impl Fate {
                 return Self::Ends;
             }
             // The peer's Delete for its own one may be on a path that is dead.
-            let heard = core.channel.last_heard() >= since + PATIENCE;
+            let heard = channel.last_heard() >= since + PATIENCE;
             match late && settled {
                 true if heard => return Self::Ends,
                 true => fate = Self::AsksFirst,

@@ -2,28 +2,29 @@
 
 use std::sync::Arc;
 
+use crate::channel::Channel;
 use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Limit, Phase};
 use crate::dataplane::Command;
 use crate::event::{ChildSaId, Event, Failure};
 use crate::exchange::sent::Retry;
-use crate::ike_sa::Core;
 use crate::ike_sa::children::Activated;
 use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::ike_sa::work::Work;
+use crate::wants::Ended;
 use crate::wants::aftermath::{End, Wishes, after};
 
 impl Established {
     /// Handles that a child is in the data plane. Its lifetime begins.
     pub(crate) fn child_installed(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) {
-        let ike = core.id();
+        let ike = channel.link().id();
         let Some(child) = self.children.get_mut(id) else {
             return;
         };
@@ -48,12 +49,12 @@ impl Established {
         match replaces {
             None => {
                 ctx.io.event(Event::ChildUp { ike, child: id });
-                ctx.tell_carried(core.connection(), &config.name);
+                ctx.tell_carried(channel.connection(), &config.name);
             }
             // The peer's Delete will show that it uses the new SA, unless there is nothing to delete.
             Some(old) if pending => {
                 if self.children.get(old).is_none() {
-                    self.activate(core, ctx, id);
+                    self.activate(channel, ctx, id);
                 }
             }
             Some(old) => {
@@ -61,7 +62,7 @@ impl Established {
                 ctx.io.event(Event::ChildRekeyed { ike, old, new: id });
                 if self.children.get(old).is_none() {
                     // Its end has had the child started again, and its traffic kept in.
-                    ctx.tell_carried(core.connection(), &config.name);
+                    ctx.tell_carried(channel.connection(), &config.name);
                 }
                 self.retire(ctx, old, id);
             }
@@ -70,7 +71,7 @@ impl Established {
             // The SA by which the policy was sending ended while the data plane was at work.
             self.children.route(ctx, id);
         }
-        self.children.judge_crossing(core, &mut self.life, ctx, id);
+        self.children.judge_crossing(channel, &mut self.life, ctx, id);
         self.children.judge_double(&mut self.life, ctx, id);
     }
 
@@ -87,10 +88,10 @@ impl Established {
     }
 
     /// Starts to send by a child that the peer rekeyed, because the peer uses the new SA (RFC 7296 §2.8).
-    pub(crate) fn activate(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
+    pub(crate) fn activate(&mut self, channel: &Channel, ctx: &mut Context<'_>, id: ChildSaId) {
         if let Some(Activated { replaced: old, batch }) = self.children.activate(id) {
             ctx.change(batch, vec![id], Vec::new());
-            ctx.io.event(Event::ChildRekeyed { ike: core.id(), old, new: id });
+            ctx.io.event(Event::ChildRekeyed { ike: channel.link().id(), old, new: id });
             // Without its outbound SA it was none.
             self.children.judge_double(&mut self.life, ctx, id);
         }
@@ -99,15 +100,15 @@ impl Established {
     /// Removes a child that the peer no longer has. Its replacement, if there is one, takes over.
     pub(crate) fn drop_child(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         id: ChildSaId,
         reason: &Failure,
     ) {
         if let Some(new) = self.children.replacement_of(id) {
-            self.activate(core, ctx, new);
+            self.activate(channel, ctx, new);
         }
-        let ike = core.id();
+        let ike = channel.link().id();
         let Some(child) = self.children.remove(id) else { return };
         self.life.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
@@ -115,7 +116,7 @@ impl Established {
             chain.child().is_some_and(|new| new.replaces == Some(id))
         });
         if child.phase == Phase::Installed && *reason == Failure::DeletedByPeer {
-            self.go_back(core, ctx, &child);
+            self.go_back(channel, ctx, &child);
         }
         // Another child may have replaced this one, or this one was to replace another; or it serves the same
         // policy for another CPU.
@@ -137,7 +138,7 @@ impl Established {
         let mut batch =
             vec![Command::RemoveSa(child.outbound()), Command::RemoveSa(child.inbound())];
         let held =
-            (!shared && ctx.holds(core.connection(), &child, reason)).then_some(child.policy);
+            (!shared && ctx.holds(channel.connection(), &child, reason)).then_some(child.policy);
         match held {
             // In a batch of its own: only batches of removals are repeated until they succeed.
             Some(_) => ctx.change(vec![child.hold_policy()], Vec::new(), Vec::new()),
@@ -157,21 +158,21 @@ impl Established {
         //# immediately after receiving the Delete Notify might cause an infinite
         //# loop between the peers.
         // Of several children of this name the last one counts: as long as another exists, nothing follows.
-        let ended = core.ending(Some(&name), reason, true, held);
+        let ended = Ended::of(channel, Some(&name), reason, true, held);
         ctx.effects.push_back(Effect::Ended(Box::new(ended)));
     }
 
     /// The peer has deleted `new`, which it has used, and not the child that `new` replaced: it could not install `new`
     /// completely, and goes on with the old child. So does this end.
-    fn go_back(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: &ChildSa) {
+    fn go_back(&mut self, channel: &Channel, ctx: &mut Context<'_>, new: &ChildSa) {
         let work = Work::new(self.sent.as_ref(), &self.queue);
         let deletes = |id| work.reason_to_delete(id).is_some();
         if let Some((old, reached)) = self.children.go_back(new, deletes) {
             let id = old.id;
             self.life.begin_child(old, ctx.io.now.mono);
-            ctx.io.event(Event::ChildRekeyed { ike: core.id(), old: new.id, new: id });
+            ctx.io.event(Event::ChildRekeyed { ike: channel.link().id(), old: new.id, new: id });
             match reached {
-                Some(Limit::Hard) => self.expire_child(core, ctx, id),
+                Some(Limit::Hard) => self.expire_child(channel, ctx, id),
                 Some(Limit::Soft) => self.queue_rekey(id),
                 None => {}
             }
@@ -198,7 +199,7 @@ impl Established {
     /// has one retransmission schedule to end.
     pub(crate) fn on_child_life_over(
         &mut self,
-        core: &mut Core,
+        channel: &Channel,
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) {
@@ -207,7 +208,7 @@ impl Established {
         let renews = self.queue.tasks().any(rekeys)
             || !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);
         let grace = child.soft_at.filter(|_| renews).map(|soft| {
-            (soft, super::timers::grace(ctx.lookup.schedule(), core.channel.last_heard(), soft))
+            (soft, super::timers::grace(ctx.lookup.schedule(), channel.last_heard(), soft))
         });
         match grace {
             Some((_, until)) if until > ctx.io.now.mono => {
@@ -216,24 +217,24 @@ impl Established {
             // If the peer has not sent anything since, the IKE SA is of no use to a wanted child: a new one is
             // begun.
             Some((soft, _))
-                if core.channel.last_heard() <= soft && self.holds_or_starts(core, ctx, child) =>
+                if channel.last_heard() <= soft && self.holds_or_starts(channel, ctx, child) =>
             {
-                self.expire(core, ctx)
+                self.expire(channel, ctx)
             }
-            _ => self.expire_child(core, ctx, id),
+            _ => self.expire_child(channel, ctx, id),
         }
     }
 
     /// Ends a child that has reached a hard limit. No packet leaves by it any more. A wanted child is started
     /// again first.
-    pub(crate) fn expire_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, id: ChildSaId) {
+    pub(crate) fn expire_child(&mut self, channel: &Channel, ctx: &mut Context<'_>, id: ChildSaId) {
         if !self.children.reach(id, Limit::Hard) || self.work().reason_to_delete(id).is_some() {
             return;
         }
         let installed = self.children.get(id).filter(|child| child.phase == Phase::Installed);
         let Some(child) = installed else { return };
         let rekeyed = !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);
-        let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(core, ctx, child);
+        let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(channel, ctx, child);
         let config = Arc::clone(&child.config);
         if !rekeyed {
             self.children.stop_sending(ctx, id);
@@ -250,9 +251,9 @@ impl Established {
         self.queue.push(Task::DeleteChild { child: id, reason: Failure::Expired, request: None });
     }
 
-    fn holds_or_starts(&self, core: &Core, ctx: &Context<'_>, child: &ChildSa) -> bool {
-        let wanted = ctx.wants.has(&core.connection().name, &child.config.name);
-        let wishes = Wishes::of(core.connection(), Some(&child.config), wanted, 0);
+    fn holds_or_starts(&self, channel: &Channel, ctx: &Context<'_>, child: &ChildSa) -> bool {
+        let wanted = ctx.wants.has(&channel.connection().name, &child.config.name);
+        let wishes = Wishes::of(channel.connection(), Some(&child.config), wanted, 0);
         self.phase == IkePhase::Alive && after(End::Lifetime, wishes).starts()
     }
 }

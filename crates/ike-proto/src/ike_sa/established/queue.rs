@@ -1,5 +1,6 @@
 //! The queue of requests: when each is sent, and what its response is for.
 
+use crate::channel::Channel;
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Flow, Processing};
 use crate::event::Failure;
@@ -10,7 +11,7 @@ use crate::exchange::qcd::OwnToken;
 use crate::exchange::redirect::RequestedRedirect;
 use crate::exchange::requested_child::{NewChild, RequestedChild};
 use crate::exchange::sent::Sent;
-use crate::ike_sa::Core;
+use crate::ike_sa::Stem;
 use crate::ike_sa::Work;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
 use crate::ike_sa::context::{Context, Effect};
@@ -18,6 +19,7 @@ use crate::ike_sa::pending::{Pending, What};
 use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::keys::epoch::Opened;
 use crate::question::Exchange;
+use crate::wants::Ended;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
@@ -41,14 +43,14 @@ impl Established {
     }
 
     /// Sends the next queued request, if the window is free.
-    pub(crate) fn pump(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+    pub(crate) fn pump(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>) {
         loop {
-            let sent = self.sent.is_some() || core.channel.window().outstanding().is_some();
+            let sent = self.sent.is_some() || stem.channel.window().outstanding().is_some();
             if !sent && self.queue.all().next().is_none() {
                 // Nothing that was put off is wanted any more.
                 self.queue.note_not_held();
             }
-            if self.queue.is_empty() || sent || core.is_ending() {
+            if self.queue.is_empty() || sent || stem.ending.is_set() {
                 return;
             }
             if self.life.awaits_sign() {
@@ -59,11 +61,11 @@ impl Established {
                 // The initiator has no SA before its IKE_AUTH response.
                 return;
             }
-            let pending = core.pending.get();
+            let pending = stem.pending.get();
             let preparing = pending.is_some_and(Pending::is_preparing);
             let answering = pending.is_some_and(Pending::is_answering);
             let busy = self.answering.waits() || self.children.is_installing() || answering;
-            let held = core.channel.route().is_held();
+            let held = stem.channel.route().is_held();
             let makes_child =
                 |task: &Task| matches!(task, Task::CreateChild { .. } | Task::RekeyChild { .. });
             if held {
@@ -82,13 +84,13 @@ impl Established {
                 return;
             }
             let Some(task) = self.queue.pop() else { return };
-            let ready = core.pending.take_ready(&task);
+            let ready = stem.pending.take_ready(&task);
             if ready.is_empty() {
-                self.start(core, ctx, task);
+                self.start(stem, ctx, task);
                 continue;
             }
             ctx.ids.exchanged = ready;
-            self.start(core, ctx, task);
+            self.start(stem, ctx, task);
             ctx.ids.exchanged.clear();
         }
     }
@@ -96,16 +98,16 @@ impl Established {
     /// Asks for `exchange`, which `task` needs.
     pub(crate) fn prepare(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         exchange: Exchange,
         task: Task,
     ) {
         self.queue.push_first(task);
-        core.put_off(ctx, exchange, What::Task);
+        stem.put_off(ctx, exchange, What::Task);
     }
 
-    fn start(&mut self, core: &mut Core, ctx: &mut Context<'_>, task: Task) {
+    fn start(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>, task: Task) {
         let alive = self.phase == IkePhase::Alive;
         let rekeyed = match &task {
             Task::CreateChild { .. } => self.answering.rekeys_ike(),
@@ -124,13 +126,13 @@ impl Established {
         }
         if let Task::CreateChild { config, packet, request, join: None, .. } = &task
             && alive
-            && !ctx.wants.has_several(&core.connection().name, &config.name)
+            && !ctx.wants.has_several(&stem.channel.connection().name, &config.name)
         {
             // The peer may have made it, or have begun to, while the task waited.
             let there = match packet {
                 None => self.has_whole(config),
                 Some(packet) => {
-                    let trap = ctx.ids.numbers.trapped(core.connection(), config);
+                    let trap = ctx.ids.numbers.trapped(stem.channel.connection(), config);
                     self.has_one_for(&config.name, *packet, trap.as_deref())
                 }
             };
@@ -149,7 +151,7 @@ impl Established {
         match task {
             Task::CreateChild { config, packet, request, retry, join } if alive => {
                 let new = NewChild { config, packet, request, retry, join };
-                self.start_child(core, ctx, new);
+                self.start_child(stem, ctx, new);
             }
             Task::RekeyChild { child, request, retry } if alive => {
                 let ike = self.work().ike_activity(self.phase);
@@ -165,19 +167,20 @@ impl Established {
                     let task = Task::RekeyChild { child, request, retry };
                     return self.queue.retry_later(&mut self.life, ctx, task);
                 }
-                let parts = &mut self.parts(core, ctx);
+                let parts = &mut self.parts(stem, ctx);
                 let started = RequestedChild::request_rekey(parts, child, request, retry);
-                self.on_started(core, ctx, started);
+                self.on_started(stem, ctx, started);
             }
             Task::RekeyIke { request, retry } if alive => {
                 if !may_rekey_ike(self.work().ike_activity(self.phase), self.child_exchange()) {
                     return ctx.done(request, Err(Failure::NotFound));
                 }
-                self.send_rekey_ike(core, ctx, request, retry);
+                self.send_rekey_ike(stem, ctx, request, retry);
             }
             Task::CreateChild { request, config, .. } => {
                 // The IKE SA of the child is about to end.
-                let ended = core.ending(Some(&config.name), &Failure::NotFound, false, None);
+                let ended =
+                    Ended::of(stem.channel, Some(&config.name), &Failure::NotFound, false, None);
                 ctx.effects.push_back(Effect::Ended(Box::new(ended)));
                 ctx.done(request, Err(Failure::NotFound));
             }
@@ -199,35 +202,35 @@ impl Established {
                     self.queue.push_first(Task::DeleteChild { child: new, reason, request });
                 }
                 self.send_delete_child(
-                    core,
+                    stem,
                     ctx,
                     spi,
                     Sent::DeleteChild { child, reason, request },
                 );
             }
-            Task::DeleteSpi(spi) => self.send_delete_child(core, ctx, spi, Sent::DeleteSpi),
-            Task::DeleteIke { reason, request } => self.send_delete_ike(core, ctx, reason, request),
-            Task::Liveness => self.send_liveness(core, ctx),
+            Task::DeleteSpi(spi) => self.send_delete_child(stem, ctx, spi, Sent::DeleteSpi),
+            Task::DeleteIke { reason, request } => self.send_delete_ike(stem, ctx, reason, request),
+            Task::Liveness => self.send_liveness(stem, ctx),
             Task::Token => {
-                let started = OwnToken::request(core, ctx);
-                self.on_started(core, ctx, started);
+                let started = OwnToken::request(stem, ctx);
+                self.on_started(stem, ctx, started);
             }
-            Task::AuthLifetime => self.send_auth_lifetime(core, ctx),
-            Task::InvalidSpi(spi) => self.send_invalid_spi(core, ctx, spi),
-            Task::RequestTicket => self.send_ticket_request(core, ctx),
-            Task::Mobility(what) => self.send_mobility(core, ctx, what),
+            Task::AuthLifetime => self.send_auth_lifetime(stem, ctx),
+            Task::InvalidSpi(spi) => self.send_invalid_spi(stem, ctx, spi),
+            Task::RequestTicket => self.send_ticket_request(stem, ctx),
+            Task::Mobility(what) => self.send_mobility(stem, ctx, what),
             Task::Redirect { to, request } => {
-                let started = RequestedRedirect::request(core, ctx, to, request);
-                self.on_started(core, ctx, started);
+                let started = RequestedRedirect::request(stem, ctx, to, request);
+                self.on_started(stem, ctx, started);
             }
         }
     }
 
-    fn start_child(&mut self, core: &mut Core, ctx: &mut Context<'_>, new: NewChild) {
+    fn start_child(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>, new: NewChild) {
         let join = new.join.or_else(|| self.children.headless(&new.config, new.packet));
         let ordinal = join.map_or(0, |join| self.places().unused_ordinal(join.policy));
-        let started = RequestedChild::request(&mut self.parts(core, ctx), new, join, ordinal);
-        self.on_started(core, ctx, started);
+        let started = RequestedChild::request(&mut self.parts(stem, ctx), new, join, ordinal);
+        self.on_started(stem, ctx, started);
     }
 
     /// What this end is doing on the SA.
@@ -238,23 +241,24 @@ impl Established {
     /// The parts for the exchange of a child.
     pub(crate) fn parts<'a, 'c>(
         &'a mut self,
-        core: &'a mut Core,
+        stem: &'a mut Stem<'_>,
         ctx: &'a mut Context<'c>,
     ) -> Parts<'a, 'c> {
         let Self { identity, children, queue, life, .. } = self;
-        Parts { core, identity, children, queue, life, ctx }
+        let Stem { channel, peer, ending, .. } = stem;
+        Parts { channel, peer, ending, identity, children, queue, life, ctx }
     }
 
-    fn on_started(&mut self, core: &mut Core, ctx: &mut Context<'_>, started: Started) {
+    fn on_started(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>, started: Started) {
         match started {
             Started::Not => {}
             Started::Sent(sent) => self.sent = Some(sent),
-            Started::Ask(exchange, task) => self.prepare(core, ctx, exchange, task),
+            Started::Ask(exchange, task) => self.prepare(stem, ctx, exchange, task),
         }
     }
 
     /// Acts on what a response leaves to the SA.
-    pub(crate) fn conclude(&mut self, core: &mut Core, ctx: &mut Context<'_>, outcome: Outcome) {
+    pub(crate) fn conclude(&mut self, channel: &Channel, ctx: &mut Context<'_>, outcome: Outcome) {
         match outcome {
             Outcome::Done => {}
             // The peer does not continue a rekey that has lost either.
@@ -263,7 +267,7 @@ impl Established {
             }),
             Outcome::Anew(offer, failure) => {
                 if let Some(old) = offer.rekeys() {
-                    self.drop_child(core, ctx, old, &failure);
+                    self.drop_child(channel, ctx, old, &failure);
                 }
                 self.queue.push(offer.anew(&self.children));
             }
@@ -273,7 +277,7 @@ impl Established {
 
     pub(crate) fn on_response(
         &mut self,
-        core: &mut Core,
+        stem: &mut Stem<'_>,
         ctx: &mut Context<'_>,
         payloads: &[Payload<'_>],
         opened: &Opened,
@@ -283,38 +287,40 @@ impl Established {
             //# this
             //# error notification is considered fatal in both peers, meaning that
             //# the IKE SA is deleted without needing an explicit Delete payload.
-            return core.end(Failure::Peer(NotifyType::INVALID_SYNTAX));
+            return stem.ending.end(Failure::Peer(NotifyType::INVALID_SYNTAX));
         }
         self.note_put_off(ctx, payloads);
         match self.sent.take() {
             Some(Sent::Child(offer)) => {
-                self.on_offer_response(core, ctx, OurOffer::Child(offer), payloads, opened);
+                self.on_offer_response(stem, ctx, OurOffer::Child(offer), payloads, opened);
             }
             Some(Sent::RekeyIke(offer)) => {
-                self.on_offer_response(core, ctx, OurOffer::Ike(offer), payloads, opened);
+                self.on_offer_response(stem, ctx, OurOffer::Ike(offer), payloads, opened);
             }
             Some(Sent::Followup(followup)) => {
-                self.on_followup_response(core, ctx, *followup, payloads, opened);
+                self.on_followup_response(stem, ctx, *followup, payloads, opened);
             }
             Some(Sent::DeleteChild { child, reason, request }) => {
-                self.on_child_deleted(core, ctx, child, &reason, request);
+                self.on_child_deleted(stem.channel, ctx, child, &reason, request);
             }
             Some(Sent::DeleteIke { reason, request }) => {
                 ctx.done(request, Ok(()));
-                core.end(reason);
+                stem.ending.end(reason);
             }
-            Some(Sent::TicketRequest) => self.take_ticket(core, ctx, &Payloads(payloads), false),
+            Some(Sent::TicketRequest) => {
+                self.take_ticket(stem.seen(), ctx, &Payloads(payloads), false)
+            }
             Some(Sent::Liveness) => {
-                core.peer_token.take(&core.channel, payloads);
-                self.on_mapping_seen(core, payloads);
+                stem.peer.take_token(stem.channel, payloads);
+                self.on_mapping_seen(stem.channel, payloads);
             }
             Some(Sent::Mobility(sent)) => {
-                core.peer_token.take(&core.channel, payloads);
-                self.on_mobility_response(core, ctx, &sent, payloads);
+                stem.peer.take_token(stem.channel, payloads);
+                self.on_mobility_response(stem.channel, ctx, &sent, payloads);
             }
             Some(Sent::Redirect(redirect)) => {
                 let outcome = redirect.on_response(ctx);
-                self.conclude(core, ctx, outcome);
+                self.conclude(stem.channel, ctx, outcome);
             }
             Some(Sent::DeleteSpi) | None => {}
         }

@@ -2,28 +2,30 @@
 
 use std::time::{Duration, Instant};
 
+use crate::channel::Channel;
 use crate::channel::timer::{ChildTimer, Timer, TimerKey};
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::sent::Retry;
-use crate::ike_sa::Core;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::plane::Query;
 use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
 use crate::ike_sa::state::{Established, IkePhase, Task};
+use crate::ike_sa::{Seen, Stem};
+use crate::wants::Ended;
 
 /// How long a hard limit waits for a peer that does not answer.
 const SILENT_GRACE: Duration = Duration::from_secs(5);
 
 impl Established {
     /// Keeps the time of the reauthentication: a resumption does not postpone it.
-    pub(crate) fn keep_reauth_time(&mut self, core: &mut Core) {
+    pub(crate) fn keep_reauth_time(&mut self, seen: Seen<'_>) {
         let resumed = self.identity.authenticated().resumed.as_ref();
         let ends_by = resumed.and_then(|resumed| resumed.ends_by);
         if let Some(by) = resumed.and_then(|resumed| resumed.reauth_by) {
             let armed = self.life.at(TimerKey::Ike(Timer::ReauthIke));
             self.life.set(TimerKey::Ike(Timer::ReauthIke), armed.map_or(by, |at| at.min(by)));
-            if !self.identity.may_reauthenticate(core) {
-                self.life.end_after(core.connection(), by);
+            if !self.identity.may_reauthenticate(seen) {
+                self.life.end_after(seen.channel.connection(), by);
             }
         }
         // It does not postpone the end of an authorization either.
@@ -35,16 +37,16 @@ impl Established {
     }
 
     /// Handles a timer of an established SA.
-    pub(crate) fn on_timer(&mut self, core: &mut Core, ctx: &mut Context<'_>, key: TimerKey) {
+    pub(crate) fn on_timer(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>, key: TimerKey) {
         match key {
-            TimerKey::Ike(timer) => self.on_ike_timer(core, ctx, timer),
-            TimerKey::Child(child, timer) => self.on_child_timer(core, ctx, child, timer),
+            TimerKey::Ike(timer) => self.on_ike_timer(stem, ctx, timer),
+            TimerKey::Child(child, timer) => self.on_child_timer(stem.seen(), ctx, child, timer),
         }
     }
 
-    fn on_ike_timer(&mut self, core: &mut Core, ctx: &mut Context<'_>, timer: Timer) {
+    fn on_ike_timer(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>, timer: Timer) {
         let now = ctx.io.now.mono;
-        let may_reauthenticate = self.identity.may_reauthenticate(core);
+        let may_reauthenticate = self.identity.may_reauthenticate(stem.seen());
         match timer {
             Timer::RekeyIke => {
                 self.life.note_soft(now);
@@ -53,19 +55,19 @@ impl Established {
             Timer::ReauthIke if may_reauthenticate => {
                 self.life.note_soft(now);
                 self.life.note_renewing();
-                ctx.effects.push_back(Effect::Reauthenticate(core.id()));
+                ctx.effects.push_back(Effect::Reauthenticate(stem.channel.link().id()));
             }
-            Timer::ReauthIke => self.life.await_reauthentication(core.connection(), now),
-            Timer::HardLifeIke | Timer::Authorization => self.on_life_over(core, ctx, timer),
-            Timer::Dpd => self.on_dpd(core, ctx),
+            Timer::ReauthIke => self.life.await_reauthentication(stem.channel.connection(), now),
+            Timer::HardLifeIke | Timer::Authorization => self.on_life_over(stem.channel, ctx, timer),
+            Timer::Dpd => self.on_dpd(stem.channel, ctx),
             Timer::RetryTemporaryFailure => {
                 self.queue.take_due(now);
                 self.queue.arm(&mut self.life);
             }
             Timer::Ticket => self.renew_ticket(),
-            Timer::Fallback => self.fall_back(core, ctx),
+            Timer::Fallback => self.fall_back(stem.channel, ctx),
             Timer::Followup => self.answering.expire(&mut self.life, ctx),
-            Timer::DeleteOldIke => core.end(Failure::Replaced),
+            Timer::DeleteOldIke => stem.ending.end(Failure::Replaced),
             Timer::Pace
             | Timer::Retransmit
             | Timer::HalfOpen
@@ -81,7 +83,7 @@ impl Established {
     }
 
     /// Handles the hard limit of the IKE SA. A renewal in progress has until the end of the `grace`.
-    fn on_life_over(&mut self, core: &mut Core, ctx: &mut Context<'_>, timer: Timer) {
+    fn on_life_over(&mut self, channel: &Channel, ctx: &mut Context<'_>, timer: Timer) {
         let rekeys = |task: &Task| matches!(task, Task::RekeyIke { .. });
         let renews = self.life.renews()
             || self.sent.as_ref().is_some_and(|ours| ours.ike().is_some())
@@ -89,21 +91,21 @@ impl Established {
         let grace = self
             .life
             .soft_at()
-            .map(|soft| grace(ctx.lookup.schedule(), core.channel.last_heard(), soft));
+            .map(|soft| grace(ctx.lookup.schedule(), channel.last_heard(), soft));
         if let Some(until) = grace.filter(|until| renews && *until > ctx.io.now.mono) {
             return self.life.set(TimerKey::Ike(timer), until);
         }
-        self.expire(core, ctx);
+        self.expire(channel, ctx);
     }
 
     /// Ends the IKE SA because of a hard limit. Wanted children are started again at the same time as the Delete.
-    pub(super) fn expire(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
+    pub(super) fn expire(&mut self, channel: &Channel, ctx: &mut Context<'_>) {
         if self.phase == IkePhase::Alive {
             for name in self.names_of_children() {
-                let ended = core.ending(Some(&name), &Failure::Expired, true, None);
+                let ended = Ended::of(channel, Some(&name), &Failure::Expired, true, None);
                 ctx.effects.push_back(Effect::Ended(Box::new(ended)));
             }
-            let ended = core.ending(None, &Failure::Expired, true, None);
+            let ended = Ended::of(channel, None, &Failure::Expired, true, None);
             ctx.effects.push_back(Effect::Ended(Box::new(ended)));
         }
         // The end of an SA whose rekey crossed another one matters to that one: the phase says so.
@@ -123,17 +125,17 @@ impl Established {
         }
     }
 
-    fn on_dpd(&mut self, core: &mut Core, ctx: &mut Context<'_>) {
-        let delay = core.connection().dpd_delay;
-        if self.may_be_lost_behind_nat(core, ctx.io.now.mono) {
+    fn on_dpd(&mut self, channel: &Channel, ctx: &mut Context<'_>) {
+        let delay = channel.connection().dpd_delay;
+        if self.may_be_lost_behind_nat(channel, ctx.io.now.mono) {
             // Answers to other requests do not show it.
             return self.query(ctx, Query::Liveness);
         }
-        let due = core.channel.last_heard() + delay;
+        let due = channel.last_heard() + delay;
         if due > ctx.io.now.mono {
             return self.life.set(TimerKey::Ike(Timer::Dpd), due);
         }
-        if core.channel.window().outstanding().is_some() {
+        if channel.window().outstanding().is_some() {
             // The request in flight is a liveness check as well.
             return self.life.set(TimerKey::Ike(Timer::Dpd), ctx.io.now.mono + delay);
         }
@@ -142,7 +144,7 @@ impl Established {
 
     fn on_child_timer(
         &mut self,
-        core: &mut Core,
+        seen: Seen<'_>,
         ctx: &mut Context<'_>,
         child: ChildSaId,
         timer: ChildTimer,
@@ -154,9 +156,9 @@ impl Established {
                 }
                 self.queue_rekey(child);
             }
-            ChildTimer::HardLifeChild => self.on_child_life_over(core, ctx, child),
+            ChildTimer::HardLifeChild => self.on_child_life_over(seen.channel, ctx, child),
             ChildTimer::Inactivity => self.query(ctx, Query::Inactivity(child)),
-            ChildTimer::Crossing => self.end_crossed_child(core, ctx, child),
+            ChildTimer::Crossing => self.end_crossed_child(seen, ctx, child),
             ChildTimer::Standby => self.children.end_standby(ctx, child),
             // What counts is whether it is armed.
             ChildTimer::StandsIn => {}

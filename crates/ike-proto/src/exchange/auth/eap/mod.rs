@@ -18,10 +18,11 @@ mod responder;
 
 use std::sync::Arc;
 
+use crate::channel::Channel;
 use crate::config::{AuthConfig, ConnectionConfig};
 use crate::crypto::{Prf, Secret};
 use crate::event::{Ticket, UsedAuth};
-use crate::ike_sa::Core;
+use crate::exchange::auth::questions::ask;
 use crate::ike_sa::context::Context;
 use crate::keys::signed_octets::padded;
 use crate::question::{Answer, EapAnswer, EapMessage, EapState, EapSuccess, Question};
@@ -159,7 +160,7 @@ impl EapRound {
     /// Asks for the next packet of this end, which is known as `local_id`.
     fn ask(
         &mut self,
-        core: &mut Core,
+        channel: &mut Channel,
         ctx: &mut Context<'_>,
         round: &str,
         local_id: IdData,
@@ -168,15 +169,15 @@ impl EapRound {
         let named = |other: &Arc<ConnectionConfig>| {
             Some((other.name.clone(), other.remote.last()?.name.clone()))
         };
-        let path = if core.is_initiator() {
-            core.channel.route().path()
+        let path = if channel.link().is_initiator() {
+            channel.route().path()
         } else {
-            core.channel.route().answer_to()
+            channel.route().answer_to()
         };
         let message = EapMessage {
-            connection: core.connection().name.clone(),
+            connection: channel.connection().name.clone(),
             round: round.to_owned(),
-            initiator: core.is_initiator(),
+            initiator: channel.link().is_initiator(),
             alone: self.alone,
             local_id,
             remote_id: self.id.clone(),
@@ -185,6 +186,6 @@ impl EapRound {
             packet,
             state: std::mem::take(&mut self.state),
         };
-        core.ask(ctx, Question::Eap(Box::new(message)))
+        ask(ctx, channel, Question::Eap(Box::new(message)))
     }
 }
