@@ -13,6 +13,7 @@ use crate::config;
 #[cfg(feature = "demo")]
 use crate::demo;
 use crate::exit::Status;
+use crate::log;
 #[cfg(feature = "man")]
 use crate::man;
 use crate::offload;
@@ -35,6 +36,7 @@ pub(crate) fn run(cli: Cli) -> Status {
             if status != Status::Done {
                 unblock::hint(control);
             }
+            log::flush();
             status
         }
         Command::Check { config, data_plane } => {

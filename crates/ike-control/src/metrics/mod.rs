@@ -28,6 +28,9 @@ const SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 165.0,
 ];
 
+/// Levels of log lines, and how many were dropped.
+pub type DroppedLines = [(&'static str, u64); 5];
+
 /// The counters of a daemon. Clones count together.
 #[derive(Debug, Clone)]
 pub struct Meters(Arc<Inner>);
@@ -37,6 +40,7 @@ struct Inner {
     registry: Registry,
     process: process::Process,
     put_back: OnceLock<fn() -> u64>,
+    dropped_lines: OnceLock<fn() -> DroppedLines>,
     labels: Labels,
     esp: esp::Esp,
     messages_sent: IntCounter,
@@ -86,6 +90,7 @@ impl Meters {
         let inner = Inner {
             process: process::Process::new(),
             put_back: OnceLock::new(),
+            dropped_lines: OnceLock::new(),
             labels,
             esp,
             messages_sent: make
@@ -218,12 +223,24 @@ impl Meters {
         _ = self.0.put_back.set(count);
     }
 
+    /// Has `count` asked how many log lines nobody read in time. Only the first call matters.
+    pub fn count_dropped_lines(&self, count: fn() -> DroppedLines) {
+        _ = self.0.dropped_lines.set(count);
+    }
+
     /// The values of all counters, and what this process takes.
     pub(crate) fn gather(&self) -> Vec<MetricFamily> {
         let process = Make::default();
         if let Some(count) = self.0.put_back.get() {
             let help = "Routing rules, routes and the like that other programs took away, and that were put back";
             process.counter("ike_host_put_back_total", help).inc_by(count());
+        }
+        if let Some(count) = self.0.dropped_lines.get() {
+            let help = "Log lines dropped because nobody read standard error";
+            let lines = process.counters("ike_log_lines_dropped_total", help, &["level"]);
+            for (level, dropped) in count() {
+                lines.with_label_values(&[level]).inc_by(dropped);
+            }
         }
         self.0.process.measure(&process);
         let mut families = self.0.registry.gather();

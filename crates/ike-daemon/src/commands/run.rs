@@ -65,17 +65,22 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
         eprintln!("the signer: {error}");
         return Status::Failed;
     }
+    // A thread, which has the restrictions of the one that begins it.
+    if let Err(error) = log::queue_lines() {
+        eprintln!("cannot start: {error}");
+        return Status::Failed;
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("cannot start: {error}");
+            log::say(format_args!("cannot start: {error}"));
             return Status::Failed;
         }
     };
     let status = match runtime.block_on(serve(args, control, config, vici, signer_lost)) {
         Ok(()) => Status::Done,
         Err(error) => {
-            eprintln!("{error}");
+            log::say(error);
             Status::Failed
         }
     };

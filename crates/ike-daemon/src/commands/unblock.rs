@@ -4,7 +4,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use crate::exit::Status;
-use crate::plane;
+use crate::{log, plane};
 
 /// Removes it, unless a daemon answers at `control`: that one would put it back.
 pub(super) fn unblock(control: &Path) -> Status {
@@ -33,10 +33,10 @@ pub(super) fn hint(control: &Path) {
         return;
     }
     if let Ok(left @ 1..) = plane::count_left() {
-        eprintln!(
+        log::say(format_args!(
             "{left} routes and XFRM policies of an earlier run block traffic: a daemon that starts takes their places, and \
              `ike-daemon unblock` removes them"
-        );
+        ));
     }
 }
 

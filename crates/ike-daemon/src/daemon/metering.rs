@@ -22,7 +22,10 @@ pub(super) struct Metering(Option<Meters>);
 impl Metering {
     pub(super) fn of(config: &Config) -> Self {
         let meters = config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections));
-        meters.iter().for_each(|meters| meters.count_put_back(put_back));
+        if let Some(meters) = &meters {
+            meters.count_put_back(put_back);
+            meters.count_dropped_lines(crate::log::dropped);
+        }
         Self(meters)
     }
 

@@ -1,19 +1,36 @@
 //! Logs: one line per event, through `tracing`, to standard error.
 
+mod queue;
+
 use std::borrow::Cow;
 use std::fmt;
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use clap::ValueEnum;
 #[cfg(feature = "vici")]
 use ike_control::log::Feed;
-use tracing::{Event, Level, Subscriber};
+use queue::Queue;
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::fmt::format::{Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
+
+/// What waits for the thread that writes, once there is one.
+static QUEUE: Queue = Queue::new();
+
+/// Whether there is that thread.
+static QUEUED: AtomicBool = AtomicBool::new(false);
+
+/// How long the end waits for lines to be read.
+const LAST: Duration = Duration::from_secs(1);
 
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -48,15 +65,15 @@ pub fn init_at(default: &str, format: LogFormat) {
     };
     let lines = tracing_subscriber::fmt::layer().with_target(false);
     let lines = match format {
-        LogFormat::Json => lines.json().flatten_event(true).with_writer(io::stderr).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_writer(AS_IT_IS).boxed(),
         LogFormat::Journald => {
             let format = Format::default().without_time().with_level(false).with_target(false);
             let format = Prioritised(format.with_ansi(false));
-            lines.with_ansi(false).event_format(format).with_writer(OneLine).boxed()
+            lines.with_ansi(false).event_format(format).with_writer(ONE_LINE).boxed()
         }
         // The library escapes what could command a terminal.
-        _ if terminal => lines.with_ansi(true).with_writer(io::stderr).boxed(),
-        _ => lines.with_ansi(false).with_writer(OneLine).boxed(),
+        _ if terminal => lines.with_ansi(true).with_writer(AS_IT_IS).boxed(),
+        _ => lines.with_ansi(false).with_writer(ONE_LINE).boxed(),
     };
     let logs = tracing_subscriber::registry().with(lines.with_filter(filter));
     // VICI clients may want levels that this log is not to have.
@@ -96,29 +113,102 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// Standard error, an event a line: what a peer has put into it cannot begin another one, nor command
-/// whoever reads it.
-struct OneLine;
+/// Standard error, an event of this level a line.
+#[derive(Clone, Copy)]
+struct Lines {
+    /// What a peer has put into an event cannot begin another line, nor command whoever reads it.
+    escaped: bool,
+    level: Level,
+}
 
-impl<'a> MakeWriter<'a> for OneLine {
+/// For formats that escape by themselves.
+const AS_IT_IS: Lines = Lines { escaped: false, level: Level::ERROR };
+
+/// For the others.
+const ONE_LINE: Lines = Lines { escaped: true, ..AS_IT_IS };
+
+impl<'a> MakeWriter<'a> for Lines {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {
-        Self
+        *self
+    }
+
+    fn make_writer_for(&'a self, event: &Metadata<'_>) -> Self {
+        Self { level: *event.level(), ..*self }
     }
 }
 
-impl Write for OneLine {
+impl Write for Lines {
     /// Takes an event as a whole, which is how it comes.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let text = String::from_utf8_lossy(event);
-        io::stderr().write_all(one_line(&text).as_bytes())?;
+        if self.escaped {
+            put(self.level, one_line(&String::from_utf8_lossy(event)).as_bytes());
+        } else {
+            put(self.level, event);
+        }
         Ok(event.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        io::stderr().flush()
+        Ok(())
     }
+}
+
+/// Has a thread write to standard error from now on, so that nobody else waits for whoever reads it.
+///
+/// # Errors
+/// If there is no thread to be had.
+pub(crate) fn queue_lines() -> io::Result<()> {
+    let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    thread::Builder::new().name("log".to_owned()).spawn(|| QUEUE.serve(out, tell_dropped))?;
+    QUEUED.store(true, Ordering::Release);
+    // Who asks for a backtrace has the library's own words, on standard error at once.
+    if std::env::var_os("RUST_BACKTRACE").is_none() {
+        std::panic::set_hook(Box::new(|panic| {
+            let thread = thread::current();
+            say(format_args!("thread '{}' {panic}", thread.name().unwrap_or("?")));
+        }));
+    }
+    Ok(())
+}
+
+/// Says `what` to the user, beside the log: an error that ends the program.
+pub(crate) fn say(what: impl fmt::Display) {
+    put(Level::ERROR, format!("{what}\n").as_bytes());
+}
+
+/// Waits for the thread to write what is left, but not for long.
+pub(crate) fn flush() {
+    if QUEUED.load(Ordering::Acquire) {
+        QUEUE.flush(LAST);
+    }
+}
+
+/// How many lines were dropped because standard error was not read, by level.
+#[cfg(feature = "metrics")]
+pub(crate) fn dropped() -> [(&'static str, u64); 5] {
+    QUEUE.dropped()
+}
+
+fn put(level: Level, line: &[u8]) {
+    if QUEUED.load(Ordering::Acquire) {
+        QUEUE.push(level, line);
+    } else {
+        // A line that cannot be written has no other place.
+        let _ = io::stderr().write_all(line);
+    }
+}
+
+fn tell_dropped([error, warn, info, details, trace]: queue::ByLevel) {
+    tracing::warn!(
+        error,
+        warn,
+        info,
+        debug = details,
+        trace,
+        "log lines dropped: nobody read standard error"
+    );
 }
 
 /// `event` with every control character but the newline at its end escaped.

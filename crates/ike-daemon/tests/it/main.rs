@@ -29,6 +29,7 @@ mod service;
 mod settings;
 mod shards;
 mod shunts;
+mod still;
 mod tcp;
 mod vici;
 mod vici_load;

@@ -1,0 +1,122 @@
+//! What stands still: a log that nobody reads.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, ErrorKind, PipeReader, PipeWriter, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::common::tempdir;
+use crate::program::write_config;
+use crate::running::program;
+
+/// How long to wait for what should come at once.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A program that is killed when the test is over.
+struct Killed(Child);
+
+impl Killed {
+    /// Its status, if it ends in time.
+    fn ends_within(&mut self, limit: Duration) -> Option<i32> {
+        let end = Instant::now() + limit;
+        while Instant::now() < end {
+            if let Some(status) = self.0.try_wait().expect("waited for") {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Writes to the pipe behind `descriptor` until it is full, by a description of its own.
+fn fill(descriptor: &impl AsRawFd) {
+    let path = format!("/proc/self/fd/{}", descriptor.as_raw_fd());
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().try_into().expect("a flag");
+    let mut pipe = OpenOptions::new().write(true).custom_flags(nonblocking).open(path).expect("it");
+    while pipe.write(b"\n").map_err(|error| error.kind()) != Err(ErrorKind::WouldBlock) {}
+}
+
+fn signal(name: &str, process: &str) {
+    let kill = format!("kill -{name} {process}");
+    assert!(Command::new("sh").args(["-c", &kill]).status().expect("sh").success());
+}
+
+/// The only child of a process.
+fn child_of(process: &str) -> String {
+    let children = format!("/proc/{process}/task/{process}/children");
+    std::fs::read_to_string(children).expect("read").trim().to_owned()
+}
+
+/// A daemon whose standard error nobody reads any more.
+struct Unread {
+    daemon: Killed,
+    socket: PathBuf,
+    /// Both ends stay open.
+    _pipe: (BufReader<PipeReader>, PipeWriter),
+}
+
+impl Unread {
+    fn start(folder: &Path, address: &str) -> Self {
+        let config = write_config(folder, "left", address, "right", "127.0.0.52");
+        let socket = folder.join("left.sock");
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        let mut command = program();
+        command.args(["run", "--data-plane", "none", "--listen", address, "--config"]);
+        command.arg(config).arg("--control").arg(&socket).env("IKE_LOG", "info");
+        command.stderr(writer.try_clone().expect("another"));
+        let daemon = Killed(command.spawn().expect("it runs"));
+        let mut reader = BufReader::new(reader);
+        let mut line = String::new();
+        while !line.contains("listening") {
+            line.clear();
+            assert!(reader.read_line(&mut line).expect("read") > 0, "it ends");
+        }
+        let unread = Self { daemon, socket, _pipe: (reader, writer) };
+        let end = Instant::now() + PATIENCE;
+        while unread.ask("list") != Some(0) {
+            assert!(Instant::now() < end, "no control socket");
+        }
+        fill(&unread._pipe.1);
+        unread
+    }
+
+    fn ask(&self, command: &str) -> Option<i32> {
+        let mut asking = program();
+        asking.arg(command).arg("--control").arg(&self.socket).stdout(Stdio::null());
+        Killed(asking.spawn().expect("it runs")).ends_within(PATIENCE)
+    }
+}
+
+/// Fault: in `put` of src/log/mod.rs, always write to standard error.
+#[test]
+fn a_daemon_whose_standard_error_is_a_full_pipe_answers_and_ends() {
+    let folder = tempdir("still-log");
+    let mut unread = Unread::start(&folder, "127.0.0.51");
+    for _ in 0..3 {
+        assert_eq!(unread.ask("reload"), Some(0), "it reloads");
+    }
+    assert_eq!(unread.ask("list"), Some(0), "it answers");
+    signal("TERM", &unread.daemon.0.id().to_string());
+    assert_eq!(unread.daemon.ends_within(Duration::from_secs(10)), Some(0), "a signal ends it");
+}
+
+/// Fault: in `run` of src/commands/run.rs, say errors by `eprintln!`.
+#[test]
+fn the_last_words_of_a_daemon_do_not_wait_for_a_full_pipe() {
+    let folder = tempdir("still-words");
+    let mut unread = Unread::start(&folder, "127.0.0.53");
+    signal("KILL", &child_of(&unread.daemon.0.id().to_string()));
+    assert_eq!(unread.daemon.ends_within(Duration::from_secs(10)), Some(1), "it has failed");
+}
