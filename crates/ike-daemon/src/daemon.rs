@@ -256,16 +256,23 @@ impl Daemon {
         self.shutdown_unless(tokio::time::sleep(limit)).await
     }
 
-    /// As [`Self::shutdown`], but waits for the peers only until `hurry` is ready, and for as long as
-    /// [`Self::farewell`]. The data plane is emptied whether they have confirmed it or not, within a time of its own.
+    /// As [`Self::shutdown`], but waits for the peers and for `updown` programs only until `hurry` is ready, for the peers
+    /// as long as [`Self::farewell`], and for the programs a minute. The data plane is emptied whether they have
+    /// confirmed it or not, within a time of its own.
     pub async fn shutdown_unless(mut self, hurry: impl Future<Output = ()>) -> bool {
         let handle = self.operator.handle().clone();
+        tokio::pin!(hurry);
+        let mut hurried = false;
         let confirmed = tokio::select! {
             biased;
             done = handle.shutdown() => done.is_ok(),
             () = self.farewell() => false,
-            () = hurry => false,
+            () = &mut hurry => {
+                hurried = true;
+                false
+            }
         };
+        self.system.put_name_servers_back();
         if !confirmed {
             let _ = tokio::time::timeout(FAREWELL, handle.stop()).await;
         }
@@ -277,8 +284,14 @@ impl Daemon {
         }
         let rest = end.saturating_duration_since(tokio::time::Instant::now());
         self.accounting.finish(rest.max(SOON)).await;
-        self.system.end().await;
+        // The next run may have the control socket while programs run.
         self.end_tasks().await;
+        let hurry = async {
+            if !hurried {
+                hurry.await;
+            }
+        };
+        self.system.end(hurry).await;
         confirmed
     }
 

@@ -239,13 +239,11 @@ async fn serve(
         ),
         None => tracing::info!(keep_sas = args.keep_sas, "shutting down"),
     }
-    let hurry = async {
-        tokio::select! {
-            () = tokio::time::sleep(LEAVING) => {}
-            () = either(&mut terminate, &mut interrupt) => tracing::warn!("stopped in a hurry"),
-        }
+    let again = async {
+        either(&mut terminate, &mut interrupt).await;
+        tracing::warn!("stopped in a hurry");
     };
-    end(daemon, args.keep_sas, lost.is_some(), hurry).await;
+    end(daemon, args.keep_sas, lost.is_some(), again).await;
     if let Some(why) = lost {
         // Whoever supervises this process may start it again.
         return Err(std::io::Error::other(why));
@@ -253,15 +251,24 @@ async fn serve(
     Ok(())
 }
 
-async fn end(daemon: Daemon, keep_sas: bool, lost: bool, hurry: impl Future<Output = ()>) {
+/// Ends `daemon`, at once when there is `again` a signal.
+async fn end(daemon: Daemon, keep_sas: bool, lost: bool, again: impl Future<Output = ()>) {
+    if !lost && !keep_sas {
+        if !daemon.shutdown_unless(again).await {
+            tracing::warn!("some peers have not confirmed the deletes");
+        }
+        return;
+    }
+    let hurry = async {
+        tokio::select! {
+            () = tokio::time::sleep(LEAVING) => {}
+            () = again => {}
+        }
+    };
     if lost {
         daemon.abandon_unless(hurry).await;
-    } else if keep_sas {
-        if !daemon.leave_unless(hurry).await {
-            tracing::warn!("the data plane does not answer");
-        }
-    } else if !daemon.shutdown_unless(hurry).await {
-        tracing::warn!("some peers have not confirmed the deletes");
+    } else if !daemon.leave_unless(hurry).await {
+        tracing::warn!("the data plane does not answer");
     }
 }
 

@@ -87,6 +87,12 @@ impl Environment {
         all.map(|(name, value)| (name.clone(), harmless(value))).collect()
     }
 
+    /// The child's name.
+    pub(super) fn child(&self) -> String {
+        let name = self.common.iter().find(|(name, _)| name == "PLUTO_CONNECTION");
+        name.map_or_else(|| "?".to_owned(), |(_, child)| harmless(child))
+    }
+
     #[cfg(test)]
     pub(super) fn with(common: Vec<(String, String)>) -> Self {
         Self { what: "client".to_owned(), common: common.into(), pair: Vec::new() }

@@ -1,13 +1,12 @@
 //! Programs that are run for events: a few at a time, each for a limited time, in order where order means
 //! something.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{ErrorKind, PipeReader, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +14,8 @@ use std::time::{Duration, Instant};
 use super::environment::Environment;
 use super::resolv;
 
-/// Programs that run at a time; those of one child run one after the other.
+/// `updown` programs that run at a time; those of one child run one after the other. Beside them is a lane for name
+/// servers, so that no program of an operator's keeps a file of the host's.
 const LANES: usize = 4;
 /// What may wait before more is left out.
 const WAITING: usize = 4096;
@@ -23,8 +23,14 @@ const WAITING: usize = 4096;
 const WAITING_OF_ONE: usize = 128;
 /// A program that takes longer is killed.
 const LONGEST: Duration = Duration::from_secs(30);
-/// What is waited for at the end.
-const FAREWELL: Duration = Duration::from_secs(3);
+/// How long all of them have at the end,
+const FAREWELL: Duration = Duration::from_secs(60);
+/// the name servers, whatever the hurry,
+const SETTLED: Duration = Duration::from_secs(3);
+/// and when it is said that the end waits.
+const SOON: Duration = Duration::from_secs(1);
+/// How many programs that were not run are named.
+const NAMED: usize = 32;
 /// How often to look whether a program has ended.
 const LOOK: Duration = Duration::from_millis(5);
 /// Octets of its output that are logged.
@@ -62,38 +68,87 @@ pub(super) struct Lanes {
     pending: Arc<Pending>,
 }
 
-/// A job, and the IKE SA that it is for.
-type Waiting = (Option<u64>, Job);
+/// A job, its number, and the IKE SA that it is for.
+type Waiting = (u64, Option<u64>, Job);
 
 /// Jobs that are not done yet.
 #[derive(Default)]
-struct Pending {
-    all: AtomicUsize,
-    by_owner: Mutex<HashMap<u64, usize>>,
+struct Pending(Mutex<Jobs>);
+
+#[derive(Default)]
+struct Jobs {
+    all: BTreeMap<u64, Shown>,
+    number: u64,
+    by_owner: HashMap<u64, usize>,
+    /// No other begins.
+    over: bool,
+}
+
+/// A job for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Shown {
+    program: String,
+    child: String,
+    verb: &'static str,
+    begun: bool,
+}
+
+impl Jobs {
+    fn end(&mut self, number: u64, owner: Option<u64>) {
+        self.all.remove(&number);
+        let Some(owner) = owner else { return };
+        if let Some(count) = self.by_owner.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_owner.remove(&owner);
+            }
+        }
+    }
 }
 
 impl Pending {
-    fn by_owner(&self) -> MutexGuard<'_, HashMap<u64, usize>> {
-        self.by_owner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin(&self, owner: Option<u64>) {
-        self.all.fetch_add(1, Ordering::SeqCst);
+    /// Whether jobs that `counts` have to do with are left.
+    fn any(&self, counts: fn(&Shown) -> bool) -> bool {
+        self.jobs().all.values().any(counts)
+    }
+
+    fn add(&self, owner: Option<u64>, job: &Job) -> u64 {
+        let mut jobs = self.jobs();
+        let number = jobs.number;
+        jobs.number += 1;
+        jobs.all.insert(number, job.shown());
         if let Some(owner) = owner {
-            *self.by_owner().entry(owner).or_default() += 1;
+            *jobs.by_owner.entry(owner).or_default() += 1;
+        }
+        number
+    }
+
+    /// True if the job is to be run.
+    fn begin(&self, number: u64) -> bool {
+        let mut jobs = self.jobs();
+        let over = jobs.over;
+        if let Some(shown) = jobs.all.get_mut(&number).filter(|_| !over) {
+            shown.begun = true;
+        }
+        !over
+    }
+
+    /// Waits until none that `counts` is left.
+    async fn done(&self, counts: fn(&Shown) -> bool) {
+        while self.any(counts) {
+            tokio::time::sleep(LOOK).await;
         }
     }
 
-    fn end(&self, owner: Option<u64>) {
-        self.all.fetch_sub(1, Ordering::SeqCst);
-        let Some(owner) = owner else { return };
-        let mut by_owner = self.by_owner();
-        if let Some(count) = by_owner.get_mut(&owner) {
-            *count -= 1;
-            if *count == 0 {
-                by_owner.remove(&owner);
-            }
-        }
+    /// Has no other begin. Returns what is left.
+    fn give_up(&self) -> Vec<Shown> {
+        let mut jobs = self.jobs();
+        jobs.over = true;
+        jobs.all.values().cloned().collect()
     }
 }
 
@@ -101,9 +156,12 @@ impl Lanes {
     /// Puts a job, for IKE SA `owner` or for none, into one of the lanes; those with the same number go into the same.
     /// Never waits. False if so much waits already that it is left out.
     pub(super) fn put(&self, lane: u64, owner: Option<u64>, job: Job) -> bool {
-        let own = owner.and_then(|owner| self.pending.by_owner().get(&owner).copied());
-        let full = self.pending.all.load(Ordering::SeqCst) >= WAITING;
-        if full || own.is_some_and(|own| own >= WAITING_OF_ONE) {
+        let full = {
+            let jobs = self.pending.jobs();
+            let own = owner.and_then(|owner| jobs.by_owner.get(&owner).copied());
+            jobs.all.len() >= WAITING || own.is_some_and(|own| own >= WAITING_OF_ONE)
+        };
+        if full {
             tracing::error!(ike = owner, "too many programs wait to be run: one is left out");
             return false;
         }
@@ -113,11 +171,14 @@ impl Lanes {
     /// As [`put`](Self::put), for what undoes something that was put: it is never left out.
     pub(super) fn put_anyway(&self, lane: u64, owner: Option<u64>, job: Job) -> bool {
         let lanes = self.lanes.get_or_init(|| self.start());
-        let at = usize::try_from(lane % LANES as u64).unwrap_or(0);
-        self.pending.begin(owner);
-        let sent = lanes.get(at).is_some_and(|line| line.send((owner, job)).is_ok());
+        let at = match &job {
+            Job::Hook { .. } => usize::try_from(lane % LANES as u64).unwrap_or(0),
+            Job::ResolvConf(..) | Job::Resolvconf { .. } => LANES,
+        };
+        let number = self.pending.add(owner, &job);
+        let sent = lanes.get(at).is_some_and(|line| line.send((number, owner, job)).is_ok());
         if !sent {
-            self.pending.end(owner);
+            self.pending.jobs().end(number, owner);
             tracing::error!("a program is not run: its thread has ended");
         }
         sent
@@ -129,9 +190,11 @@ impl Lanes {
             let pending = Arc::clone(&self.pending);
             let thread = thread::Builder::new().name(format!("ike-hook-{number}"));
             let begun = thread.spawn(move || {
-                for (owner, job) in jobs {
-                    job.run();
-                    pending.end(owner);
+                for (number, owner, job) in jobs {
+                    if pending.begin(number) {
+                        job.run();
+                        pending.jobs().end(number, owner);
+                    }
                 }
             });
             if let Err(error) = begun {
@@ -139,19 +202,57 @@ impl Lanes {
             }
             line
         };
-        (0..LANES).map(lane).collect()
+        (0..=LANES).map(lane).collect()
     }
 
-    /// Waits until all is done, but not for ever.
-    pub(super) async fn finish(&self) {
-        let end = Instant::now() + FAREWELL;
-        while self.pending.all.load(Ordering::SeqCst) > 0 && Instant::now() < end {
-            tokio::time::sleep(LOOK).await;
+    /// Waits until all is done, but not for ever, and for programs no longer than until `hurry` is ready. The log names
+    /// what was not run.
+    pub(super) async fn finish(&self, hurry: impl Future<Output = ()>) {
+        let pending = &*self.pending;
+        // What is too slow for that is told below.
+        let _ = tokio::time::timeout(SETTLED, pending.done(Shown::is_of_the_host)).await;
+        let wait = async {
+            if tokio::time::timeout(SOON, pending.done(|_| true)).await.is_err() {
+                let programs = pending.jobs().all.len();
+                tracing::info!(programs, limit = ?FAREWELL, "the end waits for programs: another signal ends at once");
+                pending.done(|_| true).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = wait => return,
+            () = tokio::time::sleep(FAREWELL) => {}
+            () = hurry => {}
+        }
+        let left = pending.give_up();
+        for Shown { program, child, verb, begun } in left.iter().take(NAMED) {
+            let what = if *begun { "program still runs" } else { "program not run" };
+            tracing::error!(program, child, verb, "{what}: the daemon ends");
+        }
+        if let Some(more @ 1..) = left.len().checked_sub(NAMED) {
+            tracing::error!(more, "other programs not run: the daemon ends");
         }
     }
 }
 
+impl Shown {
+    fn is_of_the_host(&self) -> bool {
+        self.child.is_empty()
+    }
+}
+
 impl Job {
+    fn shown(&self) -> Shown {
+        let host = |program: &PathBuf| (program.display().to_string(), String::new(), "write");
+        let (program, child, verb) = match self {
+            Self::Hook { program, environment, up } => {
+                (program.to_string(), environment.child(), if *up { "up" } else { "down" })
+            }
+            Self::ResolvConf(path, _) | Self::Resolvconf { path, .. } => host(path),
+        };
+        Shown { program, child, verb, begun: false }
+    }
+
     fn run(self) {
         match self {
             Self::Hook { program, environment, up } => {
@@ -263,7 +364,7 @@ mod tests {
 
     fn done(lanes: &Lanes) {
         let end = Instant::now() + Duration::from_secs(20);
-        while lanes.pending.all.load(Ordering::SeqCst) > 0 {
+        while lanes.pending.any(|_| true) {
             assert!(Instant::now() < end, "the programs do not end");
             thread::sleep(LOOK);
         }
@@ -283,7 +384,7 @@ mod tests {
         assert!(lanes.put(0, Some(2), hook("/nonexistent")), "others wait behind it");
         assert!(lanes.put_anyway(0, Some(1), hook("/nonexistent")));
         done(&lanes);
-        assert!(lanes.pending.by_owner().is_empty());
+        assert!(lanes.pending.jobs().by_owner.is_empty());
         assert!(lanes.put(0, Some(1), hook("/nonexistent")));
         // And there is a limit for all; nobody waits for these.
         assert!(lanes.put(0, None, hook("exec sleep 1")));
@@ -329,5 +430,59 @@ mod tests {
         // What it leaves behind keeps the pipe open.
         lanes.put(0, None, hook("sleep 60 & exit 0"));
         done(&lanes);
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+    }
+
+    /// Fault: in `put_anyway`, let all jobs go into the lane of their number.
+    #[test]
+    fn name_servers_go_back_while_every_program_sleeps() {
+        let folder = std::env::temp_dir().join(format!("ike-hooks-lane-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("resolv.conf");
+        let lanes = Lanes::default();
+        for lane in 0..LANES as u64 {
+            lanes.put(lane, None, hook("exec sleep 3"));
+        }
+        let server = "10.1.0.53".parse().unwrap();
+        lanes.put(0, None, Job::ResolvConf(file.clone(), vec![server]));
+        runtime().block_on(lanes.finish(std::future::ready(())));
+        assert!(std::fs::read_to_string(&file).unwrap().contains("10.1.0.53"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    /// Faults, each by itself: let `FAREWELL` be 3 s; in `Lanes::start`, run what has been given up.
+    #[test]
+    fn the_end_waits_for_every_program_unless_it_is_in_a_hurry() {
+        let folder = std::env::temp_dir().join(format!("ike-hooks-end-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let count = || std::fs::read_dir(&folder).unwrap().count();
+        let run = format!("sleep 0.9; touch {}/$$", folder.display());
+        let lanes = Lanes::default();
+        for _ in 0..4 {
+            lanes.put(1, Some(1), hook(&run));
+        }
+        runtime().block_on(lanes.finish(std::future::pending()));
+        assert_eq!(count(), 4);
+
+        lanes.put(1, Some(1), hook(&run));
+        lanes.put_anyway(1, Some(1), hook("the last one"));
+        let begun = Instant::now();
+        let hurry = async { tokio::time::sleep(Duration::from_millis(100)).await };
+        runtime().block_on(lanes.finish(hurry));
+        assert!(begun.elapsed() < Duration::from_millis(800));
+        let left = lanes.pending.give_up();
+        let shown: Vec<_> = left.iter().map(|one| (&*one.program, one.begun)).collect();
+        assert_eq!(shown, [(&*run, true), ("the last one", false)]);
+        let end = Instant::now() + Duration::from_secs(20);
+        while lanes.pending.any(|shown| shown.begun) {
+            assert!(Instant::now() < end, "the first one does not end");
+            thread::sleep(LOOK);
+        }
+        thread::sleep(LOOK * 4);
+        assert_eq!(lanes.pending.give_up().len(), 1, "the other one is never run");
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

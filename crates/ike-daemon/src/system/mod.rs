@@ -214,22 +214,27 @@ impl System {
         }
     }
 
-    /// Takes everything back at the end, and gives programs that run a little time.
-    pub(crate) async fn end(&self) {
-        let left: Vec<_> = self.0.addresses.lock().await.drain().collect();
-        for (_, (installed, _)) in left {
-            self.remove(&installed).await;
+    /// Puts the host's own name servers back: those of peers cannot be reached any more.
+    pub(crate) fn put_name_servers_back(&self) {
+        if let Some(resolve) = &self.0.access.resolve {
+            for job in lock(&self.0.servers).forget_all(resolve) {
+                self.0.lanes.put_anyway(0, None, job);
+            }
         }
+    }
+
+    /// Takes everything back at the end, and waits for programs until `hurry` is ready.
+    pub(crate) async fn end(&self, hurry: impl Future<Output = ()>) {
+        self.put_name_servers_back();
         let ups: Vec<_> = lock(&self.0.up).drain().collect();
         for (_, up) in ups {
             self.down(up);
         }
-        if let Some(resolve) = &self.0.access.resolve {
-            for job in lock(&self.0.servers).forget_all(resolve) {
-                self.0.lanes.put(0, None, job);
-            }
+        let left: Vec<_> = self.0.addresses.lock().await.drain().collect();
+        for (_, (installed, _)) in left {
+            self.remove(&installed).await;
         }
-        self.0.lanes.finish().await;
+        self.0.lanes.finish(hurry).await;
     }
 
     /// What sets addresses again that other programs remove.

@@ -1,4 +1,4 @@
-//! What stands still: a log that nobody reads.
+//! What stands still: a log that nobody reads, a program that sleeps.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, ErrorKind, PipeReader, PipeWriter, Write};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::tempdir;
 use crate::program::write_config;
-use crate::running::program;
+use crate::running::{Running, program};
 
 /// How long to wait for what should come at once.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -119,4 +119,29 @@ fn the_last_words_of_a_daemon_do_not_wait_for_a_full_pipe() {
     let mut unread = Unread::start(&folder, "127.0.0.53");
     signal("KILL", &child_of(&unread.daemon.0.id().to_string()));
     assert_eq!(unread.daemon.ends_within(Duration::from_secs(10)), Some(1), "it has failed");
+}
+
+/// Faults, each by itself: in `Daemon::shutdown_unless`, end the tasks after the system; in `finish` of
+/// src/system/hooks.rs, do not listen to `hurry`.
+#[test]
+fn an_end_that_waits_for_a_program_is_over_by_a_second_signal_and_names_it() {
+    let folder = tempdir("still-hook");
+    let left = write_config(&folder, "left", "127.0.0.55", "right", "127.0.0.56");
+    let right = write_config(&folder, "right", "127.0.0.56", "left", "127.0.0.55");
+    let updown = "updown = 'test $PLUTO_VERB = up-client || exec sleep 50'\n[secrets";
+    let text = std::fs::read_to_string(&left).expect("read").replace("[secrets", updown);
+    std::fs::write(&left, text).expect("written");
+    let left = Running::start(&folder, "left", &left, "127.0.0.55");
+    let right = Running::start(&folder, "right", &right, "127.0.0.56");
+    assert_eq!(left.ask(&["up", "net", "--timeout", "20s"]).status.code(), Some(0));
+    left.signal("TERM");
+    left.wait_for("the end waits for programs");
+    right.wait_for("deleted by the peer");
+    assert!(!left.socket.exists(), "another daemon can have it");
+    let begun = Instant::now();
+    left.signal("TERM");
+    let line = left.wait_for("program still runs: the daemon ends");
+    assert!(line.contains("net") && line.contains("down"), "{line}");
+    assert_eq!(left.end(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(5));
 }
