@@ -1,9 +1,10 @@
 //! Leases that outlive the daemon: a file of JSON, one lease a line, replaced as a whole by a thread of its
 //! own some time after a change, and at the end.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError, Weak};
@@ -18,6 +19,9 @@ use super::Inner;
 
 /// How long changes are collected. Who crashes within that forgets them: a peer may get another address then.
 const COLLECT: Duration = Duration::from_secs(1);
+
+/// The names of users are for the owner alone, whatever the umask is.
+const MODE: u32 = 0o600;
 
 /// One line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -123,7 +127,11 @@ fn write(path: &Path, lines: &[Line]) -> std::io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     let new = path.with_extension("new");
-    let mut out = BufWriter::new(File::create(&new)?);
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(true).mode(MODE).open(&new)?;
+    // One that a crash has left may have another.
+    file.set_permissions(fs::Permissions::from_mode(MODE))?;
+    let mut out = BufWriter::new(file);
     for line in lines {
         serde_json::to_writer(&mut out, line)?;
         out.write_all(b"\n")?;
@@ -165,4 +173,26 @@ fn octets(text: &str) -> Option<Vec<u8>> {
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let octet = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
     if rest.is_empty() { pairs.iter().map(octet).collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Faults, each by itself: in `write`, leave out the mode; there, leave out the permissions.
+    #[test]
+    fn who_has_which_address_is_for_the_owner_of_the_file_alone() {
+        let folder = std::env::temp_dir().join(format!("ike-leases-mode-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("leases.json");
+        let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        write(&path, &[]).unwrap();
+        assert_eq!(mode(), 0o600);
+        let left = path.with_extension("new");
+        fs::write(&left, "half a li").unwrap();
+        fs::set_permissions(&left, fs::Permissions::from_mode(0o644)).unwrap();
+        write(&path, &[]).unwrap();
+        assert_eq!(mode(), 0o600);
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

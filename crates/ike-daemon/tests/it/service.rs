@@ -375,3 +375,28 @@ fn a_sandbox_that_would_break_reloads_is_refused_at_the_start() {
     let first = log.lines().next().expect("a line");
     assert!(first.starts_with("<6>sandbox: capabilities"), "{first}");
 }
+
+/// Fault: in dist/debian/postinst, leave out the question for the second argument.
+#[test]
+fn an_upgrade_of_the_package_leaves_the_mode_of_the_configuration_to_its_owner() {
+    let folder = tempdir("postinst");
+    let (changed, script) = (folder.join("changed"), "#!/bin/sh\necho \"$0 $*\" >> \"$CHANGED\"\n");
+    for tool in ["chmod", "systemctl", "systemd-tmpfiles"] {
+        let path = folder.join(tool);
+        fs::write(&path, script).expect("written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("set");
+    }
+    let install = |earlier: &str| {
+        let _ = fs::remove_file(&changed);
+        let status = Command::new("/bin/sh")
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/dist/debian/postinst"))
+            .args(["configure", earlier])
+            .env("PATH", &folder)
+            .env("CHANGED", &changed)
+            .status();
+        assert!(status.expect("sh").success());
+        fs::read_to_string(&changed).unwrap_or_default().contains("chmod 0600 /etc/ike")
+    };
+    assert!(install(""), "the secrets of a new file are its owner's");
+    assert!(!install("0.1.0-1"), "the mode of an old one is kept");
+}
