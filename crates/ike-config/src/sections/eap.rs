@@ -15,7 +15,7 @@ use crate::settings::{
     AccountingConfig, Connection, DaeConfig, EapId, EapMethod, EapSecret, GroupSources,
     RadiusOptions, RadiusServer, TlsLimits, TlsOptions, Way,
 };
-use crate::tree::{Section, Text, join, list};
+use crate::tree::{Section, Text, cannot_be, join, list};
 
 /// What `auth` may say of EAP, for messages.
 pub(crate) const WAYS: &str = "\"eap-mschapv2\", \"eap-tls\", \"eap-ttls\", \"eap-md5\", \"eap-gtc\", \"eap-radius\" or \"eap-dynamic\"";
@@ -154,8 +154,7 @@ pub(crate) fn secrets(
             let what = "EAP identities: user names";
             for item in list(&path, value, what, report).unwrap_or_default() {
                 if is_regex(item.text) {
-                    let message =
-                        format!("`{path}` cannot be {:?}: a regular expression", item.text);
+                    let message = format!("{}: a regular expression", cannot_be(&path, item.text));
                     report.expected(item.offset, message, what);
                 }
                 ids.push(item.text.as_bytes().to_vec());

@@ -64,10 +64,9 @@ fn token(
         Some(module) => {
             let path = modules.get(module.text).cloned();
             if path.is_none() && modules.is_empty() {
-                let how = format!(": no module {:?}, for", module.text);
-                no_modules(&s, &how, module.offset, report);
+                no_modules(&s, ": no such module, for", module.offset, report);
             } else if path.is_none() {
-                let message = format!("`{}`: no module {:?}", join(&s.path, "module"), module.text);
+                let message = format!("`{}`: no such module", join(&s.path, "module"));
                 report.expected(module.offset, message, MODULE);
             }
             path
@@ -177,7 +176,12 @@ fn secret_of(
     }
     let file = file?;
     let content = files.resolve(file.text);
-    match content.and_then(|path| load_file(files.host, &path, LONGEST)) {
+    let content = content.and_then(|path| {
+        let unnamed = |why: String| why.replace(&format!("{path:?}"), "the file");
+        // The name may be the secret, which somebody has written in the wrong place.
+        load_file(files.host, &path, LONGEST).map_err(unnamed)
+    });
+    match content {
         Ok(content) => {
             let end =
                 content.iter().rposition(|c| !matches!(c, b'\r' | b'\n')).map_or(0, |at| at + 1);

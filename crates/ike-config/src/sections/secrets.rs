@@ -148,12 +148,13 @@ pub(crate) fn secret(s: &mut Section<'_>, files: Files<'_>, report: &mut Report)
     Some(Secret::copy_from(&octets))
 }
 
+/// The error does not name the file: it may be the secret, which somebody has written in the wrong place.
 fn read_file(host: &dyn Host, path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     let octets =
-        host.read(path, u64::MAX).map_err(|error| format!("cannot read {path:?}: {error}"))?;
-    let text = std::str::from_utf8(&octets).map_err(|_| format!("{path:?} is not UTF-8 text"))?;
+        host.read(path, u64::MAX).map_err(|error| format!("cannot read the file: {error}"))?;
+    let text = std::str::from_utf8(&octets).map_err(|_| "the file is not UTF-8 text")?;
     decode(text.trim_end_matches(['\r', '\n']))
-        .map_err(|why| format!("the content of {path:?} {why}"))
+        .map_err(|why| format!("the content of the file {why}"))
 }
 
 /// The octets of a secret. The error names the fault and contains no part of the secret.

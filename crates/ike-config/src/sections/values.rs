@@ -7,7 +7,7 @@ use ike_proto::wire::registry::{EncrId, IdType, IntegId, ProtocolId, TransformTy
 
 use crate::diagnostic::Report;
 use crate::host::Host;
-use crate::tree::{Section, Text, join};
+use crate::tree::{Section, Text, cannot_be, join};
 
 /// What `id` takes, for messages.
 pub const IDENTITY: &str =
@@ -111,18 +111,15 @@ fn unsupported(proposal: &ProposalConfig, host: &dyn Host) -> Vec<String> {
 /// An identity.
 pub(crate) fn identity(text: Text<'_>, path: &str, report: &mut Report) -> Option<IdData> {
     if IdRegex::is_meant_by(text.text) {
-        let message = format!("`{path}` cannot be {:?}: a regular expression", text.text);
+        let message = format!("{}: a regular expression", cannot_be(path, text.text));
         report.expected(text.offset, message, IDENTITY);
         return None;
     }
     match IdData::parse(text.text) {
         Ok(id) => Some(id),
         Err(why) => {
-            report.expected(
-                text.offset,
-                format!("`{path}` cannot be {:?}: {why}", text.text),
-                IDENTITY,
-            );
+            let message = format!("{}: {why}", cannot_be(path, text.text));
+            report.expected(text.offset, message, IDENTITY);
             None
         }
     }

@@ -10,7 +10,7 @@ mod section;
 mod wipe;
 
 pub(crate) use layers::{Entry, Layers, owned, same, same_value};
-pub(crate) use section::{Section, Unsupported, join, list};
+pub(crate) use section::{Section, Unsupported, cannot_be, join, list};
 pub(crate) use wipe::{wipe, wipe_value};
 
 #[cfg(test)]

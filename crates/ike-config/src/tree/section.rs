@@ -191,7 +191,7 @@ impl<'t> Section<'t> {
         let text = self.text(key, what, report)?;
         let parsed = parse(text.text);
         if parsed.is_none() {
-            let message = format!("`{}` cannot be {:?}", join(&self.path, key), text.text);
+            let message = cannot_be(&join(&self.path, key), text.text);
             report.expected(text.offset, message, what);
         }
         parsed
@@ -240,7 +240,7 @@ impl<'t> Section<'t> {
         if let Some((_, choice)) = choices.iter().find(|(word, _)| *word == text.text) {
             return Some(*choice);
         }
-        let message = format!("`{}` cannot be {:?}", join(&self.path, key), text.text);
+        let message = cannot_be(&join(&self.path, key), text.text);
         report.expected(text.offset, message, what).suggestion =
             nearest(text.text, words).map(str::to_owned);
         None
@@ -386,6 +386,15 @@ fn one_of(words: &[&str]) -> String {
 
 pub(crate) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// That the option `path` cannot have this value, which is quoted unless it may be, or have in it, a secret that belongs
+/// beside it.
+pub(crate) fn cannot_be(path: &str, value: &str) -> String {
+    if path.starts_with("secrets.") || path.starts_with("charon.plugins.eap-radius.") {
+        return format!("`{path}` cannot be what it is given");
+    }
+    format!("`{path}` cannot be {value:?}")
 }
 
 fn wrong_type(

@@ -332,7 +332,7 @@ fn a_mistake_about_certificates_is_named_with_its_line() {
         ),
         (
             format!("{MOON}[secrets.token-a]\nhandle = '01'\nmodule = 'm'"),
-            &["8: ", "no module \"m\"", "[charon.plugins.pkcs11.modules]"],
+            &["8: ", "no such module", "[charon.plugins.pkcs11.modules]"],
         ),
         (
             format!("{MOON}{MODULE}[secrets.token-a]\nslot = 1"),
