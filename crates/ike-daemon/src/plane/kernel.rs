@@ -2,8 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::UnixDatagram;
+use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +25,7 @@ use xfrm::policy::{Action, Policy, PolicyDirection};
 use xfrm::probe::Features;
 
 use super::bypass::is_all;
+use super::sole::sole;
 use super::{Earlier, adopt};
 use crate::config::PlaneOptions;
 
@@ -178,20 +178,7 @@ struct KernelPlane {
     /// When the bell is to be rung although there is no event.
     deadline: watch::Sender<Option<Instant>>,
     /// Held as long as the plane lasts.
-    _sole: UnixDatagram,
-}
-
-/// Refuses a second daemon in the network namespace: it would take the first one's states for an earlier run's.
-/// Names of abstract sockets are the namespace's, and go with the process however it ends.
-fn sole() -> io::Result<UnixDatagram> {
-    let name = std::os::unix::net::SocketAddr::from_abstract_name(SOLE)?;
-    UnixDatagram::bind_addr(&name).map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => io::Error::new(
-            error.kind(),
-            "another ike-daemon has the kernel data plane of this network namespace",
-        ),
-        _ => explain("lock", &error),
-    })
+    _sole: Option<UnixListener>,
 }
 
 impl KernelPlane {
@@ -370,6 +357,5 @@ pub(super) fn capabilities(features: Features) -> io::Result<Capabilities> {
     })
 }
 
-const SOLE: &str = "ike-daemon/xfrm";
 const EPERM: i32 = 1;
 const EPROTONOSUPPORT: i32 = 93;

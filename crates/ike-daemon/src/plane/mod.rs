@@ -14,6 +14,7 @@ mod adopt;
 mod bypass;
 mod kernel;
 mod kind;
+mod sole;
 
 pub use kind::DataPlaneKind;
 
