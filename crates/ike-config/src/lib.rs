@@ -63,11 +63,11 @@ pub use overlay::{Blobs, Difference, Item, Kind, LoadedSecret, Overlay};
 pub use reading::{Document, Reading, parse, read_conf, read_file, read_toml};
 pub use sections::{IDENTITY, hex, read_token, ticket_key_text};
 pub use settings::{
-    AccountingConfig, Authority, BY_RADIUS, Connection, DaeConfig, EapId, EapMethod, EapOptions,
-    EapRound, EapSecret, Ends, GroupSources, Holds, HostSpec, Hosts, KeyFile, LocalRound,
-    MetricsListen, MetricsOptions, Modules, NamedFile, NamedFiles, OcspOptions, PlaneOptions,
-    PoolConfig, Ports, RadiusOptions, RadiusServer, Range, RemoteAccess, RemoteRound, Resolve,
-    Revocation, RouteOptions, SandboxOptions, Settings, TcpOptions, TlsLimits, TlsOptions,
-    TokenKey, TokenKeyOption, UrlParts, UrlPrefix, ViciOptions, Way,
+    AccountingConfig, Authority, BY_RADIUS, Connection, CredentialOptions, DaeConfig, EapId,
+    EapMethod, EapOptions, EapRound, EapSecret, Ends, GroupSources, Holds, HostSpec, Hosts,
+    KeyFile, LocalRound, MetricsListen, MetricsOptions, Modules, NamedFile, NamedFiles,
+    OcspOptions, PlaneOptions, PoolConfig, Ports, RadiusOptions, RadiusServer, Range, RemoteAccess,
+    RemoteRound, Resolve, Revocation, RouteOptions, SandboxOptions, Settings, TcpOptions,
+    TlsLimits, TlsOptions, TokenKey, TokenKeyOption, UrlParts, UrlPrefix, ViciOptions, Way,
 };
 pub use units::{duration, seconds};

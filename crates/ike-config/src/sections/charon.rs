@@ -69,7 +69,8 @@ pub(crate) fn read(
     // `threads` of strongSwan is how many jobs of any SA run at a time, which is neither.
     set(&mut all.shards, read_workers("shards", MOST_SHARDS, &mut s, host, report));
     set(&mut plane.tun_queues, read_workers("tun_queues", MOST_QUEUES, &mut s, host, report));
-    set(&mut all.cert_cache, s.switch("cert_cache", report));
+    set(&mut all.credentials.cert_cache, s.switch("cert_cache", report));
+    set(&mut all.credentials.signer_timeout, signer_timeout(&mut s, report));
     if let Some(section) = s.section("iptfs", report) {
         iptfs = read_iptfs(section, report);
     }
@@ -114,6 +115,16 @@ pub(crate) fn read(
     s.finish(UNSUPPORTED, report);
     all.ports = ports;
     iptfs
+}
+
+fn signer_timeout(s: &mut Section<'_>, report: &mut Report) -> Option<Duration> {
+    let limit = s.duration("signer_timeout", report)?;
+    if limit < Duration::from_secs(1) {
+        let message = "`charon.signer_timeout` is too short";
+        report.expected(s.place("signer_timeout"), message, "a second or more");
+        return None;
+    }
+    Some(limit)
 }
 
 /// How many of something that works in parallel: a number, or one for each processor.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ike_proto::config::EndpointConfig;
 pub use ike_proto::config::Ports;
@@ -50,8 +51,8 @@ pub struct Settings {
     pub tcp: TcpOptions,
     /// `shards`: how many engines share the work, each on a thread of its own; taken at the start.
     pub shards: u8,
-    /// `cert_cache`: whether signatures on certificates that were found good are remembered.
-    pub cert_cache: bool,
+    /// Options of certificates and private keys.
+    pub credentials: CredentialOptions,
     /// `[charon.plugins.vici]`, if there is the section; taken at the start.
     pub vici: Option<ViciOptions>,
     /// `[charon.metrics]`, if there is the section; taken at the start.
@@ -91,7 +92,7 @@ impl Default for Settings {
             plane: PlaneOptions::default(),
             tcp: TcpOptions::default(),
             shards: 1,
-            cert_cache: true,
+            credentials: CredentialOptions::default(),
             vici: None,
             metrics: None,
             sandbox: SandboxOptions::default(),
@@ -199,6 +200,21 @@ pub struct MetricsOptions {
     pub listen: MetricsListen,
     /// `connections`: how many have a label of their own; the others are counted together.
     pub connections: usize,
+}
+
+/// Options of certificates and private keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CredentialOptions {
+    /// `cert_cache`: whether signatures on certificates that were found good are remembered.
+    pub cert_cache: bool,
+    /// `signer_timeout`: how long the signer has for an answer.
+    pub signer_timeout: Duration,
+}
+
+impl Default for CredentialOptions {
+    fn default() -> Self {
+        Self { cert_cache: true, signer_timeout: Duration::from_secs(30) }
+    }
 }
 
 /// `[charon.sandbox]`: the privileges that the daemon drops at its start and cannot regain.

@@ -205,13 +205,14 @@ fn assemble(
     parts::refuse(&mut settings, &pkcs12, Parts::BUILT, report);
     let kept = match origin {
         Origin::Folders(folder, keys) => {
+            keys.answer_within(settings.credentials.signer_timeout);
             let named = (settings.key_files, settings.tokens);
             Credentials::load(folder, Arc::clone(keys), named, settings.modules, report)
         }
         Origin::Kept(store) => store.clone(),
     };
     let mut store = kept.clone();
-    store.trust.set_cert_cache(settings.cert_cache);
+    store.trust.set_cert_cache(settings.credentials.cert_cache);
     let authorities = authorities::load(settings.authorities, &mut store, report);
     store.warn_of_loose_cas(report);
     let mut eap = EapConfig {

@@ -218,6 +218,24 @@ pub(crate) fn enter_signer() -> io::Result<()> {
     Ok(())
 }
 
+/// What the process that starts signers gives up. They have what it has, also as a user who is not root.
+///
+/// # Errors
+///
+/// What should have worked did not.
+pub(crate) fn enter_nursery() -> io::Result<()> {
+    enter_signer()?;
+    let read = Capability::CAP_DAC_READ_SEARCH;
+    let raise = || {
+        if caps::has_cap(None, CapSet::Permitted, read)? {
+            caps::raise(None, CapSet::Inheritable, read)?;
+            caps::raise(None, CapSet::Ambient, read)?;
+        }
+        Ok(())
+    };
+    raise().map_err(|error: caps::errors::CapsError| io::Error::other(error))
+}
+
 /// Keeps `kept` alone, of those there are.
 fn drop_capabilities(kept: &[Capability]) -> Result<Vec<String>, caps::errors::CapsError> {
     let kept: CapsHashSet = kept.iter().copied().collect();

@@ -1,50 +1,89 @@
-//! The daemon's end: asks the signer.
+//! The daemon's end: asks the signer, and starts another one in the place of one that does not answer.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 
-use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
-use super::{KeySource, LoadRequest, Loaded, Passphrase, Refused};
+use super::link::{Link, PATIENCE, gone, silent};
+use super::protocol::{Ask, Found, SignError, Told, Wiped};
+use super::{Holds, KeySource, LoadRequest, Loaded, Passphrase, Refused, TokenKey, lock, nursery};
+
+/// How long a question to the signer waits for its answer, unless the configuration says something else.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// How long the end waits for the process.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Makes another signer, and ends the one before.
+type Another = Box<dyn FnMut() -> io::Result<UnixStream> + Send>;
 
 /// A running signer. Clones share it; it ends with the last of them and of its keys.
 #[derive(Clone)]
 pub struct Signer(Arc<Line>);
 
-/// The connection to it.
+/// The way to the signer of the moment.
 struct Line {
+    /// Of questions, and of keys on this side.
     number: AtomicU64,
-    out: Mutex<UnixStream>,
-    /// The answers, until a thread takes them.
-    early: Mutex<Option<Early>>,
-    waiting: Arc<Mutex<Waiting>>,
+    limit: Mutex<Duration>,
+    link: Mutex<Arc<Link>>,
+    lost: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    held: Mutex<Held>,
+    another: Mutex<Another>,
+    /// When the last signer began to be replaced, and whether that goes on.
+    replaced: Mutex<Option<Instant>>,
+    replacing: AtomicBool,
     child: Mutex<Option<Child>>,
 }
 
-/// Before there is a thread for them: where answers come from, and what is called when there are none any more.
-struct Early {
-    from: UnixStream,
-    lost: Box<dyn FnOnce() + Send>,
+/// What another signer is told.
+#[derive(Default)]
+struct Held {
+    /// PKCS#11 modules that may be loaded; no other ones once it is sealed.
+    modules: Vec<PathBuf>,
+    sealed: bool,
+    origins: Vec<Origin>,
 }
 
-/// Who waits for which answer; `None` once there will be none any more.
-type Waiting = Option<HashMap<u64, SyncSender<Told>>>;
+/// Where keys have come from.
+struct Origin {
+    source: Source,
+    name: String,
+    keys: Keys,
+}
+
+/// Numbers on this side, and public keys.
+type Keys = Vec<(u64, Vec<u8>)>;
+
+/// How to load keys again. Passphrases and PINs have proven right: what is refused is never kept.
+enum Source {
+    File {
+        path: PathBuf,
+        holds: Holds,
+        passphrase: Option<Wiped>,
+    },
+    Token {
+        key: TokenKey,
+        pin: Option<Wiped>,
+    },
+    /// This process has no copy of a key, and no PIN that a token has refused since.
+    None,
+}
 
 /// A private key that the signer holds.
 struct RemoteKey {
     line: Arc<Line>,
     key: u64,
+    name: String,
     spki: Vec<u8>,
 }
 
@@ -56,124 +95,326 @@ impl Signer {
     /// If no process can be made.
     pub fn spawn(lost: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
-        // By this name it is the program that runs, also after the file has been replaced.
+        // By this name it is the program that runs, also after the file has been replaced. It makes the signers: this
+        // process will not be able to.
         let child = Command::new("/proc/self/exe")
             .arg("signer")
             .stdin(Stdio::from(OwnedFd::from(its)))
             .stdout(Stdio::null())
             .spawn()?;
-        let signer = Self::over(ours, lost)?;
+        let signer = Self::over(move || nursery::ask(&ours), lost)?;
         *lock(&signer.0.child) = Some(child);
         Ok(signer)
     }
 
-    /// A signer at the other end of `stream`.
+    /// A signer at the other end of what `another` makes.
     pub(super) fn over(
-        stream: UnixStream,
+        mut another: impl FnMut() -> io::Result<UnixStream> + Send + 'static,
         lost: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
-        let early = Early { from: stream.try_clone()?, lost: Box::new(lost) };
+        let link = Link::new(another()?);
         Ok(Self(Arc::new(Line {
             number: AtomicU64::new(0),
-            out: Mutex::new(stream),
-            early: Mutex::new(Some(early)),
-            waiting: Arc::new(Mutex::new(Some(HashMap::new()))),
-            child: Mutex::new(None),
+            limit: Mutex::new(LIMIT),
+            link: Mutex::new(Arc::new(link)),
+            lost: Mutex::new(Some(Box::new(lost))),
+            held: Mutex::default(),
+            another: Mutex::new(Box::new(another)),
+            replaced: Mutex::default(),
+            replacing: AtomicBool::new(false),
+            child: Mutex::default(),
         })))
     }
 }
 
 impl Line {
-    /// The answer to `what`.
-    fn ask(&self, what: Ask) -> io::Result<Told> {
-        let number = self.number.fetch_add(1, Ordering::Relaxed);
-        if let Some(early) = &mut *lock(&self.early) {
-            self.say(number, what)?;
-            let answer = receive::<Response>(&mut early.from)?.filter(|told| told.number == number);
-            return answer.map(|told| told.what).ok_or_else(gone);
-        }
-        let (answer, answered) = mpsc::sync_channel(1);
-        match &mut *lock(&self.waiting) {
-            Some(waiting) => waiting.insert(number, answer),
-            None => return Err(gone()),
-        };
-        self.say(number, what)?;
-        answered.recv().map_err(|_| gone())
+    fn link(&self) -> Arc<Link> {
+        Arc::clone(&lock(&self.link))
     }
 
-    /// Has a thread take the answers from now on.
-    fn start(&self) -> io::Result<()> {
-        let Some(Early { mut from, lost }) = lock(&self.early).take() else { return Ok(()) };
-        let waiting = Arc::clone(&self.waiting);
-        thread::Builder::new().name("signer".to_owned()).spawn(move || {
-            while let Ok(Some(Response { number, what })) = receive::<Response>(&mut from) {
-                let asker = lock(&waiting).as_mut().and_then(|waiting| waiting.remove(&number));
-                if let Some(asker) = asker {
-                    // There is room for one.
-                    let _ = asker.send(what);
+    /// Another signer may load this module, too, if the first one may.
+    fn admit(&self, module: &Path) {
+        let mut held = lock(&self.held);
+        if !held.sealed && !held.modules.iter().any(|known| known == module) {
+            held.modules.push(module.to_path_buf());
+        }
+    }
+
+    fn next(&self) -> u64 {
+        self.number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The answer to a question about `name`. A signer that has not answered `patience` questions is not asked.
+    fn ask(
+        self: &Arc<Self>,
+        link: &Link,
+        what: Ask,
+        name: &str,
+        patience: u32,
+    ) -> io::Result<Told> {
+        let limit = *lock(&self.limit);
+        let answer = if link.is_silent(patience) {
+            link.spare(limit);
+            Err(silent())
+        } else {
+            link.ask(self.next(), what, limit).inspect_err(|error| {
+                if error.kind() == io::ErrorKind::TimedOut {
+                    tracing::error!(key = name, ?limit, "the signer does not answer");
+                }
+            })
+        };
+        if link.is_silent(PATIENCE) {
+            self.replace_soon();
+        }
+        answer
+    }
+
+    /// Has a thread replace the signer, unless that was tried a moment ago.
+    fn replace_soon(self: &Arc<Self>) {
+        let (limit, mut last) = (*lock(&self.limit), lock(&self.replaced));
+        if last.is_some_and(|last| last.elapsed() < limit)
+            || self.replacing.swap(true, Ordering::SeqCst)
+        {
+            return;
+        }
+        *last = Some(Instant::now());
+        let line = Arc::clone(self);
+        let thread = thread::Builder::new().name("signer-new".to_owned()).spawn(move || {
+            tracing::error!("the signer does not answer: it is started anew");
+            match line.replace() {
+                Ok((keys, 0)) => tracing::info!(keys, "another signer has the keys"),
+                Ok((keys, lost)) => tracing::error!(
+                    keys,
+                    lost,
+                    "another signer has some keys: a reload, or its client, has to load the others"
+                ),
+                Err(error) => tracing::error!(%error, "no other signer: restart the daemon"),
+            }
+            line.replacing.store(false, Ordering::SeqCst);
+        });
+        if let Err(error) = thread {
+            self.replacing.store(false, Ordering::SeqCst);
+            tracing::error!(%error, "no thread for another signer");
+        }
+    }
+
+    /// Returns how many keys the other signer has, and how many it has not.
+    fn replace(self: &Arc<Self>) -> io::Result<(usize, usize)> {
+        let former = self.link();
+        // From here on its end is no loss.
+        former.retire(true);
+        let stream = (lock(&self.another))().inspect_err(|_| former.retire(false))?;
+        let link = Arc::new(Link::new(stream));
+        let (modules, all) = lock(&self.held).again();
+        for module in modules {
+            link.say(self.next(), Ask::Admit(module))?;
+        }
+        link.say(self.next(), Ask::Seal)?;
+        self.watch(&link)?;
+        let (mut there, mut missing) = (0, 0);
+        for Again { ask, name, keys } in all {
+            let token = ask.as_ref().and_then(PinOf::of);
+            let told = ask.map(|ask| self.ask(&link, ask, &name, 1));
+            let found = match told {
+                Some(Ok(Told::Loaded(Ok(found)))) => found.keys,
+                Some(Ok(Told::Loaded(Err(why)))) => {
+                    tracing::error!(key = name, %why, "not loaded again");
+                    lock(&self.held).refuse(token.as_ref());
+                    Vec::new()
+                }
+                // It was said that there is no answer.
+                _ => Vec::new(),
+            };
+            for (key, spki) in keys {
+                match found.iter().find(|(_, known)| *known == spki) {
+                    Some((its, _)) => {
+                        link.learn(key, *its);
+                        there += 1;
+                    }
+                    None => missing += 1,
                 }
             }
-            // Whoever waits hears by the end of its channel.
-            *lock(&waiting) = None;
-            lost();
-        })?;
-        Ok(())
+        }
+        *lock(&self.link) = link;
+        former.close();
+        Ok((there, missing))
     }
 
-    fn say(&self, number: u64, what: Ask) -> io::Result<()> {
-        send(&mut *lock(&self.out), &Request { number, what })
+    /// Has threads serve `link`, and its end be a loss unless it has been replaced.
+    fn watch(self: &Arc<Self>, link: &Arc<Link>) -> io::Result<()> {
+        let line = Arc::downgrade(self);
+        link.start(move || {
+            let lost = line.upgrade().and_then(|line| lock(&line.lost).take());
+            if let Some(lost) = lost {
+                lost();
+            }
+        })
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // It reads the end of its orders, and the thread that of the answers.
-        let _ = lock(&self.out).shutdown(Shutdown::Both);
+        self.link().close();
+        // Its end of this is what the process lives for.
+        *lock(&self.another) = Box::new(|| Err(gone()));
         if let Some(mut child) = lock(&self.child).take() {
+            let end = Instant::now() + FAREWELL;
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
+                thread::sleep(Duration::from_millis(2));
+            }
+            // One that is stopped does not end by itself. Nothing happens to one that has ended.
+            let _ = child.kill();
             let _ = child.wait();
+        }
+    }
+}
+
+/// Keys that another signer is to load.
+struct Again {
+    /// `None` if that is not possible.
+    ask: Option<Ask>,
+    name: String,
+    keys: Keys,
+}
+
+/// A PIN, and the module of the token that it is for.
+struct PinOf(PathBuf, Wiped);
+
+impl PinOf {
+    fn of(ask: &Ask) -> Option<Self> {
+        let Ask::Token { key, pin: Some(pin) } = ask else { return None };
+        Some(Self(key.module.clone(), Wiped::new(pin.octets())))
+    }
+}
+
+impl Held {
+    /// Modules to be admitted, and keys to be loaded.
+    fn again(&self) -> (Vec<PathBuf>, Vec<Again>) {
+        let all = self.origins.iter().map(|origin| Again {
+            ask: origin.source.ask(),
+            name: origin.name.clone(),
+            keys: origin.keys.clone(),
+        });
+        (self.modules.clone(), all.collect())
+    }
+
+    /// Something was refused with this PIN: it is not used again by itself, for a token locks itself after a few
+    /// wrong ones.
+    fn refuse(&mut self, pin: Option<&PinOf>) {
+        for origin in &mut self.origins {
+            if let Some(PinOf(module, refused)) = pin
+                && let Source::Token { key, pin: Some(pin) } = &origin.source
+                && key.module == *module
+                && pin.octets() == refused.octets()
+            {
+                origin.source = Source::None;
+            }
+        }
+    }
+
+    fn drop_key(&mut self, key: u64) {
+        for origin in &mut self.origins {
+            origin.keys.retain(|(number, _)| *number != key);
+        }
+        self.origins.retain(|origin| !origin.keys.is_empty());
+    }
+}
+
+impl Source {
+    fn of(request: &LoadRequest<'_>) -> Self {
+        match request {
+            LoadRequest::File { path, holds, passphrase } => Self::File {
+                path: path.to_path_buf(),
+                holds: *holds,
+                passphrase: wiped(*passphrase),
+            },
+            LoadRequest::Octets(_) => Self::None,
+            LoadRequest::Token { key, pin } => Self::Token { key: key.clone(), pin: wiped(*pin) },
+        }
+    }
+
+    fn ask(&self) -> Option<Ask> {
+        let again = |secret: &Option<Wiped>| secret.as_ref().map(|one| Wiped::new(one.octets()));
+        match self {
+            Self::File { path, holds, passphrase } => {
+                Some(Ask::File { path: path.clone(), holds: *holds, passphrase: again(passphrase) })
+            }
+            Self::Token { key, pin } => Some(Ask::Token { key: key.clone(), pin: again(pin) }),
+            Self::None => None,
+        }
+    }
+}
+
+fn wiped(secret: Option<&Passphrase>) -> Option<Wiped> {
+    secret.map(|secret| Wiped::new(secret.expose()))
+}
+
+/// What a key is called in the log.
+fn name(request: &LoadRequest<'_>) -> String {
+    match request {
+        LoadRequest::File { path, .. } => path.display().to_string(),
+        LoadRequest::Octets(_) => "of a control client".to_owned(),
+        LoadRequest::Token { key, .. } => {
+            let handle: String = key.handle.iter().map(|octet| format!("{octet:02x}")).collect();
+            format!("{handle} of {}", key.module.display())
         }
     }
 }
 
 impl KeySource for Signer {
     fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
-        match self.0.ask(Ask::Names(folder.to_path_buf()))? {
+        let (ask, name) = (Ask::Names(folder.to_path_buf()), folder.display().to_string());
+        match self.0.ask(&self.0.link(), ask, &name, 1)? {
             Told::Names(names) => names.map_err(io::Error::other),
             Told::Loaded(_) | Told::Signed(_) => Err(gone()),
         }
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Loaded, Refused> {
-        let wiped = |secret: Option<&Passphrase>| secret.map(|secret| Wiped::new(secret.expose()));
+        let (source, name, link) = (Source::of(request), name(request), self.0.link());
         let ask = match request {
-            LoadRequest::File { path, holds, passphrase } => Ask::File {
-                path: path.to_path_buf(),
-                holds: *holds,
-                passphrase: wiped(*passphrase),
-            },
-            LoadRequest::Octets(octets) => Ask::Octets(Wiped::new(octets.expose())),
-            LoadRequest::Token { key, pin } => Ask::Token { key: key.clone(), pin: wiped(*pin) },
+            LoadRequest::Octets(octets) => Some(Ask::Octets(Wiped::new(octets.expose()))),
+            LoadRequest::File { .. } | LoadRequest::Token { .. } => source.ask(),
         };
         let broken = |why: io::Error| Refused::Unreadable(format!("the signer: {why}"));
-        let Told::Loaded(found) = self.0.ask(ask).map_err(broken)? else {
+        let ask = ask.ok_or_else(|| broken(gone()))?;
+        let pin = PinOf::of(&ask);
+        if let LoadRequest::Token { key, .. } = request {
+            self.0.admit(&key.module);
+        }
+        // A reload does not wait for a signer that has kept somebody else waiting.
+        let Told::Loaded(found) = self.0.ask(&link, ask, &name, 1).map_err(broken)? else {
             return Err(broken(gone()));
         };
-        let Found { keys, certificates, readable_by_others } = found?;
-        let key = |(key, spki)| -> Arc<dyn SigningKey> {
-            Arc::new(RemoteKey { line: Arc::clone(&self.0), key, spki })
+        let mut held = lock(&self.0.held);
+        let found = found.inspect_err(|_| held.refuse(pin.as_ref()))?;
+        let mut origin = Origin { source, name: name.clone(), keys: Vec::new() };
+        let key = |(its, spki): (u64, Vec<u8>)| -> Arc<dyn SigningKey> {
+            let key = self.0.next();
+            link.learn(key, its);
+            origin.keys.push((key, spki.clone()));
+            Arc::new(RemoteKey { line: Arc::clone(&self.0), key, name: name.clone(), spki })
         };
+        let Found { keys, certificates, readable_by_others } = found;
         let keys = keys.into_iter().map(key).collect();
+        held.origins.push(origin);
         Ok(Loaded { keys, certificates, readable_by_others })
     }
 
     fn admit(&self, module: &Path) -> io::Result<()> {
-        let number = self.0.number.fetch_add(1, Ordering::Relaxed);
-        self.0.say(number, Ask::Admit(module.to_path_buf()))
+        self.0.admit(module);
+        self.0.link().say(self.0.next(), Ask::Admit(module.to_path_buf()))
+    }
+
+    fn answer_within(&self, limit: Duration) {
+        *lock(&self.0.limit) = limit;
     }
 
     fn seal(&self) -> io::Result<()> {
-        self.0.say(self.0.number.fetch_add(1, Ordering::Relaxed), Ask::Seal)?;
-        self.0.start()
+        let link = self.0.link();
+        link.say(self.0.next(), Ask::Seal)?;
+        lock(&self.0.held).sealed = true;
+        self.0.watch(&link)
     }
 }
 
@@ -187,10 +428,12 @@ impl SigningKey for RemoteKey {
     }
 
     fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        let key = self.key;
         let place = SignatureScheme::ALL.iter().position(|known| *known == scheme);
         let scheme = place.ok_or(CryptoError::Unsupported)?;
-        match self.line.ask(Ask::Sign { key, scheme, message: message.to_vec() }) {
+        let link = self.line.link();
+        let key = link.number_of(self.key).ok_or(CryptoError::Backend)?;
+        let ask = Ask::Sign { key, scheme, message: message.to_vec() };
+        match self.line.ask(&link, ask, &self.name, PATIENCE) {
             Ok(Told::Signed(Ok(signature))) => Ok(signature),
             Ok(Told::Signed(Err(SignError::Unsupported))) => Err(CryptoError::Unsupported),
             _ => Err(CryptoError::Backend),
@@ -204,18 +447,13 @@ impl SigningKey for RemoteKey {
 
 impl Drop for RemoteKey {
     fn drop(&mut self) {
-        // Nobody waits for an answer; if the signer is gone, so is the key.
-        let number = self.line.number.fetch_add(1, Ordering::Relaxed);
-        let _ = self.line.say(number, Ask::Drop { key: self.key });
+        lock(&self.line.held).drop_key(self.key);
+        let link = self.line.link();
+        if let Some(key) = link.forget(self.key) {
+            // Nobody waits for an answer; if the signer is gone, so is the key.
+            let _ = link.say(self.line.next(), Ask::Drop { key });
+        }
     }
-}
-
-fn gone() -> io::Error {
-    io::Error::new(io::ErrorKind::BrokenPipe, "the signer is gone")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Signer {
@@ -227,5 +465,36 @@ impl fmt::Debug for Signer {
 impl fmt::Debug for RemoteKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RemoteKey({})", self.key)
+    }
+}
+
+#[cfg(test)]
+impl Signer {
+    /// How many requests another signer would get.
+    pub(super) fn kept(&self) -> usize {
+        lock(&self.0.held).again().1.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `Held::refuse`, forget nothing.
+    #[test]
+    fn a_pin_that_was_refused_is_not_tried_with_another_signer() {
+        let token = |module: &str, pin: &[u8]| {
+            let key = TokenKey { module: module.into(), slot: None, handle: vec![1] };
+            let source = Source::Token { key, pin: Some(Wiped::new(pin)) };
+            Origin { source, name: String::new(), keys: Vec::new() }
+        };
+        let origins = vec![token("/a.so", b"1"), token("/a.so", b"2"), token("/b.so", b"1")];
+        let mut held = Held { origins, ..Held::default() };
+        let asks = |held: &Held| -> Vec<bool> {
+            held.again().1.iter().map(|again| again.ask.is_some()).collect()
+        };
+        assert_eq!(asks(&held), [true, true, true]);
+        held.refuse(Some(&PinOf("/a.so".into(), Wiped::new(b"1"))));
+        assert_eq!(asks(&held), [false, true, true]);
     }
 }

@@ -3,10 +3,13 @@
 //! private keys, and need not be able to read their files.
 //!
 //! The two processes talk over a pair of sockets that both have from the start (`protocol.rs`). When one of them
-//! ends, so does the other. A passphrase or PIN in the configuration file passes through the daemon.
+//! ends, so does the other. A signer that does not answer is replaced: a third process starts it (`nursery.rs`), and it
+//! loads what the first one had loaded. A passphrase or PIN in the configuration file passes through the daemon.
 
 mod client;
+mod link;
 mod local;
+mod nursery;
 mod protocol;
 mod server;
 #[cfg(feature = "pkcs11")]
@@ -15,7 +18,8 @@ mod token;
 use std::fmt;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ike_proto::crypto::SigningKey;
 use serde::{Deserialize, Serialize};
@@ -48,6 +52,11 @@ pub trait KeySource: fmt::Debug + Send + Sync {
     fn admit(&self, module: &Path) -> io::Result<()> {
         let _ = module;
         Ok(())
+    }
+
+    /// How long a question may wait for its answer.
+    fn answer_within(&self, limit: Duration) {
+        let _ = limit;
     }
 
     /// From now on no PKCS#11 module is loaded that was neither loaded nor admitted so far: whoever takes over the process that
@@ -116,6 +125,10 @@ impl fmt::Display for Refused {
             Self::Unreadable(why) | Self::Content(why) => f.write_str(why),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
-use super::{KeySource, LoadRequest, Local, Passphrase, Refused};
+use super::{KeySource, LoadRequest, Local, Passphrase, Refused, lock, nursery};
 use crate::service::sandbox;
 
 /// Serves the daemon that has started this process, over its standard input, until that is gone.
@@ -24,9 +24,15 @@ pub(crate) fn serve_stdin() -> io::Result<()> {
     // Nor is one to all processes of a service, as systemd's that stops it: whoever ended first would make an
     // orderly end look like a lost signer. Threads inherit it.
     SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]).thread_block()?;
-    sandbox::enter_signer()?;
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     stream.peer_addr()?;
+    if nursery::is_meant(&stream)? {
+        sandbox::enter_nursery()?;
+        return nursery::serve(&stream);
+    }
+    // Who has made it, and could make another, has gone: so does the daemon notice.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    sandbox::enter_signer()?;
     serve(&stream)
 }
 
@@ -141,8 +147,4 @@ impl Held {
 
 fn secret(wiped: Option<Wiped>) -> Option<Passphrase> {
     wiped.map(|wiped| Passphrase::copy_from(wiped.octets()))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

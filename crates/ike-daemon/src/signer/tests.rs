@@ -1,8 +1,10 @@
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ike_proto::crypto::{CryptoError, SignatureScheme};
 use pq_kem::sign::KeyType;
@@ -18,7 +20,9 @@ fn signer() -> (Signer, mpsc::Receiver<()>, UnixStream) {
     let lost = move || {
         let _ = tell.send(());
     };
-    (Signer::over(ours, lost).unwrap(), told, cut)
+    let mut ours = Some(ours);
+    let first = move || ours.take().ok_or_else(|| io::Error::other("there is only one"));
+    (Signer::over(first, lost).unwrap(), told, cut)
 }
 
 fn folder(name: &str) -> PathBuf {
@@ -167,4 +171,118 @@ fn nothing_secret_is_printed() {
     let path = Path::new("/x");
     let request = LoadRequest::File { path, holds: Holds::AnyKey, passphrase: Some(&passphrase) };
     assert!(!format!("{request:?}").contains("sesame"));
+}
+
+/// A signer that answers until it is told to hang.
+fn gated() -> (UnixStream, Arc<AtomicBool>) {
+    let (ours, near) = UnixStream::pair().unwrap();
+    let (far, its) = UnixStream::pair().unwrap();
+    thread::spawn(move || server::serve(&its));
+    let hangs = Arc::new(AtomicBool::new(false));
+    let gate = Arc::clone(&hangs);
+    let (mut from, mut to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+    thread::spawn(move || {
+        let mut octets = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut octets) {
+            while gate.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            to.write_all(&octets[..count]).unwrap();
+        }
+    });
+    let (mut from, mut to) = (far, near);
+    thread::spawn(move || io::copy(&mut from, &mut to));
+    (ours, hangs)
+}
+
+/// What this thread logs while it does `what`.
+fn logged<T>(what: impl FnOnce() -> T) -> (T, String) {
+    let (told, lines) = mpsc::channel();
+    struct Lines(mpsc::Sender<Vec<u8>>);
+    impl Write for Lines {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.send(line.to_vec()).unwrap();
+            Ok(line.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let log = tracing_subscriber::fmt().with_ansi(false);
+    let log = log.with_writer(move || Lines(told.clone())).finish();
+    let done = tracing::subscriber::with_default(log, what);
+    let text: Vec<u8> = lines.try_iter().flatten().collect();
+    (done, String::from_utf8(text).unwrap())
+}
+
+/// Faults, each by itself: in `Link::ask`, wait for ever; in `Line::ask`, say no line; in `Signer::load`, have the
+/// patience of signatures; in `Line::ask`, never replace; in `Line::replace`, load no keys, or do not retire the
+/// former.
+#[test]
+fn a_question_ends_in_time_and_the_second_one_without_an_answer_brings_another_signer() {
+    let folder = folder("hang");
+    let path = key_file(&folder, "ec.der", KeyType::Scheme(SignatureScheme::EcdsaP256Sha256));
+    let (first, hangs) = gated();
+    let (made, count) = mpsc::channel();
+    let mut first = Some(first);
+    let another = move || {
+        made.send(()).unwrap();
+        Ok(first.take().unwrap_or_else(|| gated().0))
+    };
+    let (tell, lost) = mpsc::channel();
+    let signer = Signer::over(another, move || tell.send(()).unwrap()).unwrap();
+    signer.answer_within(Duration::from_millis(300));
+    signer.seal().unwrap();
+    let loaded = signer.load(&file(&path, Holds::AnyKey)).unwrap();
+    let octets = std::fs::read(&path).unwrap();
+    let brought = signer.load(&LoadRequest::Octets(&Passphrase::copy_from(&octets))).unwrap();
+    let (key, brought) = (&loaded.keys[0], &brought.keys[0]);
+    let sign = || key.sign(key.schemes()[0], b"message");
+    sign().unwrap();
+    brought.sign(brought.schemes()[0], b"message").unwrap();
+
+    hangs.store(true, Ordering::SeqCst);
+    let (failed, line) = logged(sign);
+    assert_eq!(failed, Err(CryptoError::Backend));
+    assert!(line.contains("the signer does not answer") && line.contains("ec.der"), "{line}");
+    let begun = Instant::now();
+    let refused = signer.load(&file(&path, Holds::AnyKey)).unwrap_err();
+    assert_eq!(refused.to_string(), "the signer: the signer does not answer");
+    assert!(begun.elapsed() < Duration::from_millis(200), "a reload does not wait");
+    assert_eq!(count.try_iter().count(), 1, "one question may be slow");
+
+    assert_eq!(sign(), Err(CryptoError::Backend));
+    let end = Instant::now() + Duration::from_secs(20);
+    while sign().is_err() {
+        assert!(Instant::now() < end, "no other signer");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(count.try_iter().count(), 1, "another one");
+    let gone = brought.sign(brought.schemes()[0], b"message");
+    assert_eq!(gone, Err(CryptoError::Backend), "no copy of it is kept here");
+    assert!(signer.load(&file(&path, Holds::AnyKey)).is_ok());
+    assert!(lost.try_recv().is_err(), "that is no loss");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Faults, each by itself: in `Link::start`, let `out` have no thread; in `Signer::load`, keep a request before there is
+/// an answer.
+#[test]
+fn nobody_waits_for_a_signer_that_does_not_read_and_a_refused_request_is_not_kept() {
+    let (ours, its) = UnixStream::pair().unwrap();
+    let mut ours = Some(ours);
+    let first = move || ours.take().ok_or_else(|| io::Error::other("there is only one"));
+    let signer = Signer::over(first, || {}).unwrap();
+    signer.seal().unwrap();
+    let begun = Instant::now();
+    for _ in 0..20_000 {
+        signer.admit(Path::new("/none/that-fills-what-the-kernel-keeps-for-a-socket")).unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    drop((signer, its));
+
+    let (signer, _lost, _) = self::signer();
+    signer.seal().unwrap();
+    assert!(signer.load(&file(Path::new("/none"), Holds::AnyKey)).is_err());
+    assert_eq!(signer.kept(), 0);
 }

@@ -1,4 +1,4 @@
-//! What stands still: a log that nobody reads, a program that sleeps.
+//! What stands still: a log that nobody reads, a signer that does not answer, a program that sleeps.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, ErrorKind, PipeReader, PipeWriter, Write};
@@ -57,6 +57,12 @@ fn signal(name: &str, process: &str) {
 fn child_of(process: &str) -> String {
     let children = format!("/proc/{process}/task/{process}/children");
     std::fs::read_to_string(children).expect("read").trim().to_owned()
+}
+
+/// Whether a process has not ended; its parent may not have asked yet.
+fn is_alive(process: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && !line.contains('Z'))
 }
 
 /// A daemon whose standard error nobody reads any more.
@@ -119,6 +125,44 @@ fn the_last_words_of_a_daemon_do_not_wait_for_a_full_pipe() {
     let mut unread = Unread::start(&folder, "127.0.0.53");
     signal("KILL", &child_of(&unread.daemon.0.id().to_string()));
     assert_eq!(unread.daemon.ends_within(Duration::from_secs(10)), Some(1), "it has failed");
+}
+
+/// Faults, each by itself: in `Link::ask`, wait for ever; in `Line::ask`, never replace; in `Line::drop`, wait for
+/// ever.
+#[test]
+fn a_signer_that_does_not_answer_costs_a_reload_and_is_replaced() {
+    let folder = tempdir("still-signer");
+    let config = write_config(&folder, "left", "127.0.0.54", "right", "127.0.0.52");
+    let text = std::fs::read_to_string(&config).expect("read");
+    let text = text.replace("[charon]\n", "[charon]\nsigner_timeout = 1\n");
+    std::fs::write(&config, text).expect("written");
+    let daemon = Running::start(&folder, "left", &config, "127.0.0.54");
+    let nursery = child_of(&daemon.pid().to_string());
+    let first = child_of(&nursery);
+    signal("STOP", &first);
+    let begun = Instant::now();
+    assert_eq!(daemon.ask(&["reload"]).status.code(), Some(3), "it fails");
+    daemon.wait_for("the signer does not answer");
+    assert_eq!(daemon.ask(&["list"]).status.code(), Some(0), "it answers");
+    // What a reload does not wait for is waited for where a peer does.
+    while daemon.ask(&["reload"]).status.code() != Some(0) {
+        assert!(begun.elapsed() < PATIENCE, "it is not replaced");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    daemon.wait_for("another signer has the keys");
+    let second = child_of(&nursery);
+    assert_ne!(first, second);
+    assert!(!is_alive(&first), "the first one is gone");
+    // Nor does the end wait for one.
+    signal("STOP", &second);
+    signal("STOP", &nursery);
+    let begun = Instant::now();
+    assert_eq!(daemon.end(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(10));
+    while is_alive(&second) {
+        assert!(begun.elapsed() < PATIENCE, "it ends with the daemon");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Faults, each by itself: in `Daemon::shutdown_unless`, end the tasks after the system; in `finish` of
