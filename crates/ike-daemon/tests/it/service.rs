@@ -1,7 +1,7 @@
 //! The daemon as systemd runs it: what it tells, what it gives up, and its log.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
@@ -45,7 +45,11 @@ impl Service {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             let mut octets = [0; 1024];
-            let length = self.notify.recv(&mut octets).expect("a message in time");
+            let length = match self.notify.recv(&mut octets) {
+                // This process was stopped, as by whoever shares the machine.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                received => received.expect("a message in time"),
+            };
             let text = String::from_utf8_lossy(&octets[..length]).into_owned();
             if text.lines().any(|line| line == what) {
                 return text;
