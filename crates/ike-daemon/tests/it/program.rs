@@ -43,6 +43,17 @@ pub(crate) fn write_config(
     path
 }
 
+/// AWS-LC's own noise source costs the first key of a process some 100 ms, which was the first `up` after a start.
+///
+/// Fault: remove `AWS_LC_SYS_NO_JITTER_ENTROPY` from `.cargo/config.toml`.
+#[test]
+fn the_first_key_waits_for_no_noise_of_the_processor() {
+    let octets = std::fs::read(env!("CARGO_BIN_EXE_ike-daemon")).expect("the program");
+    let has = |name: &str| octets.windows(name.len()).any(|at| at == name.as_bytes());
+    assert!(has("RAND_bytes"), "the program names its functions");
+    assert!(!has("jent_read_entropy"), "AWS-LC was built with jitterentropy");
+}
+
 #[test]
 fn check_tells_all_mistakes_by_its_status() {
     let folder = tempdir("check");
