@@ -16,6 +16,10 @@ use ureq::typestate::AgentScope;
 use ureq::unversioned::resolver::Resolver;
 use ureq::unversioned::transport::DefaultConnector;
 
+pub(crate) use round::Round;
+
+mod round;
+
 /// Fetches by HTTP, with limits of time and size.
 #[derive(Debug, Clone)]
 pub struct Fetcher {
@@ -76,16 +80,19 @@ impl Fetcher {
 
     /// As [`new`](Self::new), with other limits on lists.
     pub(crate) fn with_limits(patience: Duration, limits: ListLimits) -> Self {
-        let lists = ureq::Agent::config_builder()
-            .timeout_resolve(Some(patience))
-            .timeout_connect(Some(patience))
-            .timeout_send_request(Some(patience))
-            .timeout_recv_response(Some(patience))
-            .timeout_per_read(Some(limits.pause))
-            .timeout_recv_body(Some(LONGEST_LIST));
-        let lists = limited(lists, REDIRECTS).build().new_agent();
+        let lists = config_of_lists(patience, limits).new_agent();
         let agent = config(patience, REDIRECTS).new_agent();
         Self { agent, lists, patience, limits, unverified: Arc::default() }
+    }
+
+    /// The same for servers that may have to be reached round tunnels.
+    pub(crate) fn by(&self, round: &Round) -> Self {
+        let agent = |config| ureq::Agent::with_parts(config, round.clone(), round.clone());
+        Self {
+            agent: agent(config(self.patience, REDIRECTS)),
+            lists: agent(config_of_lists(self.patience, self.limits)),
+            ..self.clone()
+        }
     }
 
     /// The same for URLs that a stranger names: it connects to addresses of `resolver` alone, and follows no
@@ -164,6 +171,17 @@ impl Fetcher {
 
 fn config(patience: Duration, redirects: u32) -> Config {
     limited(ureq::Agent::config_builder().timeout_global(Some(patience)), redirects).build()
+}
+
+fn config_of_lists(patience: Duration, limits: ListLimits) -> Config {
+    let lists = ureq::Agent::config_builder()
+        .timeout_resolve(Some(patience))
+        .timeout_connect(Some(patience))
+        .timeout_send_request(Some(patience))
+        .timeout_recv_response(Some(patience))
+        .timeout_per_read(Some(limits.pause))
+        .timeout_recv_body(Some(LONGEST_LIST));
+    limited(lists, REDIRECTS).build()
 }
 
 fn limited(builder: ConfigBuilder<AgentScope>, redirects: u32) -> ConfigBuilder<AgentScope> {

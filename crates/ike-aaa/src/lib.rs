@@ -48,6 +48,7 @@ mod pools;
 #[cfg(feature = "radius")]
 mod radius;
 mod sessions;
+mod ways;
 
 pub use accounting::{Accounting, Unheard};
 pub use credentials::Credentials;

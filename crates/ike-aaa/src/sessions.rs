@@ -1,5 +1,6 @@
 //! The observer that keeps leases, accounting and the index of live certificates in step with the IKE SAs.
 
+use ike_proto::config::EndpointConfig;
 use ike_proto::{Endpoint, Event};
 use ike_tokio::{Observer, PlaneHandle, Work};
 
@@ -29,6 +30,7 @@ impl Observer for Sessions {
         plane: &'a PlaneHandle,
     ) -> Option<Work<'a>> {
         self.credentials.note(event, endpoint);
+        self.credentials.ways().note(event, endpoint);
         if let Event::Unassigned(assignment) = event
             && !assignment.ours
         {
@@ -36,5 +38,9 @@ impl Observer for Sessions {
         }
         let over = self.accounting.event(event, endpoint, || self.credentials.radius())?;
         Some(Box::pin(self.accounting.over(over, plane)))
+    }
+
+    fn reloading(&self, config: &EndpointConfig) {
+        self.credentials.ways().configure(config);
     }
 }

@@ -104,6 +104,7 @@ impl Daemon {
         }
         let system = System::new(config.remote_access.clone(), plane.host);
         system.reload(&endpoint_config);
+        credentials.go_round(sockets.round_tunnels(), &endpoint_config);
         // SAs that go on have their addresses.
         if plane.adopted.is_empty() {
             system.forget_leftovers().await;

@@ -10,6 +10,7 @@ use ike_proto::{Path, Transmit, TransmitKind, Transport};
 use tokio::sync::mpsc;
 
 use crate::net::marker::NON_ESP_MARKER;
+use crate::net::round::RoundTunnels;
 use crate::net::socket::{Origin, PktSocket, RUN, SocketOptions, send_on};
 use crate::streams::{self, Happened, Listener, Streams};
 use ike_proto::config::Ports;
@@ -166,6 +167,11 @@ impl Sockets {
     pub(crate) fn moved(mut self) -> io::Result<Self> {
         self.pairs = self.pairs.into_iter().map(Pair::moved).collect::<io::Result<_>>()?;
         Ok(self)
+    }
+
+    /// Makes further sockets whose packets go round all tunnels.
+    pub fn round_tunnels(&self) -> RoundTunnels {
+        RoundTunnels(self.options)
     }
 
     /// What the sockets were made with, but for who receives ESP.

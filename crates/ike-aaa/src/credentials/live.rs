@@ -311,7 +311,7 @@ impl Credentials {
         let Ok(_connection) = connections.acquire().await else { return false };
         let this = self.clone();
         // If it panics, the list or the response is asked for again later.
-        spawn_blocking(move || this.fetch_now(&fetch)).await.unwrap_or_default()
+        spawn_blocking(move || this.fetch_now(&fetch, &this.0.fetcher)).await.unwrap_or_default()
     }
 
     /// Does with the SAs of `group` what `revocation_live` says. An error: the drivers have ended.

@@ -4,12 +4,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use ::pki::{Answerer, FetchKind, FetchRequest};
+use ike_proto::config::EndpointConfig;
 use ike_proto::{Answer, EapAnswer, EapMessage, PeerCredentials, Question};
-use ike_tokio::Work;
+use ike_tokio::{RoundTunnels, Work};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
@@ -18,6 +19,7 @@ use crate::fetch::Fetcher;
 use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
 use crate::radius::{ExchangeLimits, RadiusClient};
+use crate::ways::Ways;
 
 /// Answers the engine's questions: by the keys and certificates of an [`Answerer`], by EAP, and from [`Pools`]. It
 /// fetches revocation information. Clones share all of it.
@@ -31,6 +33,9 @@ struct Shared {
     /// Held by who makes the next answerer from the present one.
     changing: Mutex<()>,
     fetcher: Fetcher,
+    /// Sockets round tunnels, if there are any.
+    round: OnceLock<RoundTunnels>,
+    ways: Ways,
     /// As much work at a time as there are processors; the rest waits in order.
     processors: Semaphore,
     /// Before that, strangers' key exchanges wait in a line of their own: however many they are, others
@@ -71,6 +76,8 @@ impl Credentials {
             eap: RwLock::new(Arc::new(eap)),
             changing: Mutex::new(()),
             fetcher,
+            round: OnceLock::new(),
+            ways: Ways::default(),
             processors: Semaphore::new(processors),
             strangers: Semaphore::new((processors / 2).max(1)),
             connections: Semaphore::new(CONNECTIONS),
@@ -82,6 +89,18 @@ impl Credentials {
             live: live::Live::default(),
             status_changed: Arc::default(),
         }))
+    }
+
+    /// Fetches revocation information about a peer by `sockets` where the peer's own tunnel, which is not up, would have
+    /// the fetch. `config` is in force; [`Sessions`](crate::Sessions) reports others. Only the first call has an effect.
+    pub fn go_round(&self, sockets: RoundTunnels, config: &EndpointConfig) {
+        // It is set once.
+        let _ = self.0.round.set(sockets);
+        self.0.ways.configure(config);
+    }
+
+    pub(crate) fn ways(&self) -> &Ways {
+        &self.0.ways
     }
 
     /// The RADIUS servers, if there are any.

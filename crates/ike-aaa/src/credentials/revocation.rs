@@ -18,6 +18,7 @@ use tokio::task::spawn_blocking;
 
 use super::{Credentials, Wanted, wanted};
 use crate::eap::TlsPeer;
+use crate::fetch::{Fetcher, Round};
 
 /// What was said lately, and how often peers were accepted unchecked.
 #[derive(Debug, Default)]
@@ -163,7 +164,20 @@ impl Credentials {
         let Ok(_connection) = connections.acquire().await else { return };
         let this = self.clone();
         // If it panics there is no information, and the policy decides.
-        let _ = spawn_blocking(move || this.fetch_now(&fetch)).await;
+        let fetcher = self.fetcher_for(&whom.peer.connection);
+        let _ = spawn_blocking(move || this.fetch_now(&fetch, &fetcher)).await;
+    }
+
+    /// Fetches for a peer of this connection, round its tunnel while that is not up.
+    fn fetcher_for(&self, connection: &str) -> Fetcher {
+        match self.0.round.get().copied() {
+            None => self.0.fetcher.clone(),
+            Some(sockets) => {
+                let (this, connection) = (self.clone(), connection.to_owned());
+                let wants = Arc::new(move |address| this.0.ways.goes_round(&connection, address));
+                self.0.fetcher.by(&Round { sockets, wants })
+            }
+        }
     }
 
     pub(super) fn turn(&self, wanted: Wanted) -> Arc<AsyncMutex<()>> {
@@ -173,20 +187,20 @@ impl Credentials {
     }
 
     /// Blocks. False if the URL counts as failed.
-    pub(super) fn fetch_now(&self, fetch: &FetchRequest) -> bool {
+    pub(super) fn fetch_now(&self, fetch: &FetchRequest, fetcher: &Fetcher) -> bool {
         let (url, subject) = (&fetch.url, fetch.subject_text());
         let was_revoked = self.present().is_revoked_by_response(fetch);
         let lists = self.present().lists_taken();
         let (fetched, taken) = match fetch.kind {
             FetchKind::Crl => {
                 let take = |list| self.deliver(|by, now| by.deliver_list(fetch, list, now));
-                match self.0.fetcher.list(fetch, take) {
+                match fetcher.list(fetch, take) {
                     Ok(taken) => (Ok(()), taken),
                     Err(why) => (Err(why), self.deliver(|by, now| by.deliver(fetch, None, now))),
                 }
             }
             FetchKind::Ocsp { .. } => {
-                let body = self.0.fetcher.fetch(fetch);
+                let body = fetcher.fetch(fetch);
                 let octets = body.as_deref().ok();
                 let taken = self.deliver(|answerer, now| answerer.deliver(fetch, octets, now));
                 (body.map(|_| ()), taken)

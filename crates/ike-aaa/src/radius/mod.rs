@@ -142,19 +142,33 @@ impl RadiusClient {
         let socket = UdpSocket::bind(any).await.map_err(failed)?;
         socket.connect(address).await.map_err(failed)?;
         let mut timeout = self.options.retransmit_timeout;
+        let mut why = "no answer";
         for _ in 0..=self.options.retransmit_tries {
             // What ICMP says about the one before is no reason not to try.
-            let _ = socket.send(datagram).await;
+            let sent = socket.send(datagram).await;
             let end = Instant::now() + timeout;
+            if sent.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+                why = HELD;
+                tokio::time::sleep(SHORTLY).await;
+                continue;
+            }
             while let Some(left) = end.checked_duration_since(Instant::now()) {
                 let mut buffer = vec![0; MAX_PACKET + 1];
                 let Ok(received) = tokio::time::timeout(left, socket.recv(&mut buffer)).await
                 else {
                     break;
                 };
-                let Ok(len) = received else {
-                    tokio::time::sleep_until(end).await;
-                    break;
+                let len = match received {
+                    Ok(len) => len,
+                    Err(error) if is_refusal(error.kind()) => {
+                        why = HELD;
+                        tokio::time::sleep(SHORTLY).await;
+                        break;
+                    }
+                    Err(_) => {
+                        tokio::time::sleep_until(end).await;
+                        break;
+                    }
                 };
                 if let Some(taken) = judge(buffer.get(..len).unwrap_or_default()) {
                     return Ok(taken);
@@ -162,9 +176,19 @@ impl RadiusClient {
             }
             timeout = timeout.mul_f64(self.options.retransmit_base);
         }
-        Err(Unanswered::Server("no answer"))
+        Err(Unanswered::Server(why))
     }
 }
+
+/// Something on the way says that packets are not to go there: this host, while the tunnel that would have them is down,
+/// for one. Anybody may forge one such word, so each try counts.
+fn is_refusal(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::HostUnreachable | ErrorKind::PermissionDenied)
+}
+
+const HELD: &str = "packets to it are refused, as while its tunnel is down";
+/// How long until the next try where packets are refused.
+const SHORTLY: Duration = Duration::from_millis(50);
 
 /// Exchanges with RADIUS servers at a time.
 pub(crate) const EXCHANGES: usize = 256;

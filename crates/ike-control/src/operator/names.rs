@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
 use ike_config::{Ends, HostSpec, Hosts};
 use ike_proto::config::AddressSpec;
+use ike_tokio::RoundTunnels;
 use tokio::sync::{Notify, watch};
 
 use crate::error::OperatorError;
 
-mod ask;
 mod file;
 #[cfg(test)]
 mod tests;
@@ -107,14 +107,12 @@ struct Name {
 }
 
 impl Names {
-    /// By the system's resolver. Where it fails, its name servers are asked by sockets of `connect`.
-    pub(super) fn of_system(
-        connect: impl Fn(SocketAddr) -> io::Result<UdpSocket> + Send + Sync + 'static,
-    ) -> Self {
+    /// By the system's resolver. Where it fails, its name servers are asked round all tunnels.
+    pub(super) fn of_system(round: RoundTunnels) -> Self {
         Self::by(move |name| match of_system(name) {
             // A name without a dot is one of the host's own domains, which only the resolver knows.
             Err(Unresolved::Failed(error)) if name.trim_end_matches('.').contains('.') => {
-                match ask::ask(name, &ask::servers(), &connect) {
+                match round.addresses(name, &round.name_servers()) {
                     found if found.is_empty() => Err(Unresolved::Failed(error)),
                     found => Ok(found),
                 }

@@ -39,6 +39,7 @@ impl Observer for Services {
     }
 
     fn reloading(&self, config: &EndpointConfig) {
+        self.sessions.reloading(config);
         self.system.reload(config);
     }
 

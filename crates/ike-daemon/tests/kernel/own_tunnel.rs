@@ -18,7 +18,7 @@ pub(crate) const VETH_AND_TUN: Need = Need {
     },
 };
 
-const GATEWAY: &str = "
+pub(crate) const GATEWAY: &str = "
     [connections.home]
     pools = 'p'
     [connections.home.local]
@@ -36,7 +36,7 @@ const GATEWAY: &str = "
 ";
 
 /// A full tunnel as docs/full-tunnel.md has it, and a second peer.
-const CLIENT: &str = "
+pub(crate) const CLIENT: &str = "
     [charon]
     retransmit_timeout = 0.2
     retransmit_base = 1.0
@@ -285,7 +285,7 @@ fn with_silent_names(folder: &Path) -> String {
 }
 
 /// A command that runs the program with this name server.
-fn with_name_server(folder: &Path, server: &str) -> String {
+pub(crate) fn with_name_server(folder: &Path, server: &str) -> String {
     let exe = env!("CARGO_BIN_EXE_ike-daemon");
     let (resolver, script) = (folder.join("resolv.conf"), folder.join("run"));
     std::fs::write(&resolver, format!("nameserver {server}\n")).unwrap();

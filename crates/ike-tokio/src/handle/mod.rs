@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +11,9 @@ use ike_proto::dataplane::{SaId, Usage};
 use ike_proto::{Answer, ChildSaId, Command, Event, Failure, IkeSaId, Ticket};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
+use crate::net::round::RoundTunnels;
 use crate::net::socket::SocketOptions;
-use crate::net::source::{connected, source};
+use crate::net::source::source;
 use crate::plane::Busy;
 use crate::report::{AT_A_TIME, Counters, IkeView, PolicyView, ShardState, Tally};
 use crate::shards::{home, part};
@@ -70,11 +71,9 @@ impl Handle {
         source(remote, self.options)
     }
 
-    /// Makes sockets for datagrams to the address that it is given, round all tunnels, as IKE messages go. Their calls
-    /// block.
-    pub fn connector(&self) -> impl Fn(SocketAddr) -> io::Result<UdpSocket> + Send + Sync + use<> {
-        let options = self.options;
-        move |remote| connected(remote, options)
+    /// Makes sockets whose packets go round all tunnels, as IKE messages do.
+    pub fn round_tunnels(&self) -> RoundTunnels {
+        RoundTunnels(self.options)
     }
 
     /// The counters, for the drivers to count by.

@@ -16,7 +16,7 @@ pub fn source(remote: IpAddr, options: SocketOptions) -> io::Result<IpAddr> {
 }
 
 /// A socket with `options` for datagrams to `remote`, which blocks.
-pub fn connected(remote: SocketAddr, options: SocketOptions) -> io::Result<UdpSocket> {
+pub(super) fn connected(remote: SocketAddr, options: SocketOptions) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
     prepare(&socket, remote.is_ipv4(), SocketOptions { esp: false, ..options })?;
     let any: IpAddr = match remote {

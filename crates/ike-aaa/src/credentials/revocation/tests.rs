@@ -328,7 +328,8 @@ async fn a_list_that_is_at_hand_has_no_sa_judged() {
     let due = present.list_due("c", kind, now).expect("a list");
     let fetch = present.list_again("c", kind, (&due, &|_| true), now).expect("a fetch");
     let again = credentials.clone();
-    assert!(spawn_blocking(move || again.fetch_now(&fetch)).await.unwrap());
+    let fetched = spawn_blocking(move || again.fetch_now(&fetch, &again.0.fetcher));
+    assert!(fetched.await.unwrap());
     assert_eq!(world.asked(), 2);
     assert!(!credentials.0.live.takes_all());
 }

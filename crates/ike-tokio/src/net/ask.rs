@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// Makes a socket that is connected to a name server.
-pub(super) type Connect = dyn Fn(SocketAddr) -> io::Result<UdpSocket> + Send + Sync;
+pub(super) type Connect<'a> = dyn Fn(SocketAddr) -> io::Result<UdpSocket> + 'a;
 
 /// Where the system's resolver has its name servers, and where systemd-resolved has those that it asks itself.
 const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
@@ -46,7 +46,7 @@ fn servers_in(text: &str) -> Vec<SocketAddr> {
 }
 
 /// The addresses of `name`, from the first of `servers` that knows any. Blocks.
-pub(super) fn ask(name: &str, servers: &[SocketAddr], connect: &Connect) -> Vec<IpAddr> {
+pub(super) fn ask(name: &str, servers: &[SocketAddr], connect: &Connect<'_>) -> Vec<IpAddr> {
     for server in servers {
         let mut found = Vec::new();
         for kind in [A, AAAA] {
@@ -69,7 +69,7 @@ fn ask_one(
     name: &str,
     kind: u16,
     server: SocketAddr,
-    connect: &Connect,
+    connect: &Connect<'_>,
 ) -> io::Result<Vec<IpAddr>> {
     let id = RandomState::new().build_hasher().finish() as u16;
     let question = question(name, kind, id).ok_or(io::ErrorKind::InvalidInput)?;

@@ -1,0 +1,104 @@
+//! What a child that is down blocks, and what has to get past it. In network namespaces.
+#![expect(clippy::unwrap_used, reason = "test code")]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use ike_test_namespace::Host;
+
+use crate::own_tunnel::{CLIENT, GATEWAY, folder, road_warrior, start, until, with_name_server};
+
+/// Runs the program's `pki` in `folder`.
+fn pki(folder: &Path, words: &str) {
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let status = Command::new(exe).current_dir(folder).arg("pki").args(words.split(' ')).status();
+    assert!(status.unwrap().success(), "{words}");
+}
+
+/// The certificate of a gateway whose CA publishes its list at crl.example, and the list.
+fn certificates(folder: &Path) -> Vec<u8> {
+    for name in ["x509", "x509ca", "private"] {
+        std::fs::create_dir(folder.join(name)).unwrap();
+    }
+    for key in ["ca.key", "private/gw.key"] {
+        pki(folder, &format!("--gen --type ecdsa --size 256 --out {key}"));
+    }
+    pki(folder, "--self --ca --in ca.key --dn CN=ca --out x509ca/ca.pem");
+    pki(
+        folder,
+        "--issue --in private/gw.key --cacert x509ca/ca.pem --cakey ca.key --dn CN=gw --san gw.example \
+         --crl http://crl.example/ca.crl --out x509/gw.pem",
+    );
+    pki(folder, "--signcrl --cacert x509ca/ca.pem --cakey ca.key --outform der --out ca.crl");
+    std::fs::read(folder.join("ca.crl")).unwrap()
+}
+
+/// Serves `body` at 198.51.100.8, and tells who asks.
+fn serve(body: Vec<u8>) -> Receiver<String> {
+    let listener = TcpListener::bind("198.51.100.8:80").unwrap();
+    let (sender, asked) = channel();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, from)) = listener.accept() {
+            _ = stream.read(&mut [0; 2048]);
+            let header = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+            _ = stream.write_all(&[header.as_bytes(), &body].concat());
+            _ = sender.send(from.ip().to_string());
+        }
+    });
+    asked
+}
+
+/// A name server at 198.51.100.8 by which each name has that address.
+fn serve_names() {
+    let server = UdpSocket::bind("198.51.100.8:53").unwrap();
+    std::thread::spawn(move || {
+        let mut question = [0; 512];
+        while let Ok((length, from)) = server.recv_from(&mut question) {
+            let mut answer = question[..length].to_vec();
+            let is_a = answer.ends_with(&[0, 1, 0, 1]);
+            (answer[2], answer[3], answer[7]) = (0x81, 0x80, u8::from(is_a));
+            // Without what the resolver appends to a question.
+            answer[11] = 0;
+            if is_a {
+                answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 198, 51, 100, 8]);
+            }
+            _ = server.send_to(&answer, from);
+        }
+    });
+}
+
+/// Neither name server nor server of the list can be reached but through the tunnel, or round it.
+///
+/// Faults: in `Credentials::fetcher_for`, return the fetcher as it is; in `Round::resolve`, do not ask: the gateway is
+/// refused, because the list is missing.
+pub(crate) fn revocation_is_asked_for_round_the_tunnel_that_is_not_up() {
+    let host = road_warrior();
+    let folder = folder("revocation");
+    let asked = serve(certificates(&folder));
+    serve_names();
+    let gateway = GATEWAY.replace(
+        "auth = 'psk'\n    id = 'gw'",
+        "auth = 'pubkey'\n    certs = 'gw.pem'\n    id = 'gw.example'",
+    );
+    let client = CLIENT
+        .replacen("id = 'gw'", "id = 'gw.example'\n    revocation = 'strict'", 1)
+        .replacen(
+            "[connections.home.remote]\n    auth = 'psk'",
+            "[connections.home.remote]\n    auth = 'pubkey'",
+            1,
+        )
+        .replace("start_action = 'start'", "start_action = 'start'\n    hold = 'yes'");
+    assert!(client.contains("strict") && client.contains("pubkey") && client.contains("hold"));
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let gateway = start(&folder, "gateway", &gateway, exe, "none");
+    let command = host.inside(&with_name_server(&folder, "198.51.100.8"));
+    let client = start(&folder, "client", &client, &command, "userspace");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    let from = asked.recv_timeout(Duration::from_secs(1)).expect("a question for the list");
+    assert_eq!(from, "192.0.2.1", "round the tunnel, where the virtual IP is not known");
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
