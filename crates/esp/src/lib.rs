@@ -32,6 +32,8 @@ mod outbound;
 pub mod packet;
 mod plane;
 mod reassembly;
+#[cfg(all(feature = "tun", target_os = "linux"))]
+mod refusal;
 pub mod replay;
 pub mod sad;
 pub mod selector;

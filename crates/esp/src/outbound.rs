@@ -400,8 +400,9 @@ fn decide(shared: &Shared, packet: &[u8]) -> Decision {
         PolicyAction::Trap => return Decision::Trap(Arc::clone(policy)),
         PolicyAction::Pass => return Decision::Pass,
         PolicyAction::Drop => return Decision::Drop(DropReason::PolicyDrop),
-        PolicyAction::Shunt { .. } | PolicyAction::Hold { .. } => {
-            return Decision::Drop(DropReason::NoSa);
+        PolicyAction::Shunt { silent: true } => return Decision::Drop(DropReason::NoSa),
+        PolicyAction::Shunt { silent: false } | PolicyAction::Hold { .. } => {
+            return Decision::Drop(DropReason::Blocked);
         }
     };
     // Without its SA a protect policy drops: nothing it covers leaves in clear.

@@ -34,6 +34,8 @@ reasons! {
     Trapped = "trapped",
     /// The policy says protect and there is no SA to do it with.
     NoSa = "no_sa",
+    /// The child that would protect it is not up, and its senders are told.
+    Blocked = "blocked",
     /// An outer packet of the tunnel that would carry it: it was led into the device again.
     OwnOuter = "own_outer",
     /// A hard limit of the SA is reached.

@@ -367,8 +367,9 @@ pub struct PolicySpec {
     pub priority: u32,
     /// How packets are treated.
     pub processing: Arc<Processing>,
-    /// For a trap, and for [`PolicyAction::Hold`] if it is known: where SAs will be. A kernel needs that for templates and routes. [`PolicyAction::Protect`]
-    /// has it itself, and other actions need none.
+    /// For a trap, and for policies of a child that is down if it is known: where SAs will be. A kernel needs that for
+    /// templates and routes. [`PolicyAction::Protect`] has it itself. For [`PolicyAction::Pass`], [`Mode::Transport`]
+    /// leaves out what this host forwards. Other actions need none.
     pub outer: Option<Outer>,
     /// Another policy of the owner for the same selectors applies before this one, however old it is, because the
     /// peer may not have the SAs of this one yet.

@@ -155,8 +155,8 @@ impl Routes {
         self.set(policy, local, remote, &[via])
     }
 
-    /// As [`Self::install`]. Beneath each route is one that leads nowhere: packets do not leave in clear when the route to
-    /// `front` is gone, or is not known yet.
+    /// As [`Self::install`], by two ways to each prefix: `front`, and beneath it one that leads nowhere. Packets do not leave in
+    /// clear when the route to `front` is gone, or is not known yet.
     ///
     /// The kernel drops what arrives from an address to which its routes lead nowhere (`rp_filter`). So the route to
     /// `front` is the one that counts.
@@ -165,9 +165,9 @@ impl Routes {
         policy: PolicyId,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
-        front: Via,
+        [front, beneath]: [Via; 2],
     ) -> Result<(), DataPlaneError> {
-        self.set(policy, local, remote, &[front, Via::Unreachable])
+        self.set(policy, local, remote, &[front, beneath])
     }
 
     fn set(

@@ -21,6 +21,9 @@ pub enum Via {
     Elsewhere,
     /// Nowhere, and the sender hears of it.
     Unreachable,
+    /// As [`Self::Unreachable`], for a child that has not been up yet: the next run does not take it for traffic that was
+    /// protected before.
+    Prohibited,
     /// Nowhere, in silence.
     BlackHole,
     /// As [`Self::Unreachable`], for a network of this host's own side. What a route to [`Self::Elsewhere`] takes
@@ -38,6 +41,14 @@ pub(super) struct Route {
 impl Route {
     /// What the kernel tells routes of one table apart by, as far as ours differ.
     pub(super) fn place(&self) -> Place {
-        (self.prefix, matches!(self.via, Via::Unreachable | Via::BlackHole | Via::Wall))
+        let nowhere = self.via.is_block() || self.via == Via::Wall;
+        (self.prefix, nowhere)
+    }
+}
+
+impl Via {
+    /// It leads nowhere because a child is down.
+    pub(super) fn is_block(self) -> bool {
+        matches!(self, Self::Unreachable | Self::Prohibited | Self::BlackHole)
     }
 }

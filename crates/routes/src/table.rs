@@ -193,7 +193,7 @@ impl Table {
         }
     }
 
-    /// The destinations of blocks that an earlier run left, without those of walls.
+    /// The destinations of blocks that an earlier run left, without those of walls, and of children that were never up.
     pub(super) async fn blocked(&self) -> Vec<Prefix> {
         let found = self.in_kernel().await.unwrap_or_default();
         let refuses = |kind| matches!(kind, RouteType::Unreachable | RouteType::BlackHole);
@@ -277,9 +277,11 @@ impl Table {
 
     pub(super) async fn block(&mut self) {
         let all = self.installed.all().flat_map(|(routes, _)| routes);
+        let blocks = |route: Route| route.via.is_block();
         let led: BTreeSet<Prefix> = all
             .filter(|route| matches!(route.via, Via::Device(_)))
             .map(|route| route.prefix)
+            .filter(|prefix| !self.installed.to(*prefix).any(blocks))
             .collect();
         for prefix in led {
             let Ok(message) = self.message(Route { prefix, via: Via::Unreachable }, None, None)
@@ -653,6 +655,7 @@ impl Table {
             Via::Unreachable | Via::Wall => {
                 return Ok(builder.priority(LAST).kind(RouteType::Unreachable).build());
             }
+            Via::Prohibited => return Ok(builder.priority(LAST).kind(RouteType::Prohibit).build()),
             Via::BlackHole => return Ok(builder.priority(LAST).kind(RouteType::BlackHole).build()),
         }
         if let Some(Hop { gateway, interface }) = hop {

@@ -17,10 +17,10 @@ esac
 ip -n left route add default via $THEM_OWN
 ip -n right route add default via $US_OWN
 
-# What the kernel says to who sends.
+# What the kernel or the daemon says to who sends; with drop, in user space, nothing.
 refused() {
-    local says='No route to host|Unreachable'
-    [ "$CASE" != drop ] || says='Invalid argument'
+    local says='No route to host|Unreachable|Packet filtered|Operation not permitted'
+    [ "$CASE" != drop ] || says="$says|Invalid argument|100% packet loss"
     in_ns us ping -n -c 1 -W 1 $RIGHT_IN >"$STATE/refused" 2>&1 || true
     grep -q -E "$says" "$STATE/refused"
 }

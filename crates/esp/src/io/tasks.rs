@@ -23,6 +23,7 @@ use crate::ip::IpPacket;
 use crate::outbound::{Fate, Outbound};
 use crate::packet;
 use crate::plane::{Plane, RUN};
+use crate::refusal::refusal;
 use crate::sad::Sa;
 use crate::stats::DropReason;
 use crate::udp::{Datagram, classify};
@@ -35,6 +36,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// Between two lines about packets that come back to the device, or about fragments.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+/// Most messages in a second to senders whose packets go nowhere, for each queue.
+const A_SECOND: u32 = 200;
 
 /// The error of reading a device that has been deleted.
 const EBADFD: i32 = 77;
@@ -98,18 +102,26 @@ async fn next<T>(
     }
 }
 
+/// Where packets come from, and where their senders are told that they go nowhere.
+pub(super) struct Reading {
+    pub(super) reader: Reader,
+    pub(super) writer: Writer,
+}
+
 /// Device to sockets.
 pub(super) async fn outbound(
-    mut reader: Reader,
+    reading: Reading,
     mut worker: Outbound,
     sockets: Sockets,
     clear: Option<Arc<ClearSockets>>,
     alarm: Alarm,
     mut removals: Removals,
 ) {
+    let Reading { mut reader, writer } = reading;
     let mut batch = ReadBatch::new();
     let mut queue = SendQueue::default();
     let (mut returned, mut incomplete) = (Returned::default(), Incomplete::default());
+    let mut refused = Refused::default();
     loop {
         match next(&mut removals, || worker.renew(), reader.recv(&mut batch)).await {
             Ok(()) => {}
@@ -126,28 +138,34 @@ pub(super) async fn outbound(
         }
         let now = now();
         loop {
-            let returns = &mut returned;
-            seal(&mut worker, now, &batch, &mut queue, &sockets, clear.as_deref(), returns);
+            let (returns, refusals) = (&mut returned, &mut refused);
+            let other = |packet: &[u8], fate: &Fate<'_>| match fate {
+                Fate::Pass => pass(clear.as_deref(), packet),
+                Fate::Drop(DropReason::OwnOuter) => returns.tell(now, packet),
+                Fate::Drop(DropReason::Blocked) => refusals.tell(now, packet),
+                Fate::Send(_) | Fate::Held | Fate::Drop(_) => {}
+            };
+            seal(&mut worker, now, &batch, &mut queue, &sockets, other);
             // Small packets come one by one from the device; together they make runs to send.
             if queue.data.len() >= ENOUGH || !reader.try_recv(&mut batch) {
                 break;
             }
         }
         queue.flush(&sockets).await;
+        deliver(&writer, &mut refused.messages).await;
         incomplete.tell(now, &worker);
         alarm.check();
     }
 }
 
-/// Seals the packets read into `queue`.
+/// Seals the packets read into `queue`. Those that are not sent are for `other`.
 fn seal(
     worker: &mut Outbound,
     now: Instant,
     batch: &ReadBatch,
     queue: &mut SendQueue,
     sockets: &Sockets,
-    clear: Option<&ClearSockets>,
-    returned: &mut Returned,
+    mut other: impl FnMut(&[u8], &Fate<'_>),
 ) {
     let SendQueue { data, runs } = queue;
     let mut packets = batch.packets();
@@ -158,9 +176,7 @@ fn seal(
         }
         worker.handle_batch(now, &run, data, |packet, fate| match fate {
             Fate::Send(sealed) => runs.push(&sealed, sockets),
-            Fate::Pass => pass(clear, packet),
-            Fate::Drop(DropReason::OwnOuter) => returned.tell(now, packet),
-            Fate::Held | Fate::Drop(_) => {}
+            fate => other(packet, &fate),
         });
     }
 }
@@ -208,6 +224,37 @@ impl Incomplete {
                 "fragments are dropped, whose packets do not come together: others are missing or do not fit"
             );
             *self = Self { told: dropped, when: Some(now) };
+        }
+    }
+}
+
+/// What senders are told about packets of children that are down.
+struct Refused {
+    messages: WriteBatch,
+    /// When the present second began, and the messages since.
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl Default for Refused {
+    fn default() -> Self {
+        Self { messages: WriteBatch::new(), since: None, count: 0 }
+    }
+}
+
+impl Refused {
+    fn tell(&mut self, now: Instant, packet: &[u8]) {
+        let is_new = |since| now.saturating_duration_since(since) >= Duration::from_secs(1);
+        if self.since.is_none_or(is_new) {
+            (self.since, self.count) = (Some(now), 0);
+        }
+        if self.count < A_SECOND
+            && self.messages.room() > 0
+            && let [message] = self.messages.slots(1)
+            && refusal(packet, message).is_some()
+        {
+            self.messages.commit(1);
+            self.count += 1;
         }
     }
 }

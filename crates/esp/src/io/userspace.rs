@@ -25,7 +25,7 @@ use super::now;
 use super::raw::{ClearSockets, PlainEsp};
 use super::sender::Sockets;
 use super::streams::{Feed, Streams};
-use super::tasks::{self, Alarm, Retired};
+use super::tasks::{self, Alarm, Reading, Retired};
 use crate::fields::Fields;
 use crate::inbound::{Carrier, Outer};
 use crate::plane::Plane;
@@ -107,14 +107,10 @@ impl UserspacePlane {
         let mut tasks = JoinSet::new();
         for reader in readers {
             let worker = plane.outbound(rng());
-            let task = tasks::outbound(
-                reader,
-                worker,
-                sockets.clone(),
-                clear.clone(),
-                alarm.clone(),
-                seen.clone(),
-            );
+            let reading = Reading { reader, writer: writer.clone() };
+            let (sockets, clear) = (sockets.clone(), clear.clone());
+            let (alarm, seen) = (alarm.clone(), seen.clone());
+            let task = tasks::outbound(reading, worker, sockets, clear, alarm, seen);
             tasks.spawn(task);
         }
         for socket in sockets.encap {
@@ -220,21 +216,21 @@ impl UserspacePlane {
     fn route(&mut self, policy: &PolicySpec) -> Result<(), DataPlaneError> {
         let Some((routes, device)) = &self.routes else { return Ok(()) };
         let changed = self.exemptions.add(policy);
-        let via = match policy.action {
-            PolicyAction::Hold { .. } => {
-                let (local, remote) = (&policy.local_ts, &policy.remote_ts);
-                routes.hold(policy.id, local, remote, Via::Device(*device))?;
-                return self.exempt(changed);
-            }
-            PolicyAction::Pass => Via::Elsewhere,
+        let (id, local, remote) = (policy.id, &policy.local_ts, &policy.remote_ts);
+        let device = Via::Device(*device);
+        match policy.action {
             PolicyAction::Protect { .. } | PolicyAction::Trap | PolicyAction::Drop => {
-                Via::Device(*device)
+                routes.install(id, local, remote, device)?;
             }
-            PolicyAction::Shunt { silent: false } => Via::Unreachable,
-            PolicyAction::Shunt { silent: true } => Via::BlackHole,
-        };
-        if via != Via::Elsewhere {
-            routes.install(policy.id, &policy.local_ts, &policy.remote_ts, via)?;
+            // The kernel would drop what arrives from an address to which its routes lead nowhere.
+            PolicyAction::Hold { .. } => {
+                routes.hold(id, local, remote, [device, Via::Prohibited])?;
+            }
+            PolicyAction::Shunt { silent } => {
+                let beneath = if silent { Via::BlackHole } else { Via::Unreachable };
+                routes.hold(id, local, remote, [device, beneath])?;
+            }
+            PolicyAction::Pass => {}
         }
         self.exempt(changed)
     }

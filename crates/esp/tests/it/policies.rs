@@ -506,7 +506,7 @@ fn a_shunt_applies_where_nothing_else_does() {
     let wide =
         PolicySpec { priority: 9, ..policy(2, "0.0.0.0/0", "0.0.0.0/0", PolicyAction::Pass) };
     let mut plane = plane_with([shunt]);
-    assert_eq!(verdict(&plane, &packet), Verdict::Drop(DropReason::NoSa));
+    assert_eq!(verdict(&plane, &packet), Verdict::Drop(DropReason::Blocked));
     assert_eq!(plane.inbound().handle_clear(&packet), Err(DropReason::NoPolicy));
     let back = udp(addr("10.2.0.1"), addr("10.1.0.1"), 2, 1, 3);
     assert_eq!(plane.inbound().handle_clear(&back), Err(DropReason::Unprotected));

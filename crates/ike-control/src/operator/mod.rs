@@ -142,7 +142,11 @@ impl Operator {
             chosen => chosen?,
         };
         let ikes = chosen.ikes.into_iter().map(Command::TerminateIke);
-        self.all(ikes.chain(chosen.children.into_iter().map(Command::TerminateChild))).await
+        let children = chosen.children.into_iter().map(Command::TerminateChild);
+        let deleted = self.all(ikes.chain(children)).await;
+        // One of them may have come up after the first call, and has a block again.
+        self.handle.lift(target.clone()).await?;
+        deleted
     }
 
     /// What `target` names is not wanted up any more. True if any was. The engine sees to what a number names.

@@ -1,14 +1,16 @@
 //! ESP in the kernel: XFRM, and the routes that lead there.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ike_proto::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, Outer, PolicyAction, PolicySpec,
-    Reply, TrafficSelector,
+    Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, Outer, PolicyAction, PolicyId,
+    PolicySpec, Processing, Reply, TrafficSelector,
 };
 use ike_tokio::{Adopted, Plane, Ports};
 use routes::{Leftovers, Routes, Via};
@@ -20,7 +22,7 @@ use xfrm::event::Events;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::Socket;
 use xfrm::offload::{Devices, Offloader};
-use xfrm::plane::{Remains, WithLinks, XfrmNetlink};
+use xfrm::plane::{Remains, WithLinks, XfrmNetlink, is_hold};
 use xfrm::policy::{Action, Policy, PolicyDirection};
 use xfrm::probe::Features;
 
@@ -85,7 +87,15 @@ pub(super) fn start(
     let (deadline, deadlines) = watch::channel(xfrm.deadline());
     ring(xfrm.as_fd().try_clone_to_owned()?, Arc::clone(&bell), deadlines)?;
     xfrm.refuse_overlaps(!options.overlap);
-    let plane = KernelPlane { xfrm, routes, stale_routes: keep, deadline, _sole: sole };
+    let plane = KernelPlane {
+        xfrm,
+        routes,
+        stale_routes: keep,
+        stand_ins: BTreeSet::new(),
+        link_passes: false,
+        deadline,
+        _sole: sole,
+    };
     let control = Box::new(Tracer::new(plane));
     Ok(Plane { bell, host: true, adopted, blocked, ..Plane::of(control) })
 }
@@ -94,8 +104,10 @@ pub(super) fn start(
 fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)>> {
     let left = Remains::find(xfrm.kernel_mut()).map_err(unread)?;
     let passes = |policy: &Policy| matches!(&policy.action, Action::Allow(to) if to.is_empty());
+    // The children were never up. This run holds what it wants held.
+    let is_block = |policy: &&Policy| !passes(policy) && !is_hold(policy);
     let policies = left.policies.iter().map(|info| &info.policy);
-    let ids = policies.filter(|policy| !passes(policy)).map(|policy| policy.id);
+    let ids = policies.filter(is_block).map(|policy| policy.id);
     let outward = ids.filter(|id| id.direction == PolicyDirection::Out);
     Ok(outward.map(|id| adopt::selectors(&id.selector)).collect())
 }
@@ -175,6 +187,10 @@ struct KernelPlane {
     routes: Option<Routes>,
     /// Routes of an earlier run may be there.
     stale_routes: bool,
+    /// Policies for children that are not up.
+    stand_ins: BTreeSet<PolicyId>,
+    /// [`link_policies`] are there.
+    link_passes: bool,
     /// When the bell is to be rung although there is no event.
     deadline: watch::Sender<Option<Instant>>,
     /// Held as long as the plane lasts.
@@ -183,15 +199,21 @@ struct KernelPlane {
 
 impl KernelPlane {
     fn install(&mut self, spec: PolicySpec) -> Result<Reply, DataPlaneError> {
-        let (id, via) = (spec.id, via(&spec));
-        let held = matches!(spec.action, PolicyAction::Hold { .. });
+        let (id, via, beneath) = (spec.id, via(&spec), beneath(&spec.action));
         let (local, remote) = (spec.local_ts.clone(), spec.remote_ts.clone());
+        match beneath {
+            Some(_) => _ = self.stand_ins.insert(id),
+            None => _ = self.stand_ins.remove(&id),
+        }
+        self.pass_link();
         // The policy before its route, so that no packet gets there without it.
         self.xfrm.apply(Command::InstallPolicy(Box::new(spec)))?;
         let Some(routes) = &self.routes else { return Ok(Reply::Done) };
         let routed = match via {
-            Some(via) if held => routes.hold(id, &local, &remote, via),
-            Some(via) => routes.install(id, &local, &remote, via),
+            Some(via) => match beneath {
+                Some(beneath) => routes.hold(id, &local, &remote, [via, beneath]),
+                None => routes.install(id, &local, &remote, via),
+            },
             None => routes.remove(id),
         };
         if let Err(error) = routed {
@@ -199,6 +221,23 @@ impl KernelPlane {
             tracing::warn!(%error, "no route to what is protected");
         }
         Ok(Reply::Done)
+    }
+
+    /// Lets pass what this host needs to have a link at all as long as something is blocked.
+    fn pass_link(&mut self) {
+        let wanted = !self.stand_ins.is_empty();
+        if std::mem::replace(&mut self.link_passes, wanted) == wanted {
+            return;
+        }
+        for policy in link_policies() {
+            let command = match wanted {
+                true => Command::InstallPolicy(Box::new(policy)),
+                false => Command::RemovePolicy(policy.id),
+            };
+            if let Err(error) = self.xfrm.apply(command) {
+                tracing::debug!(%error, "policies for what a link needs");
+            }
+        }
     }
 
     /// What any call may have changed.
@@ -227,10 +266,15 @@ impl DataPlane for KernelPlane {
             Command::InstallPolicy(spec) => self.install(*spec),
             Command::RemovePolicy(id) => {
                 self.unroute(|routes| routes.remove(id));
-                self.xfrm.apply(Command::RemovePolicy(id))
+                let reply = self.xfrm.apply(Command::RemovePolicy(id));
+                self.stand_ins.remove(&id);
+                self.pass_link();
+                reply
             }
             Command::Flush => {
                 self.unroute(|routes| routes.flush().and(routes.at_the_end(Leftovers::Remove)));
+                self.stand_ins.clear();
+                self.link_passes = false;
                 self.xfrm.apply(Command::Flush)
             }
             Command::RemoveSas => {
@@ -265,19 +309,18 @@ fn via(policy: &PolicySpec) -> Option<Via> {
         PolicyAction::Trap => policy.outer?,
         PolicyAction::Pass => return Some(Via::Elsewhere),
         PolicyAction::Drop => return None,
-        // The policy has the packets of the networks themselves. Those of this host have an address out of
-        // them only while there is a route that says so: without one they would leave by the default route.
-        PolicyAction::Shunt { silent: false } => return Some(Via::Unreachable),
-        PolicyAction::Shunt { silent: true } => return Some(Via::BlackHole),
         // The policy has the packets from all addresses.
         PolicyAction::Hold { anywhere: true } => return None,
-        // By the way to the peer they have such an address, and the policy takes them. An unreachable route would make
-        // rp_filter drop what the peer sends.
-        PolicyAction::Hold { anywhere: false } => match policy.outer {
-            Some(outer) => outer,
-            None if policy.remote_ts.iter().any(is_all) => return None,
-            None => return Some(Via::Unreachable),
-        },
+        // The policy has the packets of the networks themselves. Those of this host have an address out of
+        // them only while there is a route that says so: without one they would leave by the default route. By the way
+        // to the peer they have such an address. An unreachable route would make rp_filter drop what the peer sends.
+        PolicyAction::Hold { anywhere: false } | PolicyAction::Shunt { .. } => {
+            match policy.outer.or_else(|| inwards(policy)) {
+                Some(outer) => outer,
+                None if matches!(policy.action, PolicyAction::Hold { .. }) => return None,
+                None => return beneath(&policy.action),
+            }
+        }
     };
     let Outer { mode, local, remote } = outer;
     match mode {
@@ -285,6 +328,64 @@ fn via(policy: &PolicySpec) -> Option<Via> {
         Mode::Transport => Some(Via::Elsewhere),
         _ => (!remote.is_unspecified()).then_some(Via::Peer { local, remote }),
     }
+}
+
+/// What is beneath the way of packets of a child that is down.
+fn beneath(action: &PolicyAction) -> Option<Via> {
+    match action {
+        PolicyAction::Hold { .. } => Some(Via::Prohibited),
+        PolicyAction::Shunt { silent: false } => Some(Via::Unreachable),
+        PolicyAction::Shunt { silent: true } => Some(Via::BlackHole),
+        PolicyAction::Protect { .. }
+        | PolicyAction::Trap
+        | PolicyAction::Pass
+        | PolicyAction::Drop => None,
+    }
+}
+
+/// Neighbor discovery (RFC 4861), and DHCP of this host as a client: without them there is no link on which the peer could be
+/// reached. Each other policy that protects comes before those for DHCP unless it is as wide.
+fn link_policies() -> [PolicySpec; 3] {
+    let any = [TrafficSelector::any_v4(), TrafficSelector::any_v6()];
+    let ports = |any: TrafficSelector, protocol, start_port, end_port| TrafficSelector {
+        protocol,
+        start_port,
+        end_port,
+        ..any
+    };
+    let discovery = ports(any[1], ICMPV6, 133 << 8, 137 << 8 | 0xff);
+    let dhcp =
+        |any, client, server| (ports(any, UDP, client, client), ports(any, UDP, server, server));
+    let all = [(discovery, discovery), dhcp(any[0], 68, 67), dhcp(any[1], 546, 547)];
+    let mut id = LINK_POLICIES;
+    all.map(|(local, remote)| {
+        id += 1;
+        PolicySpec {
+            id: PolicyId(id),
+            child: LINK.into(),
+            owner: LINK.into(),
+            local_ts: vec![local],
+            remote_ts: vec![remote],
+            action: PolicyAction::Pass,
+            priority: 0,
+            processing: Arc::<Processing>::default(),
+            // Packets of other hosts that this one forwards do not pass.
+            outer: Some(Outer { mode: Mode::Transport, local: local.start, remote: remote.start }),
+            standby: false,
+        }
+    })
+}
+
+/// While the peer has no address: the way of the system to what `policy` is about, by which name servers there answer. All
+/// addresses have no such way.
+fn inwards(policy: &PolicySpec) -> Option<Outer> {
+    let remote = policy.remote_ts.iter().find(|ts| !ts.start.is_unspecified())?.start;
+    let local = match remote {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let all = policy.remote_ts.iter().any(is_all);
+    (!all).then_some(Outer { mode: Mode::Tunnel, local, remote })
 }
 
 /// Rings `bell` when `events` is readable or a deadline has come, until the plane is gone.
@@ -357,5 +458,90 @@ pub(super) fn capabilities(features: Features) -> io::Result<Capabilities> {
     })
 }
 
+const LINK: &str = "link";
+/// These policies have numbers that nobody else's reach.
+const LINK_POLICIES: u64 = u64::MAX - 8;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
 const EPERM: i32 = 1;
 const EPROTONOSUPPORT: i32 = 93;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(action: PolicyAction, remote: &str, peer: Option<&str>) -> PolicySpec {
+        let peer: Option<IpAddr> = peer.map(|peer| peer.parse().unwrap());
+        let any = Ipv4Addr::UNSPECIFIED.into();
+        PolicySpec {
+            id: PolicyId(1),
+            child: "net".into(),
+            owner: "site".into(),
+            local_ts: vec!["10.1.0.0/16".parse().unwrap()],
+            remote_ts: vec![remote.parse().unwrap()],
+            action,
+            priority: 0,
+            processing: Arc::default(),
+            outer: peer.map(|remote| Outer { mode: Mode::Tunnel, local: any, remote }),
+            standby: false,
+        }
+    }
+
+    /// rp_filter drops what comes from an address to which the routes lead nowhere: the peer's packets, and while the peer
+    /// has no address, the answers of name servers.
+    ///
+    /// Faults: in `via`, return `Via::Unreachable` for a shunt; leave `inwards` out.
+    #[test]
+    fn no_block_of_a_child_is_a_route_that_leads_nowhere() {
+        let peer = |text: &str| {
+            let local = Ipv4Addr::UNSPECIFIED.into();
+            Some(Via::Peer { local, remote: text.parse().unwrap() })
+        };
+        let hold = || PolicyAction::Hold { anywhere: false };
+        let shunt = || PolicyAction::Shunt { silent: false };
+        for action in [hold, shunt] {
+            assert_eq!(via(&policy(action(), "10.2.0.0/16", Some("192.0.2.7"))), peer("192.0.2.7"));
+            assert_eq!(via(&policy(action(), "10.2.0.0/16", None)), peer("10.2.0.0"));
+            assert_eq!(via(&policy(action(), "0.0.0.0/0", Some("192.0.2.7"))), peer("192.0.2.7"));
+        }
+        assert_eq!(via(&policy(hold(), "0.0.0.0/0", None)), None);
+        assert_eq!(via(&policy(shunt(), "0.0.0.0/0", None)), Some(Via::Unreachable));
+        let silent = PolicyAction::Shunt { silent: true };
+        assert_eq!(via(&policy(silent, "0.0.0.0/0", None)), Some(Via::BlackHole));
+        let anywhere = PolicyAction::Hold { anywhere: true };
+        assert_eq!(via(&policy(anywhere, "10.2.0.0/16", Some("192.0.2.7"))), None);
+    }
+
+    /// Fault: in `link_policies`, leave out neighbor discovery, or let it end with type 136.
+    #[test]
+    fn what_a_link_needs_passes_every_hold() {
+        let kernel = xfrm::SimKernel::new();
+        let capabilities = Plane::USERSPACE;
+        let mut plane = XfrmNetlink::new(Kernel::new(kernel.clone()), kernel.clone(), capabilities);
+        let mut install = |spec| plane.apply(Command::InstallPolicy(Box::new(spec))).unwrap();
+        for (id, family) in [(1, "0.0.0.0/0"), (2, "::/0")] {
+            let hold = policy(PolicyAction::Hold { anywhere: true }, family, None);
+            let all = vec![family.parse().unwrap()];
+            install(PolicySpec { id: PolicyId(id), local_ts: all, ..hold });
+        }
+        let sent = |family: usize, protocol, src_port, dst_port| {
+            let (src, dst) = [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")][family];
+            let (src, dst) = (src.parse().unwrap(), dst.parse().unwrap());
+            let packet = xfrm::Packet { src, dst, protocol, src_port, dst_port, mark: 0, if_id: 0 };
+            kernel.send(&packet)
+        };
+        let needed = || {
+            let discovery = (133..=137).map(|kind| (1, ICMPV6, kind, 0));
+            discovery.chain([(0, UDP, 68, 67), (1, UDP, 546, 547)])
+        };
+        let verdicts = || needed().map(|(f, p, from, to)| sent(f, p, from, to)).collect::<Vec<_>>();
+        assert_eq!(verdicts(), [xfrm::Verdict::Dropped; 7]);
+        link_policies().into_iter().for_each(|spec| _ = install(spec));
+        assert_eq!(verdicts(), [xfrm::Verdict::Clear; 7]);
+        for (family, protocol, from, to) in
+            [(1, ICMPV6, 128, 0), (1, ICMPV6, 132, 0), (1, ICMPV6, 138, 0), (0, UDP, 67, 68)]
+        {
+            assert_eq!(sent(family, protocol, from, to), xfrm::Verdict::Dropped);
+        }
+    }
+}

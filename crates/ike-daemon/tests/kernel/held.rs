@@ -102,3 +102,35 @@ pub(crate) fn revocation_is_asked_for_round_the_tunnel_that_is_not_up() {
     assert_eq!(from, "192.0.2.1", "round the tunnel, where the virtual IP is not known");
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
+
+fn checks_sources(host: &Host, how: u8) {
+    for of in ["all", "default", "in0"] {
+        let file = format!("/proc/sys/net/ipv4/conf/{of}/rp_filter");
+        let command = host.inside(&format!("sh -c 'echo {how} > {file}'"));
+        assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success());
+    }
+}
+
+/// A road warrior on one of the many systems with `rp_filter = 2`: its gateway dies and comes back.
+///
+/// Fault: in `UserspacePlane::route`, give a shunt the route beneath alone: the answers of the gateway are dropped.
+pub(crate) fn a_full_tunnel_comes_back_although_the_kernel_checks_sources() {
+    let host = road_warrior();
+    checks_sources(&host, 2);
+    let folder = folder("sources");
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    let client = start(&folder, "client", CLIENT, &host.inside(exe), "userspace");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    drop(gateway);
+    client.wait_for("is started again in");
+    client.wait_for("is started again in");
+    // Who sends hears of it at once.
+    let connect = host.inside("timeout 2 bash -c '</dev/tcp/198.51.100.77/9'");
+    let told = Command::new("sh").args(["-c", &connect]).output().unwrap();
+    let told = String::from_utf8(told.stderr).unwrap();
+    assert!(told.contains("No route to host"), "{told}");
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}

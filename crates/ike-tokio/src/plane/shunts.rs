@@ -100,8 +100,9 @@ impl Shunts {
     async fn claim(&mut self, plane: &Control) {
         for (from, to) in std::mem::take(&mut self.blocked) {
             let claims = self.configured.iter().filter_map(|(name, shunt)| {
-                let width = shunt.width(&from, &to, &self.ends.get(&name.0)?.peers)?;
-                Some(((width, name.clone()), shunt.between(from.start, to.start)))
+                let ends = self.ends.get(&name.0)?;
+                let width = shunt.width(&from, &to, &ends.peers)?;
+                Some(((width, name.clone()), shunt.left(from.start, to.start, ends)))
             });
             let mut by_width = BTreeMap::new();
             claims.for_each(|(key, says)| _ = by_width.insert(key, says));
@@ -243,7 +244,7 @@ impl Shunts {
                 .ends
                 .get(&name.0)
                 .map_or_else(|| shunt.at_once(&Ends::default()), |ends| shunt.at_once(ends)),
-            Stage::Up(here, there) => Some(shunt.between(here, there)),
+            Stage::Up(here, there) => Some(shunt.was_up(here, there)),
         };
         let Some(says) = says else { return false };
         self.install(name, says, stage, plane).await;

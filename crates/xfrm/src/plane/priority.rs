@@ -5,11 +5,14 @@ use std::net::IpAddr;
 use ipsec_types::dataplane::precedence::address_bits;
 use ipsec_types::dataplane::{PolicyAction, PolicySpec, TrafficSelector};
 
-use crate::policy::{PriorityClass, priority as computed};
+use crate::policy::{Action, Policy, PriorityClass, priority as computed};
 use crate::selector::{Port, Prefix, Selector};
 
 /// Configured priorities stay in front of automatic ones, which begin behind this.
 const LAST_CONFIGURED: u32 = 268_000;
+
+/// The last priority of a policy that protects.
+const LAST_PROTECTING: u32 = 400_000;
 
 /// Which of the policies with one selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,8 +34,11 @@ pub(super) fn priority(
 ) -> u32 {
     let beneath = level == Level::Beneath || spec.action == PolicyAction::Trap;
     match spec.action {
-        PolicyAction::Shunt { .. } | PolicyAction::Hold { .. } => {
+        PolicyAction::Shunt { .. } => {
             computed(&stand_in(local, remote, ifindex), PriorityClass::Fallback)
+        }
+        PolicyAction::Hold { .. } => {
+            computed(&stand_in(local, remote, ifindex), PriorityClass::Fallback) + 1
         }
         _ if spec.priority != 0 => spec.priority.min(LAST_CONFIGURED) + u32::from(beneath),
         _ => {
@@ -40,6 +46,13 @@ pub(super) fn priority(
             computed(&stand_in(local, remote, ifindex), class)
         }
     }
+}
+
+/// True if this plane made `policy` for [`PolicyAction::Hold`]: as a shunt, right behind one with its selector. The priorities
+/// of shunts are odd.
+pub fn is_hold(policy: &Policy) -> bool {
+    let stands_in = policy.priority > LAST_PROTECTING;
+    policy.action == Action::Block && stands_in && policy.priority.is_multiple_of(2)
 }
 
 /// A selector as specific as the pair: ranges count as the smallest prefix of their size.
@@ -107,5 +120,19 @@ mod tests {
         assert!(configured < automatic && automatic < trap && trap < shunt);
         assert!(of(PolicyAction::Drop, 5, "::/0", "::/0") < configured);
         assert_eq!(of(PolicyAction::Trap, 5, "::/0", "::/0"), 6);
+    }
+
+    /// Fault: in `priority`, give a hold the priority of a shunt.
+    #[test]
+    fn a_hold_is_known_by_its_priority() {
+        for (local, remote) in
+            [("::/0", "::/0"), ("10.1.0.0/29[tcp/80]", "10.2.0.0/16[tcp]"), ("::1", "::1")]
+        {
+            let hold = of(PolicyAction::Hold { anywhere: true }, 7, local, remote);
+            let shunt = of(PolicyAction::Shunt { silent: true }, 0, local, remote);
+            let trap = of(PolicyAction::Trap, 0, local, remote);
+            assert!(hold == shunt + 1 && shunt > LAST_PROTECTING && trap <= LAST_PROTECTING);
+            assert!(hold.is_multiple_of(2) && !shunt.is_multiple_of(2));
+        }
     }
 }

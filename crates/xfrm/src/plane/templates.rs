@@ -60,13 +60,18 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn inward(&self, list: &mut Vec<Wanted>) {
+        // Its local selectors are more than the child's will be. What arrives may pass.
+        if self.spec.action == (PolicyAction::Hold { anywhere: true }) {
+            return;
+        }
         let (action, mode) = match self.ends() {
             Some(outer) => (
                 Action::Allow(vec![self.template(outer, outer.remote, outer.local, 0)]),
                 outer.mode,
             ),
             None if self.spec.action == PolicyAction::Pass => {
-                (Action::Allow(Vec::new()), Mode::Tunnel)
+                let mode = self.spec.outer.map_or(Mode::Tunnel, |outer| outer.mode);
+                (Action::Allow(Vec::new()), mode)
             }
             None => (Action::Block, Mode::Tunnel),
         };
@@ -105,7 +110,7 @@ impl Maker<'_> {
         // Forwarded packets in clear towards the peer meet forward policies too. Without one they pass, unless
         // they are in the selectors of another's.
         let forwards = match self.spec.action {
-            PolicyAction::Pass => true,
+            PolicyAction::Pass => self.spec.outer.is_none_or(|outer| outer.mode != Mode::Transport),
             PolicyAction::Protect { .. } | PolicyAction::Trap => {
                 self.spec.processing.policies_fwd_out && mode != Mode::Transport
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipsec_types::dataplane::{
     Command, DataPlane, Direction, EncapPorts, Encapsulation, Event, HwOffload, Limits, Mark, Mode,
-    PolicyAction, PolicyId, SaId,
+    Outer, PolicyAction, PolicyId, SaId,
 };
 use xfrm::kernel::Kernel;
 use xfrm::plane::{Clock as _, REQIDS, Remains};
@@ -216,6 +216,29 @@ fn a_shunt_applies_where_nothing_else_does() {
     assert!(sim.receive_clear(&back()));
     apply(&mut plane, [Command::RemovePolicy(PolicyId(2))]).unwrap();
     assert_eq!(sim.send(&out()), Verdict::Dropped);
+}
+
+/// The local selectors of such a hold are all addresses: what arrives is not held. What a link needs passes beside it, and
+/// is not passed on for others.
+///
+/// Faults: in `Maker::inward`, make policies for it; leave the mode of a pass policy out.
+#[test]
+fn a_hold_of_all_addresses_lets_in_and_a_pass_for_this_host_passes_nothing_on() {
+    let (mut plane, sim, _) = plane();
+    let hold = Child::new(1, 1).between("0.0.0.0/0", "10.2.0.0/16");
+    apply(&mut plane, [hold.act(PolicyAction::Hold { anywhere: true })]).unwrap();
+    assert_eq!(sim.send(&out()), Verdict::Dropped);
+    assert!(sim.receive_clear(&back()));
+    let own = Child::new(2, 2).between("10.1.0.0/16", "10.2.0.0/16");
+    apply(&mut plane, [own.act(PolicyAction::Hold { anywhere: false })]).unwrap();
+    assert!(!sim.receive_clear(&back()) && !sim.forward_clear(&back()));
+    let pass = Child::new(3, 3).between("0.0.0.0/0", "0.0.0.0/0").act(PolicyAction::Pass);
+    let Command::InstallPolicy(mut pass) = pass else { panic!("a policy") };
+    let host = Outer { mode: Mode::Transport, local: addr(LEFT), remote: addr(RIGHT) };
+    pass.outer = Some(host);
+    apply(&mut plane, [Command::InstallPolicy(pass)]).unwrap();
+    assert_eq!(sim.send(&out()), Verdict::Clear);
+    assert!(sim.receive_clear(&back()) && !sim.forward_clear(&back()));
 }
 
 #[test]

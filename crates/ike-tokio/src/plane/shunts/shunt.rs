@@ -170,13 +170,24 @@ impl Shunt {
     }
 
     /// What it says between these ends.
-    pub(super) fn between(&self, here: IpAddr, there: IpAddr) -> Says {
+    fn between(&self, here: IpAddr, there: IpAddr) -> Says {
         Says {
             action: self.action.clone(),
             local_ts: self.local.iter().map(|ts| ts.resolve(here)).collect(),
             remote_ts: self.remote.iter().map(|ts| ts.resolve(there)).collect(),
             outer: None,
         }
+    }
+
+    /// What it says after the child was up between these ends. This host may have moved meanwhile.
+    pub(super) fn was_up(&self, here: IpAddr, there: IpAddr) -> Says {
+        let (mode, local) = (self.mode, unspecified(there));
+        Says { outer: Some(Outer { mode, local, remote: there }), ..self.between(here, there) }
+    }
+
+    /// What it says where an earlier run has blocked traffic from `from` to `to`.
+    pub(super) fn left(&self, from: IpAddr, to: IpAddr, ends: &Ends) -> Says {
+        Says { outer: ends.outer(self.mode), ..self.between(from, to) }
     }
 
     /// What it says between these ends while there is a trap, and the child was not up.
@@ -208,10 +219,8 @@ impl Shunt {
             Since::Start => is_fixed(&self.local) && is_fixed(&self.remote),
             Since::Held => !local_ts.is_empty() && !remote_ts.is_empty(),
         };
-        let (action, outer) = match held {
-            true => (PolicyAction::Hold { anywhere }, ends.outer(self.mode)),
-            false => (self.action.clone(), None),
-        };
+        let action = if held { PolicyAction::Hold { anywhere } } else { self.action.clone() };
+        let outer = ends.outer(self.mode);
         says.then_some(Says { action, local_ts, remote_ts, outer })
     }
 }

@@ -1,0 +1,125 @@
+//! What senders are told about packets of a child that is down: ICMP "communication administratively prohibited"
+//! (RFC 1812 §5.2.7.1, RFC 4443 §3.1).
+//!
+//! A route that leads nowhere would tell senders of this host as well. But the kernel drops what arrives from an address to
+//! which its routes lead nowhere (`rp_filter`), packets of the gateway of a full tunnel among them, and that tunnel would
+//! not come back. So these packets come to the device.
+
+use std::net::IpAddr;
+
+use crate::buffer::Buffer;
+use crate::ip::{self, Fragment, IPV4_HEADER, IPV6_HEADER, IpPacket, proto};
+
+/// Octets of an ICMP header.
+const ICMP_HEADER: usize = 8;
+/// The most octets of a message for each family: what every host takes.
+const LONGEST: [usize; 2] = [576, 1280];
+/// Type and code.
+const PROHIBITED_V4: [u8; 2] = [3, 13];
+const PROHIBITED_V6: [u8; 2] = [1, 1];
+/// The types of ICMP for IPv4 that no message answers: all errors.
+const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
+
+/// Appends the message about `packet` to `out`. None, and nothing is appended, if no message is due (RFC 1122 §3.2.2,
+/// RFC 4443 §2.4).
+///
+/// It comes from the address that `packet` was for, so that the host's check of sources takes it.
+pub(crate) fn refusal(packet: &[u8], out: &mut Buffer) -> Option<()> {
+    let ip = IpPacket::parse(packet).ok()?;
+    let may_be_told = ip.fragment != Fragment::Later && is_host(ip.src) && !is_error(&ip);
+    let packet = packet.get(..ip.total_len).filter(|_| may_be_told && is_host(ip.dst))?;
+    let (longest, [kind, code], protocol, header) = match ip.dst {
+        IpAddr::V4(_) => (LONGEST[0], PROHIBITED_V4, proto::ICMP, IPV4_HEADER),
+        IpAddr::V6(_) => (LONGEST[1], PROHIBITED_V6, proto::ICMPV6, IPV6_HEADER),
+    };
+    let quoted = packet.get(..longest - header - ICMP_HEADER).unwrap_or(packet);
+    let len = ICMP_HEADER + quoted.len();
+    let (outer, used) = ip::header(ip.dst, ip.src, 0, protocol, len)?;
+    let icmp = |sum: u16| {
+        let [high, low] = sum.to_be_bytes();
+        [kind, code, high, low, 0, 0, 0, 0]
+    };
+    let sum = match (ip.src, ip.dst) {
+        (IpAddr::V6(to), IpAddr::V6(from)) => {
+            let (len, next) = (u32::try_from(len).ok()?.to_be_bytes(), [0, 0, 0, protocol]);
+            ip::checksum(&[&from.octets(), &to.octets(), &len, &next, &icmp(0), quoted])
+        }
+        _ => ip::checksum(&[&icmp(0), quoted]),
+    };
+    out.extend_from_slice(outer.get(..used)?);
+    out.extend_from_slice(&icmp(sum));
+    out.extend_from_slice(quoted);
+    Some(())
+}
+
+/// Not a group, a broadcast or nobody.
+fn is_host(address: IpAddr) -> bool {
+    let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    !address.is_multicast() && !address.is_unspecified() && !broadcast
+}
+
+/// True for an error of ICMP, and for what may be one.
+fn is_error(ip: &IpPacket) -> bool {
+    let kind = ip.ports.map(|(kind, _)| (kind >> 8) as u8);
+    match ip.protocol {
+        Some(proto::ICMP) => kind.is_none_or(|kind| ERRORS_V4.contains(&kind)),
+        Some(proto::ICMPV6) => kind.is_none_or(|kind| kind < 128),
+        Some(_) => false,
+        None => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(src: &str, dst: &str, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let (src, dst) = (src.parse().expect("one"), dst.parse().expect("one"));
+        let (header, used) = ip::header(src, dst, 0, protocol, payload.len()).expect("a header");
+        [&header[..used], payload].concat()
+    }
+
+    fn told(packet: &[u8]) -> Option<Vec<u8>> {
+        let mut out = Buffer::with_capacity(2048);
+        refusal(packet, &mut out).map(|()| out.to_vec())
+    }
+
+    /// Fault: in `refusal`, leave `next` out of the sum.
+    #[test]
+    fn senders_are_told_in_either_family() {
+        let four = packet("10.1.0.1", "10.2.0.1", proto::TCP, &[7; 900]);
+        let about = told(&four).expect("a message");
+        let ip = IpPacket::parse(&about).expect("a packet");
+        assert_eq!(
+            (ip.src.to_string(), ip.dst.to_string()),
+            ("10.2.0.1".into(), "10.1.0.1".into())
+        );
+        assert_eq!((ip.protocol, ip.ports), (Some(proto::ICMP), Some((0x030d, 0x030d))));
+        assert_eq!((about.len(), ip::checksum(&[&about[20..]])), (576, 0));
+        assert_eq!(about[28..], four[..548]);
+
+        let six = packet("fd01::1", "fd02::1", proto::UDP, &[7; 9]);
+        let about = told(&six).expect("a message");
+        let ip = IpPacket::parse(&about).expect("a packet");
+        assert_eq!((ip.protocol, ip.ports), (Some(proto::ICMPV6), Some((0x0101, 0x0101))));
+        let pseudo = [&about[8..40], &[0, 0, 0, 57, 0, 0, 0, 58][..]].concat();
+        assert_eq!(ip::checksum(&[&pseudo, &about[40..]]), 0);
+        assert_eq!(about[48..], six);
+    }
+
+    /// Fault: in `refusal`, leave `may_be_told` out.
+    #[test]
+    fn no_message_answers_an_error_a_group_or_a_later_fragment() {
+        let echo = packet("10.1.0.1", "10.2.0.1", proto::ICMP, &[8, 0, 0, 0, 0, 0, 0, 0]);
+        assert!(told(&echo).is_some());
+        let mut later = echo.clone();
+        later[7] = 9;
+        let error = packet("10.1.0.1", "10.2.0.1", proto::ICMP, &[3, 1, 0, 0, 0, 0, 0, 0]);
+        let six = packet("fd01::1", "fd02::1", proto::ICMPV6, &[2, 0, 0, 0, 0, 0, 0, 0]);
+        let group = packet("10.1.0.1", "239.1.1.1", proto::UDP, &[0; 8]);
+        let nobody = packet("0.0.0.0", "10.2.0.1", proto::UDP, &[0; 8]);
+        for packet in [later, error, six, group, nobody, vec![0x45; 9]] {
+            assert_eq!(told(&packet), None, "{packet:?}");
+        }
+    }
+}
