@@ -19,6 +19,8 @@ const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
 const SERVERS: usize = 3;
 /// How long one of them may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Most answers that are looked at: who guesses the number of the question, and its port, has no more tries.
+const MOST_ANSWERS: usize = 16;
 const PORT: u16 = 53;
 /// Types of addresses.
 const A: u16 = 1;
@@ -77,7 +79,7 @@ fn ask_one(
     socket.send(&question)?;
     let end = Instant::now() + PATIENCE;
     let mut buffer = [0; 4096];
-    loop {
+    for _ in 0..MOST_ANSWERS {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -89,6 +91,7 @@ fn ask_one(
             return Ok(found);
         }
     }
+    Err(io::Error::other("somebody guesses: too many answers to other questions"))
 }
 
 /// A message with the question for the addresses of `name`. None if it is no name of the DNS.
@@ -211,6 +214,35 @@ mod tests {
             vec![number, other, vec![0; 3], answer(question)]
         });
         assert_eq!(ask("a.example", &[server], &connect), both());
+    }
+
+    /// An answer can be forged by who guesses the number and the port of its question.
+    ///
+    /// Faults: in `ask_one`, take a fixed number; look at answers for as long as there is time.
+    #[test]
+    fn numbers_and_ports_cannot_be_known_and_guesses_are_few() {
+        let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let asked = std::sync::Arc::clone(&seen);
+        let server = server(move |question| {
+            asked.lock().unwrap().push([question[0], question[1]]);
+            let mut wrong = answer(question);
+            wrong[0] ^= 1;
+            let mut all = vec![wrong; MOST_ANSWERS];
+            all.push(answer(question));
+            all
+        });
+        let ports = std::sync::Mutex::new(std::collections::BTreeSet::new());
+        let connect = |to| {
+            let socket = connect(to)?;
+            ports.lock().unwrap().insert(socket.local_addr()?.port());
+            Ok(socket)
+        };
+        for _ in 0..8 {
+            assert_eq!(ask("a.example", &[server], &connect), Vec::<IpAddr>::new());
+        }
+        let numbers: std::collections::BTreeSet<_> = seen.lock().unwrap().iter().copied().collect();
+        assert!(numbers.len() >= 7, "{numbers:?}");
+        assert!(ports.lock().unwrap().len() >= 7);
     }
 
     #[test]
