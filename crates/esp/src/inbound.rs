@@ -10,6 +10,7 @@ use ipsec_types::dataplane::{Encapsulation, Event, PolicyAction};
 use crate::buffer::Buffer;
 use crate::fields::Fields;
 use crate::ip::{self, BadIp, Fragment, IpPacket, parse_each, proto};
+use crate::mss;
 use crate::packet;
 use crate::plane::{Clock, RUN, Shared};
 use crate::sad::{Accepted, Contents, Refused, Sa};
@@ -327,7 +328,7 @@ fn tunnel(
     next_header: u8,
     payload: &mut [u8],
 ) -> Result<usize, DropReason> {
-    let (len, inner) = parse_each!(payload, |BadIp| DropReason::InnerMalformed, |ip| {
+    let (len, inner, syn) = parse_each!(payload, |BadIp| DropReason::InnerMalformed, |ip| {
         if ip.tunnel_protocol() != next_header {
             return Err(DropReason::NextHeader);
         }
@@ -335,11 +336,14 @@ fn tunnel(
         if !sa.admits(&local, &remote) {
             return Err(DropReason::Selectors);
         }
-        (ip.total_len, ip.tos)
+        (ip.total_len, ip.tos, sa.narrow && mss::opens(payload, &ip))
     });
     let tos = sa.copied.inside(inner, outer.fields.tos).ok_or(DropReason::Congestion)?;
     if tos != inner {
         ip::set_tos(payload, tos);
+    }
+    if syn {
+        mss::lower(payload, sa.limit);
     }
     Ok(len)
 }
@@ -368,6 +372,9 @@ fn transport(
     let (remote, local) = sides(&ip);
     if !sa.admits(&local, &remote) {
         return Err(DropReason::Selectors);
+    }
+    if sa.narrow {
+        mss::lower(packet, sa.limit);
     }
     if outer.carrier != Carrier::Ip {
         ip::fix_checksum(src, dst, next_header, packet.get_mut(len..).unwrap_or_default());

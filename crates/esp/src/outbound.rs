@@ -13,6 +13,7 @@ use crate::fields::Fields;
 use crate::flow::{Decision, FlowCache, FlowKey};
 use crate::ip::{BadIp, Fragment, IPV4_HEADER, IpPacket, parse_each, proto};
 use crate::looping;
+use crate::mss;
 use crate::packet::MAX_IV;
 use crate::plane::{Clock, RUN, Shared};
 use crate::reassembly::{Reassembler, Whole};
@@ -20,6 +21,7 @@ use crate::sad::{Contents, Path, Sa, Spent};
 use crate::selector::sides;
 use crate::split::split;
 use crate::stats::{DropReason, Tally};
+use crate::too_big::LEAST_V6;
 
 /// Protects packets. One per thread; it remembers the flows it has seen.
 pub struct Outbound {
@@ -41,6 +43,8 @@ pub enum Verdict {
     /// It is a fragment of a packet for transport mode, or for policies that look at ports, and kept until the rest is
     /// there.
     Held,
+    /// It is too big for the path, and not to be divided. Its sender is to be told that so many octets are the most.
+    TooBig(u16),
     /// It goes nowhere.
     Drop(DropReason),
 }
@@ -71,6 +75,8 @@ pub enum Fate<'a> {
     Pass,
     /// As [`Verdict::Held`].
     Held,
+    /// As [`Verdict::TooBig`].
+    TooBig(u16),
     /// As [`Verdict::Drop`].
     Drop(DropReason),
 }
@@ -100,6 +106,7 @@ impl From<Fate<'_>> for Verdict {
             Fate::Send(sealed) => Self::Send(sealed.into()),
             Fate::Pass => Self::Pass,
             Fate::Held => Self::Held,
+            Fate::TooBig(octets) => Self::TooBig(octets),
             Fate::Drop(reason) => Self::Drop(reason),
         }
     }
@@ -166,19 +173,35 @@ impl Outbound {
                     Err(BadIp) => Fate::Drop(tally.dropped(DropReason::Incomplete)),
                     Ok(Some(whole)) => {
                         // Ports are seen now, and may make it a matter of another policy.
-                        match judge(shared, cache, &whole.packet) {
-                            Ok((sa, item)) => {
-                                let sa = Some(Arc::clone(sa));
-                                let mut run = Run { sa, items: ArrayVec::from_iter([item]) };
-                                run.seal(shared, rng.as_mut(), now, out, tally, &mut each);
+                        let packet = &*whole.packet;
+                        let sa = match judge(shared, cache, packet) {
+                            Ok((sa, _)) => Arc::clone(sa),
+                            // What the host has divided, or had to, goes in fragments outside.
+                            Err(Other::Misfit(sa)) => sa,
+                            Err(Other::Pass) => {
+                                pass_pieces(&whole, tally, &mut each);
+                                continue;
                             }
-                            Err(Other::Pass) => pass_pieces(&whole, tally, &mut each),
                             Err(other) => {
-                                let fate = settle(shared, now, &whole.packet, other, tally);
-                                each(&whole.packet, fate);
+                                each(packet, settle(shared, now, packet, other, tally));
+                                continue;
                             }
-                        }
+                        };
+                        let mut alone = Alone { shared, rng: rng.as_mut(), now, out, tally };
+                        alone.seal(&sa, &[packet], &mut each);
                         continue;
+                    }
+                },
+                Other::Misfit(sa) => match fit(&sa, packet) {
+                    Ok(pieces) => {
+                        let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
+                        let mut alone = Alone { shared, rng: rng.as_mut(), now, out, tally };
+                        alone.seal(&sa, &pieces, &mut each);
+                        continue;
+                    }
+                    Err(most) => {
+                        tally.dropped(DropReason::TooBig);
+                        Fate::TooBig(most)
                     }
                 },
                 other => settle(shared, now, packet, other, tally),
@@ -212,7 +235,7 @@ fn settle(
             DropReason::Trapped
         }
         // What was put together is no fragment.
-        Other::Fragment => DropReason::Incomplete,
+        Other::Fragment | Other::Misfit(_) => DropReason::Incomplete,
     };
     Fate::Drop(tally.dropped(reason))
 }
@@ -251,6 +274,56 @@ enum Other {
     Trap(Arc<PolicySpec>),
     /// It is a fragment of a packet that has to be whole.
     Fragment,
+    /// It is for this SA, and too big for the path; or its segment size is.
+    Misfit(Arc<Sa>),
+}
+
+/// What it takes to seal packets of which the policies are not asked again.
+struct Alone<'a> {
+    shared: &'a Shared,
+    rng: &'a mut dyn SecureRandom,
+    now: u64,
+    out: &'a mut Buffer,
+    tally: &'a mut Tally,
+}
+
+impl Alone<'_> {
+    #[cold]
+    fn seal(&mut self, sa: &Arc<Sa>, packets: &[&[u8]], each: &mut impl FnMut(&[u8], Fate<'_>)) {
+        let Self { shared, rng, now, out, tally } = self;
+        for packets in packets.chunks(RUN) {
+            let mut run = Run { sa: Some(Arc::clone(sa)), items: ArrayVec::new() };
+            for packet in packets {
+                match Item::of(sa, packet) {
+                    Ok(item) => run.items.push(item),
+                    Err(reason) => each(packet, Fate::Drop(tally.dropped(reason))),
+                }
+            }
+            run.seal(shared, *rng, *now, out, tally, each);
+        }
+    }
+}
+
+/// What `packet`, which does not fit the path of `sa`, is sent as; or the octets of the largest packet that does, where
+/// its sender has to know (RFC 4301 §8.2.1).
+///
+/// A packet of IPv6 is never too big with 1,280 octets or less (RFC 8200 §5), and later fragments do not go through an SA
+/// that looks at ports: such packets are divided outside.
+#[cold]
+fn fit(sa: &Sa, packet: &[u8]) -> Result<Vec<Vec<u8>>, u16> {
+    let mut whole = packet.to_vec();
+    if packet.len() <= usize::from(sa.limit) {
+        mss::lower(&mut whole, sa.limit);
+        return Ok(vec![whole]);
+    }
+    let Ok(ip) = IpPacket::parse(packet) else { return Ok(vec![whole]) };
+    let most = if ip.dst.is_ipv4() { sa.limit } else { sa.limit.max(LEAST_V6) };
+    if ip.dont_fragment && packet.len() > usize::from(most) {
+        return Err(most);
+    }
+    let divides = !ip.dont_fragment && sa.contents == Contents::Packet && !sa.looks_at_ports();
+    let pieces = if divides { split(packet, sa.limit.into(), 0) } else { None };
+    Ok(pieces.unwrap_or_else(|| vec![whole]))
 }
 
 impl<'p> Run<'p> {
@@ -275,7 +348,7 @@ impl<'p> Run<'p> {
         let len = self.items.iter().map(|item| item.payload.len() as u64).sum();
         let mut first = sa.take_sequences(self.items.len() as u64, len, now);
         let mut sealed = 0;
-        let least = sa.least_payload(shared.mtu());
+        let least = sa.least_payload(shared.mtu().min(sa.limit.into()));
         for item in &self.items {
             let seq = match &mut first {
                 Some(next) => Ok(std::mem::replace(next, *next + 1)),
@@ -293,6 +366,23 @@ impl<'p> Run<'p> {
         }
         self.items.clear();
         tally.sealed(sealed);
+    }
+}
+
+impl<'p> Item<'p> {
+    /// `packet`, which `sa` is to carry, whatever its size. What does not fit the path may be divided on it.
+    fn of(sa: &Sa, packet: &'p [u8]) -> Result<Self, DropReason> {
+        let ip = IpPacket::parse(packet).map_err(|_| DropReason::Malformed)?;
+        let packet = packet.get(..ip.total_len).ok_or(DropReason::Malformed)?;
+        let (next_header, payload, mut fields) = match sa.contents {
+            Contents::Packet => {
+                let fields = sa.copied.outside(ip.tos, ip.dont_fragment);
+                (ip.tunnel_protocol(), packet, fields)
+            }
+            Contents::Payload => transport_payload(sa, packet)?,
+        };
+        fields.dont_fragment &= packet.len() <= usize::from(sa.limit);
+        Ok(Self { packet, payload, next_header, fields })
     }
 }
 
@@ -362,6 +452,11 @@ fn judge<'c, 'p>(
             Decision::Trap(policy) => return Err(Other::Trap(Arc::clone(policy))),
         };
         let packet = packet.get(..ip.total_len).ok_or(Other::Drop(DropReason::Malformed))?;
+        let fragment = sa.contents == Contents::Payload && ip.fragment != Fragment::None;
+        let fits = packet.len() <= usize::from(sa.limit);
+        if !fragment && (!fits || sa.narrow && mss::opens(packet, &ip)) {
+            return Err(Other::Misfit(Arc::clone(sa)));
+        }
         let (next_header, payload, fields) = match sa.contents {
             Contents::Packet => {
                 let fields = sa.copied.outside(ip.tos, ip.dont_fragment);

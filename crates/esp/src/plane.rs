@@ -1,6 +1,7 @@
 //! The control side: commands in, events out.
 
 use std::fmt;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -9,19 +10,22 @@ use ipsec_types::crypto::{CipherProvider, SecureRandom};
 #[cfg(all(feature = "tun", target_os = "linux"))]
 use ipsec_types::dataplane::TrafficSelector;
 use ipsec_types::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Direction, Event, Mode, PolicyAction, Reply,
-    SaId, Usage,
+    Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event, Mode,
+    PolicyAction, Reply, SaId, Usage,
 };
 
 use crate::events::Events;
 use crate::fields::Copied;
-use crate::inbound::Inbound;
+use crate::inbound::{Carrier, Inbound};
 use crate::outbound::Outbound;
+use crate::packet;
 #[cfg(feature = "tun")]
 use crate::sad::Sa;
 use crate::sad::{Path, Sad, no_such_sa};
 use crate::spd::Spd;
 use crate::stats::Stats;
+#[cfg(feature = "tun")]
+use crate::too_big::LEAST_V6;
 
 /// A userspace ESP data plane without I/O. A clone is another handle to the same plane.
 ///
@@ -39,6 +43,24 @@ pub(crate) const RUN: usize = 32;
 /// The MTU of the tunnels until [`Plane::set_mtu`] says otherwise, in octets: with any suite it fits into 1500.
 pub const TUNNEL_MTU: u16 = 1400;
 
+/// Octets that every link is taken to carry: no packet of the device needs more outside. A link that carries less says
+/// so when the first such packet is sent.
+#[cfg(feature = "tun")]
+const LINK: u16 = 1500;
+
+/// Somebody says that a packet was too big for its path, as ICMP of type 3, code 4, and ICMPv6 of type 2 do.
+#[derive(Debug, Clone, Copy)]
+pub struct TooBig<'a> {
+    /// Where the packet went; port 0 without UDP.
+    pub peer: SocketAddr,
+    /// What carried its ESP.
+    pub carrier: Carrier,
+    /// Octets of the largest packet that passes.
+    pub octets: u16,
+    /// What is quoted of it, from the SPI on.
+    pub quoted: &'a [u8],
+}
+
 /// State that the workers and the control side share.
 pub(crate) struct Shared {
     tables: RwLock<Tables>,
@@ -54,6 +76,8 @@ pub(crate) struct Shared {
     mtu: AtomicU16,
     /// Some inbound SA needs the headers of packets as they arrived, or one did.
     looks_outside: AtomicBool,
+    /// Reports that packets were too big may be believed.
+    believes: AtomicBool,
 }
 
 /// A worker's clock: packets of one batch have one time.
@@ -110,7 +134,7 @@ impl Plane {
     pub fn new(now: Instant, ciphers: &'static dyn CipherProvider) -> Self {
         Self {
             shared: Arc::new(Shared {
-                tables: RwLock::default(),
+                tables: RwLock::new(Tables { sad: Sad::with_mtu(TUNNEL_MTU), ..Tables::default() }),
                 generation: AtomicU64::new(1),
                 events: Events::default(),
                 stats: Arc::default(),
@@ -119,6 +143,7 @@ impl Plane {
                 clock: AtomicU64::new(0),
                 mtu: AtomicU16::new(TUNNEL_MTU),
                 looks_outside: AtomicBool::new(false),
+                believes: AtomicBool::new(true),
             }),
         }
     }
@@ -142,6 +167,74 @@ impl Plane {
     /// padded to it.
     pub fn set_mtu(&self, mtu: u16) {
         self.shared.mtu.store(mtu, Ordering::Relaxed);
+        self.shared.change(|tables| tables.sad.set_mtu(mtu));
+    }
+
+    /// Says that the link on the way from `local` to `peer` takes packets of `octets`. Inner packets that do not fit
+    /// inside are divided, or their senders told ([`Fate::TooBig`](crate::Fate::TooBig)); without a word of the link
+    /// all packets go out as they are.
+    pub fn set_link(&self, local: IpAddr, peer: IpAddr, octets: u16) {
+        self.shared.change(|tables| tables.sad.link((local, peer), octets));
+    }
+
+    /// Sets whether [`Self::too_big`] believes anybody (RFC 4301 §6.1.1); at first it does. If not, paths of further SAs
+    /// count as paths of 1,280 octets.
+    pub fn believe_icmp(&self, believe: bool) {
+        self.shared.believes.store(believe, Ordering::Relaxed);
+    }
+
+    /// The octets that every link is taken to carry.
+    #[cfg(feature = "tun")]
+    pub(crate) fn usual_link(&self) -> u16 {
+        if self.shared.believes.load(Ordering::Relaxed) { LINK } else { LEAST_V6 }
+    }
+
+    /// The MTU of the path from `local` to `peer`, as far as it is known.
+    pub fn path_mtu(&self, local: IpAddr, peer: IpAddr) -> Option<u16> {
+        self.shared.tables().sad.path_mtu((local, peer))
+    }
+
+    /// Hears that an ESP packet was too big for its path. It is believed only if it quotes the SPI and a late sequence
+    /// number of an SA, which strangers do not see, and whose packets go to that address and port; and at most once a
+    /// second for each peer. Returns the SA whose path takes less now.
+    pub fn too_big(&self, now: Instant, report: &TooBig<'_>) -> Option<SaId> {
+        let TooBig { peer, carrier, octets, quoted } = *report;
+        if !self.shared.believes.load(Ordering::Relaxed) {
+            return None;
+        }
+        let (spi, low) = packet::header(quoted)?;
+        let id = SaId { spi, dst: peer.ip() };
+        let now = self.shared.tick(now);
+        let ends = {
+            let tables = self.shared.tables();
+            let sa = tables.sad.get(id).filter(|sa| sa.direction == Direction::Out)?;
+            let (of, port) = match sa.path.encap {
+                None => (Carrier::Ip, 0),
+                Some(Encapsulation::Udp(ports)) => (Carrier::Udp, ports.dst_port),
+                Some(Encapsulation::Tcp(_)) => return None,
+            };
+            let same = (carrier, peer.port()) == (of, port) && sa.sent_lately(low);
+            same.then(|| sa.ends())?
+        };
+        self.shared.change(|tables| tables.sad.lower(now, ends, octets)).then_some(id)
+    }
+
+    /// Tries paths as large as their links that have been smaller for ten minutes. To be called now and then.
+    pub fn try_larger(&self, now: Instant) {
+        let now = self.shared.tick(now);
+        // A change of the tables costs every worker its cache.
+        if self.shared.tables().sad.is_due(now) {
+            self.shared.change(|tables| tables.sad.try_larger(now));
+        }
+    }
+
+    /// As [`Self::too_big`] from this host itself: the link to the peer takes no more.
+    #[cfg(feature = "tun")]
+    pub(crate) fn link_too_small(&self, now: Instant, peer: IpAddr, octets: u16) -> bool {
+        let now = self.shared.tick(now);
+        let paths = self.shared.tables().sad.paths_to(peer);
+        let lower = |ends| self.shared.change(|tables| tables.sad.lower(now, ends, octets));
+        paths.into_iter().map(lower).fold(false, |news, lowered| news | lowered)
     }
 
     /// True if some SA hands up header fields as they arrived, so that [`Outer::fields`](crate::Outer::fields) has to be
@@ -167,7 +260,7 @@ impl Plane {
 
     /// True if packets with `spi` to `dst` have an SA.
     #[cfg(feature = "tun")]
-    pub(crate) fn receives(&self, spi: u32, dst: std::net::IpAddr) -> bool {
+    pub(crate) fn receives(&self, spi: u32, dst: IpAddr) -> bool {
         self.shared.tables().sad.inbound(spi, dst).is_some()
     }
 

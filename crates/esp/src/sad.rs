@@ -1,6 +1,6 @@
 //! The security association database (RFC 4301 §4.4.2).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,9 +8,18 @@ use std::sync::Arc;
 use ipsec_types::crypto::CipherProvider;
 use ipsec_types::dataplane::{DataPlaneError, Direction, Encapsulation, SaId, SaSpec};
 
+use crate::ip::{IPV4_HEADER, IPV6_HEADER};
+use crate::sizes::{Ends, Sizes};
+
 mod state;
 
 pub use state::{Accepted, Accepting, Contents, Exhausted, Refused, SaState, Spent};
+
+/// Paths of no SA that are remembered all the same.
+const SPARE_PATHS: usize = 64;
+
+/// Octets of a UDP header.
+const UDP_HEADER: usize = 8;
 
 /// Outer addresses and ports of an SA, which a NAT or MOBIKE may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +40,10 @@ pub struct Sa {
     pub id: SaId,
     /// Outer addresses and ports.
     pub path: Path,
+    /// Octets of the largest inner packet that needs no fragments outside.
+    pub(crate) limit: u16,
+    /// TCP on both ends of the tunnel is to know of the limit.
+    pub(crate) narrow: bool,
     state: Arc<SaState>,
 }
 
@@ -40,9 +53,17 @@ pub struct Sad {
     sas: HashMap<SaId, Arc<Sa>>,
     /// Inbound SAs by SPI: mostly one each.
     inbound: HashMap<u32, Vec<Arc<Sa>>>,
+    sizes: Sizes,
+    /// Octets of the longest packet that the device brings.
+    mtu: u16,
 }
 
 impl Sad {
+    /// None, for a device with this MTU.
+    pub(crate) fn with_mtu(mtu: u16) -> Self {
+        Self { mtu, ..Self::default() }
+    }
+
     /// Adds an SA. The same SA again (same keys) keeps its sequence numbers and its window, because
     /// starting them over would repeat IVs and admit replays. Another SA of its name is refused: the
     /// packets of one peer must never leave under the keys of another.
@@ -59,8 +80,8 @@ impl Sad {
             }
             return Err(in_use(id));
         }
-        let sa = Arc::new(Sa { id, path, state: Arc::new(SaState::new(spec, ciphers)?) });
-        self.put(sa);
+        let state = Arc::new(SaState::new(spec, ciphers)?);
+        self.put(self.sized(id, path, state));
         Ok(())
     }
 
@@ -90,13 +111,86 @@ impl Sad {
             return Err(in_use(new));
         }
         self.remove(id);
-        self.put(Arc::new(Sa { id: new, path, state }));
+        self.put(self.sized(new, path, state));
         Ok(())
     }
 
-    /// Removes all.
+    /// Sets the MTU of the device.
+    pub(crate) fn set_mtu(&mut self, mtu: u16) {
+        self.mtu = mtu;
+        let all: Vec<_> = self.sas.values().cloned().collect();
+        self.resize(all);
+    }
+
+    /// The link between this end and a peer takes packets of `octets`.
+    pub(crate) fn link(&mut self, ends: Ends, octets: u16) {
+        if self.sizes.link(ends, octets) {
+            self.refit(ends);
+        }
+        // An SA may have two paths for a moment.
+        if self.sizes.ends().len() > 2 * self.sas.len() + SPARE_PATHS {
+            let used: HashSet<Ends> = self.sas.values().map(|sa| sa.ends()).collect();
+            self.sizes.keep(&used);
+        }
+    }
+
+    /// The MTU of the path between this end and a peer, as far as it is known.
+    pub(crate) fn path_mtu(&self, ends: Ends) -> Option<u16> {
+        self.sizes.outer(ends)
+    }
+
+    /// Something on the path between this end and a peer takes no more than `octets`. True if that is news.
+    pub(crate) fn lower(&mut self, now: u64, ends: Ends, octets: u16) -> bool {
+        let news = self.sizes.lower(now, ends, octets);
+        if news {
+            self.refit(ends);
+        }
+        news
+    }
+
+    /// The paths to `peer`.
+    pub(crate) fn paths_to(&self, peer: IpAddr) -> Vec<Ends> {
+        self.sizes.ends().filter(|(_, of)| *of == peer).collect()
+    }
+
+    /// True if [`Self::try_larger`] has something to do.
+    pub(crate) fn is_due(&self, now: u64) -> bool {
+        self.sizes.is_due(now)
+    }
+
+    /// Tries paths as large as their links that have been smaller for long.
+    pub(crate) fn try_larger(&mut self, now: u64) {
+        for ends in self.sizes.try_larger(now) {
+            self.refit(ends);
+        }
+    }
+
+    fn refit(&mut self, ends: Ends) {
+        let all = self.sas.values().filter(|sa| sa.ends() == ends).cloned().collect();
+        self.resize(all);
+    }
+
+    fn resize(&mut self, sas: Vec<Arc<Sa>>) {
+        for sa in sas {
+            let Sa { id, path, .. } = *sa;
+            self.put(self.sized(id, path, Arc::clone(&sa.state)));
+        }
+    }
+
+    /// The SA as its path makes it.
+    fn sized(&self, id: SaId, path: Path, state: Arc<SaState>) -> Arc<Sa> {
+        let mut sa = Sa { id, path, limit: u16::MAX, narrow: false, state };
+        if let Some(outer) = self.sizes.outer(sa.ends()) {
+            sa.limit = sa.room(outer);
+            sa.narrow = sa.limit < self.mtu;
+        }
+        Arc::new(sa)
+    }
+
+    /// Removes all SAs.
     pub fn clear(&mut self) {
-        *self = Self::default();
+        self.sas.clear();
+        self.inbound.clear();
     }
 
     /// The SA `id`.
@@ -148,6 +242,34 @@ fn in_use(id: SaId) -> DataPlaneError {
 
 pub(crate) fn no_such_sa(id: SaId) -> DataPlaneError {
     DataPlaneError(format!("no SA {:#010x} to {}", id.spi, id.dst))
+}
+
+impl Sa {
+    /// This end and the peer.
+    pub(crate) fn ends(&self) -> Ends {
+        let Path { src, dst, .. } = self.path;
+        match self.direction {
+            Direction::Out => (src, dst),
+            Direction::In => (dst, src),
+        }
+    }
+
+    /// Octets of the largest inner packet that fits into `outer` octets.
+    fn room(&self, outer: u16) -> u16 {
+        let ip = if self.path.dst.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
+        let carrier = match self.path.encap {
+            None => 0,
+            Some(Encapsulation::Udp(_)) => UDP_HEADER,
+            // TCP cuts the stream as it likes.
+            Some(Encapsulation::Tcp(_)) => return u16::MAX,
+        };
+        let room = self.cipher.payload_room(usize::from(outer).saturating_sub(ip + carrier));
+        let room = match self.contents {
+            Contents::Packet => room,
+            Contents::Payload => room + ip,
+        };
+        u16::try_from(room).unwrap_or(u16::MAX)
+    }
 }
 
 impl std::ops::Deref for Sa {

@@ -12,7 +12,7 @@ const NO_OPERATION: u8 = 1;
 const COPIED: u8 = 0x80;
 
 /// `packet` in fragments of `most` octets at the most, with the identification `id`; an IPv4 packet has its own. `None`
-/// if it is a fragment itself, or cannot be divided.
+/// if it cannot be divided, as a fragment of IPv6.
 pub(crate) fn split(packet: &[u8], most: usize, id: u32) -> Option<Vec<Vec<u8>>> {
     match packet.first()? >> 4 {
         4 => split_v4(packet, most),
@@ -23,16 +23,18 @@ pub(crate) fn split(packet: &[u8], most: usize, id: u32) -> Option<Vec<Vec<u8>>>
 fn split_v4(packet: &[u8], most: usize) -> Option<Vec<Vec<u8>>> {
     let len = usize::from(packet.first()? & 15) * 4;
     let (header, payload) = packet.split_at_checked(len)?;
-    if u16::from_be_bytes(*header.get(6..)?.first_chunk()?) & 0x3fff != 0 {
-        return None;
-    }
+    // It may be a fragment itself.
+    let field = u16::from_be_bytes(*header.get(6..)?.first_chunk()?);
+    let (begin, follows) = (field & 0x1fff, field & 0x2000 != 0);
     let mut later = header.to_vec();
     drop_first_options(later.get_mut(IPV4_HEADER..)?);
     let room = most.checked_sub(len)? & !7;
     pieces(payload, room, |offset, more, data| {
+        let more = more || follows;
         let mut piece = if offset == 0 { header.to_vec() } else { later.clone() };
         let total = u16::try_from(len + data.len()).ok()?;
-        let field = u16::try_from(offset / 8).ok()? | if more { 0x2000 } else { 0 };
+        let at = begin.checked_add(u16::try_from(offset / 8).ok()?).filter(|at| *at <= 0x1fff)?;
+        let field = at | if more { 0x2000 } else { 0 };
         piece.get_mut(2..4)?.copy_from_slice(&total.to_be_bytes());
         piece.get_mut(6..8)?.copy_from_slice(&field.to_be_bytes());
         piece.get_mut(10..12)?.fill(0);
@@ -136,6 +138,11 @@ mod tests {
         ] {
             let mut pieces = split(&whole, 1300, 9).unwrap();
             assert_eq!(pieces.len(), 3);
+            let smaller = split(&pieces[1], 600, 9);
+            assert_eq!(smaller.is_some(), whole[0] >> 4 == 4, "a router divides fragments of IPv4");
+            if let Some(smaller) = smaller {
+                pieces.splice(1..2, smaller);
+            }
             assert!(pieces.iter().all(|piece| piece.len() <= 1300));
             pieces.rotate_left(1);
             let mut together = Reassembler::default();
@@ -147,7 +154,6 @@ mod tests {
             assert_eq!(last.len(), 1);
             assert!(last[0].packet == whole);
             assert!((1290..=1300).contains(&last[0].largest));
-            assert_eq!(split(&pieces[0], 600, 9), None, "a fragment is not divided again");
         }
     }
 

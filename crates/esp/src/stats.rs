@@ -51,6 +51,8 @@ reasons! {
     Incomplete = "incomplete",
     /// IP options or IPv6 extension headers that transport mode here cannot carry.
     TransportHeaders = "transport_headers",
+    /// Larger than the path to the peer takes, and not to be divided. The sender is told.
+    TooBig = "too_big",
     /// The cipher refused: a local fault.
     Crypto = "crypto",
     /// Too short for the SA's ESP, or not of whole cipher blocks.

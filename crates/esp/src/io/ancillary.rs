@@ -176,7 +176,8 @@ fn describe(
     Ok(())
 }
 
-fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
+/// The address in `storage`.
+pub(super) fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     if let Some(v4) = storage.as_sockaddr_in() {
         return Some(SocketAddr::new(v4.ip().into(), v4.port()));
     }

@@ -1,42 +1,78 @@
-//! Don't Fragment of outgoing IPv4 packets: an option of the socket, because no control message says it.
+//! Don't Fragment of outgoing packets: an option of the socket, because no control message says it.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::{PoisonError, RwLock};
 
-use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
+use rustix::net::sockopt::{
+    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+};
 
-/// What the socket does now: true if what fits the path gets Don't Fragment, and what does not is fragmented here; false
-/// if routers may fragment as well.
-pub(super) struct DontFragment(RwLock<bool>);
+use crate::fields::Fields;
+
+/// Where packets are divided that do not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Dividing {
+    /// Nowhere. What this host has heard of the path is not asked: it believes everybody.
+    Nowhere,
+    /// By this host or a router; over IPv6 by this host.
+    Anywhere,
+    /// By this host, as far as it has heard of the path. For IKE.
+    Here,
+}
+
+/// What a socket does now.
+pub(super) struct DontFragment {
+    ipv4: bool,
+    now: RwLock<Dividing>,
+}
+
+impl Dividing {
+    /// For a packet under `fields`.
+    pub(super) fn of(fields: &Fields) -> Self {
+        if fields.dont_fragment { Self::Nowhere } else { Self::Anywhere }
+    }
+}
 
 impl DontFragment {
-    /// For a socket whose packets have Don't Fragment.
-    pub(super) fn on() -> Self {
-        Self(RwLock::new(true))
+    /// For a socket of IPv4 or IPv6, which divides packets here.
+    pub(super) fn new(ipv4: bool) -> Self {
+        Self { ipv4, now: RwLock::new(Dividing::Here) }
     }
 
-    /// Calls `send` while the packets of the IPv4 socket have Don't Fragment, or have not. Others may send the same kind
-    /// meanwhile, and no other kind.
+    /// Calls `send` while the socket divides packets as is wanted. Others may send the same way meanwhile, and no other
+    /// way.
     pub(super) fn during<T>(
         &self,
         socket: &impl AsFd,
-        wanted: bool,
+        wanted: Dividing,
         send: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
         {
-            let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
             if *now == wanted {
                 return send();
             }
         }
-        let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
         if *now != wanted {
-            let discovery =
-                if wanted { Ipv4PathMtuDiscovery::WANT } else { Ipv4PathMtuDiscovery::DONT };
-            set_ip_mtu_discover(socket, discovery)?;
+            self.set(socket, wanted)?;
             *now = wanted;
         }
         send()
+    }
+
+    fn set(&self, socket: &impl AsFd, wanted: Dividing) -> io::Result<()> {
+        let (v4, v6) = match wanted {
+            Dividing::Nowhere => (Ipv4PathMtuDiscovery::PROBE, Ipv6PathMtuDiscovery::PROBE),
+            Dividing::Anywhere => (Ipv4PathMtuDiscovery::DONT, Ipv6PathMtuDiscovery::WANT),
+            Dividing::Here => (Ipv4PathMtuDiscovery::WANT, Ipv6PathMtuDiscovery::WANT),
+        };
+        if self.ipv4 {
+            set_ip_mtu_discover(socket, v4)?;
+        } else {
+            set_ipv6_mtu_discover(socket, v6)?;
+        }
+        Ok(())
     }
 }

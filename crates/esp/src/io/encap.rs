@@ -17,7 +17,8 @@ use tokio::net::UdpSocket;
 use tracing::warn;
 
 use super::ancillary::{Ancillary, receive, tell_fields};
-use super::dont_fragment::DontFragment;
+use super::dont_fragment::{Dividing, DontFragment};
+use super::errors;
 use crate::fields::Fields;
 use crate::inbound::{Carrier, Outer};
 use crate::plane::Plane;
@@ -54,8 +55,10 @@ pub(super) struct RecvBatch {
     buffer: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
     count: usize,
-    /// Says when header fields are to be known; `None` if the socket does not tell them.
+    /// Says when header fields are to be known, and hears of errors.
     plane: Option<Plane>,
+    /// The socket can tell header fields.
+    tells: bool,
     /// The header fields, where all of them are known. There is no way back: the kernel's further control messages would
     /// not fit where they are not expected.
     fields: Option<Box<[Fields; BATCH_SIZE]>>,
@@ -82,8 +85,9 @@ impl EncapSocket {
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         let local = socket.local_addr()?;
         allow_fragments(&socket, local.is_ipv4())?;
+        errors::keep(&socket, local.is_ipv4())?;
         enlarge_buffers(&socket);
-        Ok(Self { socket, state, local, dont_fragment: DontFragment::on() })
+        Ok(Self { socket, state, local, dont_fragment: DontFragment::new(local.is_ipv4()) })
     }
 
     /// The address the socket is bound to.
@@ -104,7 +108,7 @@ impl EncapSocket {
         message: &[u8],
     ) -> io::Result<()> {
         let datagram = [&NON_ESP_MARKER, message].concat();
-        self.send(source, remote, &Fields::PLAIN, &datagram, datagram.len()).await
+        self.send_raw(source, remote, &datagram).await
     }
 
     /// Sends a datagram as it is (a NAT keepalive), from `source` if given.
@@ -114,7 +118,14 @@ impl EncapSocket {
         remote: SocketAddr,
         datagram: &[u8],
     ) -> io::Result<()> {
-        self.send(source, remote, &Fields::PLAIN, datagram, datagram.len()).await
+        let transmit = Transmit {
+            destination: remote,
+            ecn: None,
+            contents: datagram,
+            segment_size: None,
+            src_ip: own(source, remote),
+        };
+        self.send_one(&transmit, &Fields::PLAIN, Dividing::Here).await
     }
 
     /// Sends `contents` as datagrams of `segment` octets; the last may be shorter.
@@ -126,7 +137,7 @@ impl EncapSocket {
         contents: &[u8],
         segment: usize,
     ) -> io::Result<()> {
-        let source = source.filter(|s| !s.is_unspecified() && s.is_ipv4() == remote.is_ipv4());
+        let (source, dividing) = (own(source, remote), Dividing::of(fields));
         let transmit = |contents, segment_size| Transmit {
             destination: remote,
             ecn: EcnCodepoint::from_bits(fields.tos & 0b11),
@@ -137,12 +148,12 @@ impl EncapSocket {
         if contents.len() > segment && self.max_segments() > 1 {
             let whole = transmit(contents, Some(segment));
             // A path that is too narrow for the segments refuses them together; try them one by one.
-            if self.send_one(&whole, fields).await.is_ok() {
+            if self.send_one(&whole, fields, dividing).await.is_ok() {
                 return Ok(());
             }
         }
         for datagram in contents.chunks(segment.max(1)) {
-            self.send_one(&transmit(datagram, None), fields).await?;
+            self.send_one(&transmit(datagram, None), fields, dividing).await?;
         }
         Ok(())
     }
@@ -154,17 +165,33 @@ impl EncapSocket {
 
     /// Waits for datagrams.
     pub(super) async fn recv(&self, batch: &mut RecvBatch) -> io::Result<()> {
-        batch.fill(&self.socket, &self.state, || false).await
+        loop {
+            let drain = |plane: Option<&Plane>| errors::drain(&self.socket, Carrier::Udp, plane);
+            match batch.fill(&self.socket, &self.state, drain).await {
+                // The next wait tells what becomes of the socket itself.
+                Err(_) if drain(batch.plane()) => {}
+                done => return done,
+            }
+        }
     }
 
-    async fn send_one(&self, transmit: &Transmit<'_>, fields: &Fields) -> io::Result<()> {
+    async fn send_one(
+        &self,
+        transmit: &Transmit<'_>,
+        fields: &Fields,
+        dividing: Dividing,
+    ) -> io::Result<()> {
         let ecn_alone = fields.tos <= 0b11 && fields.hop_limit.is_none() && fields.flow_label == 0;
         let send = || match ecn_alone {
             true => self.state.try_send(UdpSockRef::from(&self.socket), transmit),
             false => self.send_with_fields(transmit, fields),
         };
-        let dont_fragment = fields.dont_fragment || !self.local.is_ipv4();
-        let send = || self.dont_fragment.during(&self.socket, dont_fragment, send);
+        let send = || self.dont_fragment.during(&self.socket, dividing, send);
+        // An error that ICMP reported of an earlier packet, perhaps of another peer, is no reason to lose this one.
+        let send = || match send() {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => send(),
+            done => done,
+        };
         self.socket.async_io(Interest::WRITABLE, send).await
     }
 
@@ -182,14 +209,21 @@ impl EncapSocket {
 }
 
 impl RecvBatch {
-    pub(super) fn new(plane: Option<Plane>) -> Self {
+    /// For a socket of `plane`; `tells` if it tells header fields by control messages.
+    pub(super) fn new(plane: Option<Plane>, tells: bool) -> Self {
         Self {
             buffer: vec![0; BATCH_SIZE * MAX_DATAGRAM],
             meta: [RecvMeta::default(); BATCH_SIZE],
             count: 0,
             plane,
+            tells,
             fields: None,
         }
+    }
+
+    /// The plane of the socket.
+    pub(super) fn plane(&self) -> Option<&Plane> {
+        self.plane.as_ref()
     }
 
     /// Waits for datagrams on `socket`. `drain` empties its queue of errors, before each look for datagrams.
@@ -197,20 +231,20 @@ impl RecvBatch {
         &mut self,
         socket: &UdpSocket,
         state: &UdpSocketState,
-        drain: impl Fn() -> bool,
+        drain: impl Fn(Option<&Plane>) -> bool,
     ) -> io::Result<()> {
-        let Self { buffer, meta, count, plane, fields } = self;
+        let Self { buffer, meta, count, plane, tells, fields } = self;
         *count = 0;
         let mut slices: Vec<_> =
             buffer.chunks_exact_mut(MAX_DATAGRAM).map(IoSliceMut::new).collect();
         let recv = || {
-            drain();
-            if fields.is_none() && plane.as_ref().is_some_and(Plane::looks_outside) {
+            drain(plane.as_ref());
+            if fields.is_none() && *tells && plane.as_ref().is_some_and(Plane::looks_outside) {
                 match tell_fields(socket) {
                     Ok(()) => *fields = Some(Box::new([Fields::default(); BATCH_SIZE])),
                     Err(error) => {
                         warn!(%error, "the header fields of ESP packets are not known");
-                        *plane = None;
+                        *tells = false;
                     }
                 }
             }
@@ -261,6 +295,11 @@ impl Headers {
         let port = if carrier == Carrier::Ip { 0 } else { remote.port() };
         Outer { src: SocketAddr::new(remote.ip(), port), dst: local, fields, carrier }
     }
+}
+
+/// `source`, if a packet to `remote` can come from there.
+fn own(source: Option<IpAddr>, remote: SocketAddr) -> Option<IpAddr> {
+    source.filter(|source| !source.is_unspecified() && source.is_ipv4() == remote.is_ipv4())
 }
 
 /// Allows fragmentation, which a QUIC sender forbids and an IKE sender needs. IP may have to fragment a large IKE

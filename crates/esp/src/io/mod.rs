@@ -38,6 +38,7 @@ mod device;
 mod dont_fragment;
 mod early;
 mod encap;
+mod errors;
 mod exemptions;
 mod guard;
 mod raw;

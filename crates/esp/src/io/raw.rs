@@ -6,22 +6,20 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::cmsg_space;
 use nix::libc;
-use nix::sys::socket::{
-    ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, recv, sendmmsg, setsockopt, sockopt,
-};
+use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg};
 use quinn_udp::{UdpSockRef, UdpSocketState};
 use socket2::{Domain, MsgHdr, Protocol, SockAddr, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
 use super::ancillary::Ancillary;
-use super::dont_fragment::DontFragment;
+use super::dont_fragment::{Dividing, DontFragment};
 use super::encap::{RecvBatch, allow_fragments, enlarge_buffers};
+use super::errors;
 use crate::fields::Fields;
+use crate::inbound::Carrier;
 use crate::ip::proto;
-
-/// Errors that are taken from the queue at a time.
-const ERRORS: usize = 64;
+use crate::plane::Plane;
 
 /// Packets that one system call sends.
 const MAX_SENT: usize = 64;
@@ -53,13 +51,10 @@ impl PlainEsp {
         }
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         allow_fragments(&socket, ipv4)?;
-        if !ipv4 {
-            // Without this, Linux ignores a Packet Too Big about a raw IPv6 socket that is not connected.
-            setsockopt(&socket, sockopt::Ipv6RecvErr, &true)?;
-        }
+        errors::keep(&socket, ipv4)?;
         enlarge_buffers(&socket);
         let socket = UdpSocket::from_std(OwnedFd::from(socket).into())?;
-        Ok(Self { socket, state, ipv4, dont_fragment: DontFragment::on() })
+        Ok(Self { socket, state, ipv4, dont_fragment: DontFragment::new(ipv4) })
     }
 
     /// True for IPv4.
@@ -86,12 +81,15 @@ impl PlainEsp {
             let send = || {
                 let to = Ends { src, dst, fields };
                 let send = || {
-                    let dont_fragment = fields.dont_fragment || !self.ipv4;
                     let send = || to.send(&self.socket, run);
-                    self.dont_fragment.during(&self.socket, dont_fragment, send)
+                    self.dont_fragment.during(&self.socket, Dividing::of(fields), send)
                 };
-                // An error that ICMP reported of an earlier packet is no reason to lose this one.
-                send().or_else(|error| if self.drain_errors() { send() } else { Err(error) })
+                // An error that ICMP reported of an earlier packet, perhaps of another peer, is no reason to lose this
+                // one.
+                match send() {
+                    Err(error) if error.kind() != io::ErrorKind::WouldBlock => send(),
+                    done => done,
+                }
             };
             let sent =
                 self.socket.async_io(Interest::WRITABLE, send).await.unwrap_or_else(|error| {
@@ -106,22 +104,13 @@ impl PlainEsp {
     /// Waits for ESP packets; [`strip_header`] finds them in the received octets.
     pub(super) async fn recv(&self, batch: &mut RecvBatch) -> io::Result<()> {
         loop {
-            match batch.fill(&self.socket, &self.state, || self.drain_errors()).await {
+            let drain = |plane: Option<&Plane>| errors::drain(&self.socket, Carrier::Ip, plane);
+            match batch.fill(&self.socket, &self.state, drain).await {
                 // The next wait tells what becomes of the socket itself.
-                Err(_) if self.drain_errors() => {}
+                Err(_) if drain(batch.plane()) => {}
                 done => return done,
             }
         }
-    }
-
-    /// Empties the queue of errors, which takes room in the receive buffer. The kernel has kept the path's MTU
-    /// already. True if there was any error. Those beyond [`ERRORS`] stay for the next time, so that a stranger who makes
-    /// many holds nothing up.
-    fn drain_errors(&self) -> bool {
-        let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;
-        // The message is the packet that the error is of; a short buffer cuts it.
-        let next = || !self.ipv4 && recv(self.socket.as_raw_fd(), &mut [0], flags).is_ok();
-        (0..ERRORS).take_while(|_| next()).count() > 0
     }
 }
 

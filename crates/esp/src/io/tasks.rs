@@ -26,6 +26,7 @@ use crate::plane::{Plane, RUN};
 use crate::refusal::refusal;
 use crate::sad::Sa;
 use crate::stats::DropReason;
+use crate::too_big;
 use crate::udp::{Datagram, classify};
 
 /// Octets to send before more is read from the device.
@@ -33,6 +34,12 @@ const ENOUGH: usize = 48 * 1024;
 
 /// After an error of a device or socket, so that a lasting one does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Packets that are answered of those that are read together.
+const MAX_ANSWERS: usize = 32;
+
+/// Between two looks for paths that have been small for long.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Between two lines about packets that come back to the device, or about fragments.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
@@ -86,6 +93,14 @@ pub(super) fn forget_retired(
     sender
 }
 
+/// Tries paths larger from time to time.
+pub(super) async fn try_larger(plane: Plane) {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        plane.try_larger(now());
+    }
+}
+
 /// Waits for `input`, and meanwhile calls `renew` when SAs are removed.
 async fn next<T>(
     removals: &mut Removals,
@@ -122,6 +137,8 @@ pub(super) async fn outbound(
     let mut queue = SendQueue::default();
     let (mut returned, mut incomplete) = (Returned::default(), Incomplete::default());
     let mut refused = Refused::default();
+    // To the senders of packets that were too big.
+    let (mut answers, mut answering) = (Vec::new(), WriteBatch::new());
     loop {
         match next(&mut removals, || worker.renew(), reader.recv(&mut batch)).await {
             Ok(()) => {}
@@ -143,6 +160,7 @@ pub(super) async fn outbound(
                 Fate::Pass => pass(clear.as_deref(), packet),
                 Fate::Drop(DropReason::OwnOuter) => returns.tell(now, packet),
                 Fate::Drop(DropReason::Blocked) => refusals.tell(now, packet),
+                Fate::TooBig(most) => answers.extend(too_big::answer(packet, *most)),
                 Fate::Send(_) | Fate::Held | Fate::Drop(_) => {}
             };
             seal(&mut worker, now, &batch, &mut queue, &sockets, other);
@@ -153,6 +171,14 @@ pub(super) async fn outbound(
         }
         queue.flush(&sockets).await;
         deliver(&writer, &mut refused.messages).await;
+        // Senders that get no answer send again.
+        answers.truncate(MAX_ANSWERS);
+        for (answer, slot) in answers.iter().zip(answering.slots(answers.len())) {
+            slot.extend_from_slice(answer);
+        }
+        answering.commit(answers.len());
+        answers.clear();
+        deliver(&writer, &mut answering).await;
         incomplete.tell(now, &worker);
         alarm.check();
     }
@@ -269,7 +295,7 @@ pub(super) async fn inbound_udp(
     alarm: Alarm,
     mut removals: Removals,
 ) {
-    let mut batch = RecvBatch::new(Some(alarm.plane.clone()));
+    let mut batch = RecvBatch::new(Some(alarm.plane.clone()), true);
     let mut packets = WriteBatch::new();
     let local = socket.local_addr();
     loop {
@@ -322,7 +348,7 @@ pub(super) async fn inbound_plain(
 ) {
     let ipv4 = socket.is_ipv4();
     // A raw IPv4 socket gets the header itself.
-    let mut batch = RecvBatch::new((!ipv4).then(|| alarm.plane.clone()));
+    let mut batch = RecvBatch::new(Some(alarm.plane.clone()), !ipv4);
     let mut packets = WriteBatch::new();
     loop {
         let received = next(&mut removals, || worker.renew(), socket.recv(&mut batch)).await;

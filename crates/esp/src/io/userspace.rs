@@ -137,6 +137,7 @@ impl UserspacePlane {
             ));
         }
         tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, early.clone(), alarm, seen));
+        tasks.spawn(tasks::try_larger(plane.clone()));
         let retired = tasks::forget_retired(&mut tasks, plane.clone(), removals.clone());
         Ok(Self {
             plane,
@@ -327,7 +328,18 @@ impl DataPlane for UserspacePlane {
                 self.removals.send_replace(());
                 reply
             }
+            Command::UpdateSa { src, dst, .. } => {
+                // Of an inbound SA the peer is the source.
+                self.plane.set_link(src.ip(), dst.ip(), self.plane.usual_link());
+                self.plane.set_link(dst.ip(), src.ip(), self.plane.usual_link());
+                self.plane.apply(command)
+            }
             Command::InstallSa(spec) => {
+                let (local, peer) = match spec.direction {
+                    Direction::Out => (spec.src, spec.id.dst),
+                    Direction::In => (spec.id.dst, spec.src),
+                };
+                self.plane.set_link(local, peer, self.plane.usual_link());
                 let inbound = (spec.direction == Direction::In).then_some(spec.id.spi);
                 let reply = self.plane.apply(Command::InstallSa(spec))?;
                 if let Some(spi) = inbound {

@@ -13,10 +13,13 @@ use spin::mutex::{SpinMutex, SpinMutexGuard};
 use crate::fields::Copied;
 use crate::packet::Cipher;
 use crate::replay::{MAX_WINDOW, ReplayView, ReplayWindow};
-use crate::selector::{Side, any_match};
+use crate::selector::{Side, any_match, looks_at_ports};
 
 /// Packets that all other threads together may send between a look at the counters and the addition.
 const OTHERS: u64 = 1 << 12;
+
+/// Packets whose like a router may still have in hand.
+const LATELY: u64 = 4096;
 
 /// The part of an SA that all workers share.
 pub struct SaState {
@@ -228,6 +231,18 @@ impl SaState {
         let first = self.sent.fetch_add(count, Ordering::Relaxed) + 1;
         self.used(now);
         Some(first)
+    }
+
+    /// True if the packet with the low half `low` of its sequence number was among the last sent.
+    pub(crate) fn sent_lately(&self, low: u32) -> bool {
+        let sent = self.sent.load(Ordering::Relaxed);
+        let age = (sent as u32).wrapping_sub(low);
+        u64::from(age) < sent.min(LATELY)
+    }
+
+    /// True if its traffic selectors look at ports, so that it must not carry later fragments.
+    pub(crate) fn looks_at_ports(&self) -> bool {
+        self.local_ts.iter().chain(&self.remote_ts).any(looks_at_ports)
     }
 
     fn next_sequence(&self, last: u64) -> Option<u64> {

@@ -18,4 +18,5 @@ mod planes;
 mod policies;
 mod precedence;
 mod replay;
+mod sizes;
 mod vectors;

@@ -9,13 +9,15 @@ use std::time::Duration;
 use esp::io::RouteOptions;
 use esp::io::{Config, Device, GuardOptions, TcpPorts, TunOptions, UserspacePlane};
 use ike_test_namespace::ip;
-use ipsec_types::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId, PolicySpec};
+use ipsec_types::dataplane::{
+    Command, DataPlane, Direction, Event, PolicyAction, PolicyId, PolicySpec, SaSpec,
+};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tun_rs::{AsyncDevice, DeviceBuilder};
 
-use crate::common::{CIPHERS, Counting, addr, fragments, tcp, ts, udp};
+use crate::common::{CIPHERS, Counting, Tunnel, addr, fragments, tcp, ts, udp};
 
 const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(200);
@@ -537,4 +539,48 @@ async fn a_device_that_somebody_deletes_inside() {
     host.plane.apply(Command::Flush).unwrap();
     assert_eq!(send(&four, "10.2.0.1").await, Ok(()));
     host.plane.shutdown().await;
+}
+
+/// The answer to a packet that does not fit the path is one that the kernel of this host takes: its sockets know the size
+/// then.
+///
+/// Fault: in `too_big::answer`, let the answer come from `ip.src`; or in `tasks::outbound`, do not deliver the answers.
+pub(crate) fn the_kernel_hears_that_a_packet_is_too_big() {
+    inside(async {
+        let mut host = Host::new();
+        let tunnels = [
+            Tunnel { left: addr("192.0.2.1"), right: addr("198.51.100.1"), ..Tunnel::v4() },
+            Tunnel {
+                left: addr("192.0.2.1"),
+                right: addr("198.51.100.2"),
+                left_ts: vec![ts("fd01::/16")],
+                right_ts: vec![ts("fd02::/16")],
+                ..Tunnel::v4()
+            },
+        ];
+        for (id, tunnel, to) in [(1, &tunnels[0], "10.2.0.1:9"), (2, &tunnels[1], "[fd02::1]:9")] {
+            let to: SocketAddr = to.parse().unwrap();
+            let sa = SaSpec { policy: PolicyId(id), ..tunnel.sa(Direction::Out) };
+            host.plane.apply(Command::InstallSa(Box::new(sa))).unwrap();
+            let policy = PolicySpec { id: PolicyId(id), ..tunnel.policy() };
+            host.plane.apply(Command::InstallPolicy(Box::new(policy))).unwrap();
+            host.plane.plane().set_link(tunnel.left, tunnel.right, 1350);
+            let from = if to.is_ipv4() { "10.1.0.1:0" } else { "[fd01::1]:0" };
+            let socket = std::net::UdpSocket::bind(from).unwrap();
+            socket.connect(to).unwrap();
+            let mtu = || match to.is_ipv4() {
+                true => rustix::net::sockopt::ip_mtu(&socket).unwrap(),
+                false => rustix::net::sockopt::ipv6_mtu(&socket).unwrap(),
+            };
+            assert_eq!(mtu(), 1400);
+            let known = async {
+                while mtu() == 1400 {
+                    _ = socket.send(&[7; 1350]);
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            timeout(LONG, known).await.unwrap_or_else(|_| panic!("{to} is as large as ever"));
+            assert!((1290..1310).contains(&mtu()), "{} to {to}", mtu());
+        }
+    });
 }

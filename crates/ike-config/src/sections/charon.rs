@@ -75,6 +75,7 @@ pub(crate) fn read(
         iptfs = read_iptfs(section, report);
     }
     set(&mut plane.overlap, s.switch("overlapip", report));
+    set(&mut plane.icmp_too_big, s.switch("icmp_too_big", report));
     read_routes(&mut s, plane, report);
     set(&mut ports.ike, s.number("port", 0, u16::MAX, report));
     set(&mut ports.nat_t, s.number("port_nat_t", 0, u16::MAX, report));

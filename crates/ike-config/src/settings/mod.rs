@@ -141,6 +141,8 @@ pub struct PlaneOptions {
     /// `overlapip`, as libreswan has it: whether two peers may have children whose traffic selectors
     /// overlap. If not, the later one is refused.
     pub overlap: bool,
+    /// `icmp_too_big`: whether ESP in user space believes ICMP about the size of its packets.
+    pub icmp_too_big: bool,
     /// `install_routes`: whether traffic is led to the data plane by routes.
     pub install_routes: bool,
     /// `routing_table`, `routing_table_prio` and `fwmark`.
@@ -154,7 +156,14 @@ pub struct PlaneOptions {
 impl Default for PlaneOptions {
     fn default() -> Self {
         let routes = RouteOptions::default();
-        Self { overlap: true, install_routes: true, routes, bypass_lan: true, tun_queues: 1 }
+        Self {
+            overlap: true,
+            icmp_too_big: true,
+            install_routes: true,
+            routes,
+            bypass_lan: true,
+            tun_queues: 1,
+        }
     }
 }
 

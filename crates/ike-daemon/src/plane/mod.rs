@@ -122,6 +122,7 @@ pub fn start(
                 mark: options.routes.mark,
                 routes: options.install_routes.then_some(options.routes),
                 overlap: options.overlap,
+                icmp_too_big: options.icmp_too_big,
                 queues: options.tun_queues.into(),
             };
             Plane::userspace(sockets, crypto, options)

@@ -248,6 +248,8 @@ fn options_of_the_data_plane() {
     assert_eq!(child("failureshunt = 'none'"), FailureShunt::Passthrough);
     assert!(accept(ROUNDS).plane.overlap);
     assert!(!accept(&format!("[charon]\noverlapip = 'no'\n{ROUNDS}")).plane.overlap);
+    let no = accept(&format!("[charon]\nicmp_too_big = 'no'\n{ROUNDS}"));
+    assert!(!no.plane.icmp_too_big && accept(ROUNDS).plane.icmp_too_big);
     for (option, on) in [("", true), ("cert_cache = 'yes'", true), ("cert_cache = false", false)] {
         let config = accept(&format!("[charon]\n{option}\n{ROUNDS}"));
         assert_eq!(config.answerer.trust().cert_cache(), on, "{option}");

@@ -25,6 +25,8 @@ pub struct UserspaceOptions {
     pub routes: Option<RouteOptions>,
     /// Whether two peers may have children whose traffic selectors overlap. If not, the later child is refused.
     pub overlap: bool,
+    /// Whether ICMP is believed that says of sent packets that they are too big ([`esp::Plane::believe_icmp`]).
+    pub icmp_too_big: bool,
     /// Queues of the TUN device, each with a worker.
     pub queues: u16,
 }
@@ -32,7 +34,13 @@ pub struct UserspaceOptions {
 impl Default for UserspaceOptions {
     fn default() -> Self {
         let routes = RouteOptions::default();
-        Self { mark: routes.mark, routes: Some(routes), overlap: true, queues: 1 }
+        Self {
+            mark: routes.mark,
+            routes: Some(routes),
+            overlap: true,
+            icmp_too_big: true,
+            queues: 1,
+        }
     }
 }
 
@@ -50,7 +58,7 @@ impl Plane {
         crypto: &Crypto,
         options: UserspaceOptions,
     ) -> io::Result<Self> {
-        let UserspaceOptions { mark, routes, overlap, queues } = options;
+        let UserspaceOptions { mark, routes, overlap, icmp_too_big, queues } = options;
         let tun = TunOptions { queues: queues.into(), ..TunOptions::default() };
         let device = Device::tun(&tun).map_err(|error| explain("TUN", error))?;
         let mut plain = Vec::new();
@@ -72,6 +80,7 @@ impl Plane {
         let parts = Parts { plain, clear, routes, guard };
         let (plane, esp) = Self::start(sockets, crypto, device, parts)?;
         esp.refuse_overlaps(!overlap);
+        esp.believe_icmp(icmp_too_big);
         Ok(Self { host: true, ..plane })
     }
 
