@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::SystemTime;
 
-use ::pki::{Answerer, FetchKind, FetchRequest};
+use ::pki::{Answerer, Credential, FetchKind, FetchRequest};
 use ike_proto::config::EndpointConfig;
 use ike_proto::{Answer, EapAnswer, EapMessage, PeerCredentials, Question};
 use ike_tokio::{RoundTunnels, Work};
@@ -37,7 +37,10 @@ struct Shared {
     round: OnceLock<RoundTunnels>,
     ways: Ways,
     /// As much work at a time as there are processors; the rest waits in order.
-    processors: Semaphore,
+    processors: Arc<Semaphore>,
+    /// So many signatures at a time that a token or another process makes. They wait, and need no processor: one that
+    /// does not answer must not keep work from the processors.
+    elsewhere: Arc<Semaphore>,
     /// Before that, strangers' key exchanges wait in a line of their own: however many they are, others
     /// have half of the processors' places before them.
     strangers: Semaphore,
@@ -78,7 +81,8 @@ impl Credentials {
             fetcher,
             round: OnceLock::new(),
             ways: Ways::default(),
-            processors: Semaphore::new(processors),
+            processors: Arc::new(Semaphore::new(processors)),
+            elsewhere: Arc::new(Semaphore::new(ELSEWHERE)),
             strangers: Semaphore::new((processors / 2).max(1)),
             connections: Semaphore::new(CONNECTIONS),
             lists: Semaphore::new(LISTS),
@@ -237,8 +241,16 @@ impl Credentials {
             Question::Sign(request) => self.get_status_for(request).await,
             _ => {}
         }
+        let place = match &*question {
+            Question::Sign(request) => {
+                let present = self.present();
+                Place::of(present.credentials(&request.connection, &request.round))
+            }
+            _ => Place::Here,
+        };
         let asked = Arc::clone(&question);
-        let answer = self.work(move |answerer| answerer.answer(&asked, SystemTime::now())).await;
+        let answer = move |answerer: &Answerer| answerer.answer(&asked, SystemTime::now());
+        let answer = self.work_at(place, answer).await;
         Some(answer.unwrap_or_else(|| Answer::Failed("the answer broke off".to_owned())))
     }
 
@@ -249,7 +261,12 @@ impl Credentials {
         let answer = match book.turn(message, &self.present()) {
             Err(why) => return Answer::Failed(why),
             Ok(Turn::Here(work, seen)) => {
-                let answer = self.work(move |_| work()).await;
+                // Any packet of it may be the one to sign for.
+                let place = match lock(&seen).signs_elsewhere {
+                    true => Place::Elsewhere,
+                    false => Place::Here,
+                };
+                let answer = self.work_at(place, move |_| work()).await;
                 let peer = lock(&seen).unsettled.take();
                 match (answer, peer) {
                     (
@@ -281,9 +298,45 @@ impl Credentials {
         &self,
         what: impl FnOnce(&Answerer) -> T + Send + 'static,
     ) -> Option<T> {
-        let _permit = self.0.processors.acquire().await.ok()?;
+        self.work_at(Place::Here, what).await
+    }
+
+    /// The same in the line of `place`.
+    async fn work_at<T: Send + 'static>(
+        &self,
+        place: Place,
+        what: impl FnOnce(&Answerer) -> T + Send + 'static,
+    ) -> Option<T> {
+        let line = match place {
+            Place::Here => &self.0.processors,
+            Place::Elsewhere => &self.0.elsewhere,
+        };
+        let permit = Arc::clone(line).acquire_owned().await.ok()?;
         let answerer = self.present();
-        spawn_blocking(move || what(&answerer)).await.ok()
+        let work = move || {
+            // Until the thread is free, whether anybody waits for it or not.
+            let _permit = permit;
+            what(&answerer)
+        };
+        spawn_blocking(work).await.ok()
+    }
+}
+
+/// Where work is done.
+#[derive(Clone, Copy)]
+enum Place {
+    Here,
+    /// By a token or another process; a thread waits for it.
+    Elsewhere,
+}
+
+impl Place {
+    /// Where signatures by one of these are made.
+    fn of(credentials: &[Credential]) -> Self {
+        match credentials.iter().any(|credential| credential.key().is_elsewhere()) {
+            true => Self::Elsewhere,
+            false => Self::Here,
+        }
     }
 }
 
@@ -319,6 +372,8 @@ fn wanted(fetch: &FetchRequest) -> Wanted {
 
 /// Code of an EAP-Failure.
 const EAP_FAILURE: u8 = 4;
+/// Signatures at a time by keys that are elsewhere.
+const ELSEWHERE: usize = 32;
 /// Fetches at a time.
 const CONNECTIONS: usize = 16;
 /// Fetches of lists at a time: one may take minutes, and the memory of a long list.

@@ -213,6 +213,84 @@ async fn a_signature_does_not_wait_long_for_a_responder() {
     }
 }
 
+/// However many signatures wait for a signer that does not answer, others' work is done. Fault: in `answer_by_work`, let every
+/// place be `Here`.
+#[tokio::test]
+async fn work_does_not_wait_for_a_signer_that_is_stopped() {
+    use std::sync::atomic::AtomicBool;
+
+    use ::pki::Credential;
+    use ike_proto::SignRequest;
+    use ike_proto::crypto::{CryptoError, Secret, SignatureScheme, SigningKey};
+    use ike_proto::keys::{SignedOctets, Transcript};
+
+    static STOPPED: AtomicBool = AtomicBool::new(true);
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    #[derive(Debug)]
+    struct Key(Vec<u8>);
+    impl SigningKey for Key {
+        fn schemes(&self) -> &[SignatureScheme] {
+            &[SignatureScheme::EcdsaP256Sha256]
+        }
+        fn public_key(&self) -> &[u8] {
+            &self.0
+        }
+        fn sign(&self, _: SignatureScheme, _: &[u8]) -> Result<Vec<u8>, CryptoError> {
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            while STOPPED.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(CryptoError::Backend)
+        }
+        fn is_elsewhere(&self) -> bool {
+            true
+        }
+    }
+    let pem = concat!(env!("CARGO_MANIFEST_DIR"), "/../pki/tests/fixtures/moon.pem");
+    let pem = std::fs::read(pem).expect("a fixture");
+    let own = ::pki::files::load_certificates(&pem).expect("a certificate").remove(0);
+    let id = own.identities().remove(0);
+    let octets = || {
+        let (prf, key) = (pq_kem::provider().prf[0], Secret::copy_from(&[1; 32]));
+        let message = Transcript::RealMessage(b"message");
+        SignedOctets::new(prf, &key, message, b"nonce", id.as_id(), None)
+    };
+    let scheme = SignatureScheme::EcdsaP256Sha256;
+    let request = || SignRequest {
+        connection: "c".to_owned(),
+        round: "r".to_owned(),
+        id: id.clone(),
+        requests: Vec::new(),
+        hash_and_url: false,
+        schemes: vec![ike_proto::AcceptedScheme { scheme, authorities: Vec::new() }],
+        octets: vec![octets()],
+    };
+    let mut answerer = Answerer::default();
+    let key = Arc::new(Key(own.spki().to_vec()));
+    let credential = Credential::new(key, Arc::new(own.clone()), &[]).expect("a credential");
+    answerer.add_credential("c", "r", credential);
+    let fetcher = Fetcher::new(Duration::from_secs(1));
+    let credentials = Credentials::new(answerer, EapConfig::default(), fetcher);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..3 * ELSEWHERE {
+        let (credentials, question) = (credentials.clone(), Question::Sign(request()));
+        tasks.spawn(async move { credentials.answer(question).await });
+    }
+    let end = Instant::now() + Duration::from_secs(20);
+    while ASKED.load(Ordering::Relaxed) == 0 && Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let mut known = endpoint(2, 1);
+    initiate(&mut known, 2, 1);
+    let half = Question::Exchange(asked(&mut known).1);
+    let limit = Duration::from_secs(20);
+    let answer = tokio::time::timeout(limit, credentials.answer(half)).await;
+    let waiting = tasks.len();
+    STOPPED.store(false, Ordering::Relaxed);
+    assert!(matches!(answer, Ok(Some(_))), "it waits behind signatures");
+    assert_eq!((waiting, tasks.join_all().await.len()), (3 * ELSEWHERE, 3 * ELSEWHERE));
+}
+
 /// With a server that does not answer, so many sockets are open and no more; who gives up makes room.
 #[cfg(feature = "radius")]
 #[tokio::test]

@@ -69,7 +69,8 @@ impl EapConfig {
         // A reload may have taken it away.
         let found = self.rounds.get(&(connection.clone(), round));
         let found = found.ok_or("the round is not configured any more")?;
-        let seen = Seen::default();
+        let signs_elsewhere = found.credentials.iter().any(|own| own.key().is_elsewhere());
+        let seen: Seen = Arc::new(Mutex::new(InTls { signs_elsewhere, ..InTls::default() }));
         let setup = Setup {
             book: self,
             round: found,
@@ -355,7 +356,8 @@ impl Setup<'_> {
             let (round, seen) = (round.clone(), Arc::clone(&seen));
             tls::Judge::new(move |certs: &[&[u8]]| {
                 let peer = judge(&answerer, (&connection, &round), (id.clone(), usage), certs)?;
-                *lock(&seen) = peer;
+                let mut seen = lock(&seen);
+                *seen = InTls { signs_elsewhere: seen.signs_elsewhere, ..peer };
                 Ok(())
             })
         }
@@ -400,7 +402,8 @@ fn judge(
     }
     // A status that is not known and that no URL tells needs no settling: the policy has decided.
     let pending = matches!(judged.revocation, Revocation::Pending(_));
-    Ok(InTls { unsettled: pending.then_some(TlsPeer { peer, usage }), shown })
+    let unsettled = pending.then_some(TlsPeer { peer, usage });
+    Ok(InTls { unsettled, shown, ..InTls::default() })
 }
 
 /// An identity of IKE as EAP has it: text as it is, an address as text.

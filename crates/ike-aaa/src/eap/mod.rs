@@ -112,6 +112,8 @@ pub(crate) struct InTls {
     pub(crate) unsettled: Option<TlsPeer>,
     /// The certificate of the other end.
     pub(crate) shown: Option<Arc<PeerCertificate>>,
+    /// A key of this end in it is a token's or another process's: a signature may have to be waited for.
+    pub(crate) signs_elsewhere: bool,
 }
 
 /// Where the verifier of TLS leaves that.
