@@ -28,6 +28,9 @@ use ike_aaa::DaeSocket;
 /// How long the data plane has to answer at an end that leaves its SAs.
 const LEAVING: Duration = Duration::from_secs(3);
 
+/// Signals within this time are one.
+const TOGETHER: Duration = Duration::from_millis(500);
+
 /// How long threads have that still work after the end.
 const REST: Duration = Duration::from_millis(300);
 
@@ -98,9 +101,14 @@ fn load(
     keys: &Arc<dyn KeySource>,
     activated: Option<UnixListener>,
 ) -> Result<(Config, Vici), Status> {
+    // The configuration is not wrong where the signer does not answer: another try may do.
+    let mistaken = || match keys.has_failed() {
+        true => Status::Failed,
+        false => Status::Config,
+    };
     let config = config::load_by(&args.config, Arc::clone(keys)).map_err(|error| {
         eprintln!("{error}");
-        Status::Config
+        mistaken()
     })?;
     let mut written = vec![control.to_path_buf()];
     written.extend(config.vici.clone());
@@ -139,7 +147,7 @@ fn load(
     })?;
     let mut config = again().map_err(|error| {
         eprintln!("[charon.sandbox] keeps a reload from reading what it needs\n{error}");
-        Status::Config
+        mistaken()
     })?;
     config.names = names;
     Ok((config, vici))
@@ -240,7 +248,7 @@ async fn serve(
         None => tracing::info!(keep_sas = args.keep_sas, "shutting down"),
     }
     let again = async {
-        either(&mut terminate, &mut interrupt).await;
+        hurry(async || either(&mut terminate, &mut interrupt).await).await;
         tracing::warn!("stopped in a hurry");
     };
     end(daemon, args.keep_sas, lost.is_some(), again).await;
@@ -277,9 +285,41 @@ async fn reload(operator: Operator, file: PathBuf) {
     let _ = operator.reload_file(Some(&file)).await;
 }
 
+/// Ready once `signal` is, but not by what comes together with the first signal: a supervisor and a terminal may tell the
+/// same twice.
+async fn hurry(mut signal: impl AsyncFnMut()) {
+    let begun = tokio::time::Instant::now();
+    loop {
+        signal().await;
+        if begun.elapsed() >= TOGETHER {
+            return;
+        }
+    }
+}
+
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `hurry`, return at the first signal.
+    #[tokio::test]
+    async fn a_signal_that_comes_twice_at_once_is_no_hurry() {
+        let (send, mut signals) = tokio::sync::mpsc::unbounded_channel();
+        send.send(()).unwrap();
+        send.send(()).unwrap();
+        let hurried = tokio::spawn(hurry(async move || signals.recv().await.unwrap()));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!hurried.is_finished());
+        tokio::time::sleep(TOGETHER).await;
+        assert!(!hurried.is_finished());
+        send.send(()).unwrap();
+        tokio::time::timeout(Duration::from_secs(10), hurried).await.unwrap().unwrap();
     }
 }

@@ -43,6 +43,8 @@ struct Line {
     replaced: Mutex<Option<Instant>>,
     replacing: AtomicBool,
     child: Mutex<Option<Child>>,
+    /// A question had no answer.
+    failed: AtomicBool,
 }
 
 /// What another signer is told.
@@ -89,7 +91,7 @@ struct RemoteKey {
 
 impl Signer {
     /// Starts a signer: this program once more. `lost` is called when it is gone, whatever the reason, once it is
-    /// [sealed](KeySource::seal).
+    /// [sealed](KeySource::seal), and when nobody can make another one.
     ///
     /// # Errors
     /// If no process can be made.
@@ -102,7 +104,12 @@ impl Signer {
             .stdin(Stdio::from(OwnedFd::from(its)))
             .stdout(Stdio::null())
             .spawn()?;
-        let signer = Self::over(move || nursery::ask(&ours), lost)?;
+        let mut orders = 0_u8;
+        let another = move || {
+            orders = orders.wrapping_add(1);
+            nursery::ask(&ours, orders)
+        };
+        let signer = Self::over(another, lost)?;
         *lock(&signer.0.child) = Some(child);
         Ok(signer)
     }
@@ -123,6 +130,7 @@ impl Signer {
             replaced: Mutex::default(),
             replacing: AtomicBool::new(false),
             child: Mutex::default(),
+            failed: AtomicBool::new(false),
         })))
     }
 }
@@ -163,6 +171,9 @@ impl Line {
                 }
             })
         };
+        if answer.is_err() {
+            self.failed.store(true, Ordering::SeqCst);
+        }
         if link.is_silent(PATIENCE) {
             self.replace_soon();
         }
@@ -203,7 +214,13 @@ impl Line {
         let former = self.link();
         // From here on its end is no loss.
         former.retire(true);
-        let stream = (lock(&self.another))().inspect_err(|_| former.retire(false))?;
+        let stream = (lock(&self.another))().inspect_err(|why| {
+            former.retire(false);
+            // Who makes signers is gone, and the last signer may hang for ever.
+            if why.kind() == io::ErrorKind::BrokenPipe {
+                self.lose();
+            }
+        })?;
         let link = Arc::new(Link::new(stream));
         let (modules, all) = lock(&self.held).again();
         for module in modules {
@@ -214,7 +231,9 @@ impl Line {
         let (mut there, mut missing) = (0, 0);
         for Again { ask, name, keys } in all {
             let token = ask.as_ref().and_then(PinOf::of);
-            let told = ask.map(|ask| self.ask(&link, ask, &name, 1));
+            // A key before it, or a reload meanwhile, may have had the PIN refused.
+            let usable = token.as_ref().is_none_or(|pin| lock(&self.held).keeps(pin));
+            let told = ask.filter(|_| usable).map(|ask| self.ask(&link, ask, &name, 1));
             let found = match told {
                 Some(Ok(Told::Loaded(Ok(found)))) => found.keys,
                 Some(Ok(Told::Loaded(Err(why)))) => {
@@ -244,11 +263,17 @@ impl Line {
     fn watch(self: &Arc<Self>, link: &Arc<Link>) -> io::Result<()> {
         let line = Arc::downgrade(self);
         link.start(move || {
-            let lost = line.upgrade().and_then(|line| lock(&line.lost).take());
-            if let Some(lost) = lost {
-                lost();
+            if let Some(line) = line.upgrade() {
+                line.lose();
             }
         })
+    }
+
+    fn lose(&self) {
+        let lost = lock(&self.lost).take();
+        if let Some(lost) = lost {
+            lost();
+        }
     }
 }
 
@@ -277,13 +302,21 @@ struct Again {
     keys: Keys,
 }
 
-/// A PIN, and the module of the token that it is for.
-struct PinOf(PathBuf, Wiped);
+/// A PIN, and the module and slot of the token that it is for. Without a slot it is for each of them.
+struct PinOf(PathBuf, Option<u64>, Wiped);
 
 impl PinOf {
     fn of(ask: &Ask) -> Option<Self> {
         let Ask::Token { key, pin: Some(pin) } = ask else { return None };
-        Some(Self(key.module.clone(), Wiped::new(pin.octets())))
+        Some(Self(key.module.clone(), key.slot, Wiped::new(pin.octets())))
+    }
+
+    /// Whether `source` gives this PIN to such a token.
+    fn is_of(&self, source: &Source) -> bool {
+        let Self(module, slot, own) = self;
+        let Source::Token { key, pin: Some(pin) } = source else { return false };
+        let one_slot = key.slot == *slot || key.slot.is_none() || slot.is_none();
+        key.module == *module && one_slot && pin.octets() == own.octets()
     }
 }
 
@@ -302,14 +335,15 @@ impl Held {
     /// wrong ones.
     fn refuse(&mut self, pin: Option<&PinOf>) {
         for origin in &mut self.origins {
-            if let Some(PinOf(module, refused)) = pin
-                && let Source::Token { key, pin: Some(pin) } = &origin.source
-                && key.module == *module
-                && pin.octets() == refused.octets()
-            {
+            if pin.is_some_and(|pin| pin.is_of(&origin.source)) {
                 origin.source = Source::None;
             }
         }
+    }
+
+    /// False once something was refused with this PIN.
+    fn keeps(&self, pin: &PinOf) -> bool {
+        self.origins.iter().any(|origin| pin.is_of(&origin.source))
     }
 
     fn drop_key(&mut self, key: u64) {
@@ -371,7 +405,7 @@ impl KeySource for Signer {
     }
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Loaded, Refused> {
-        let (source, name, link) = (Source::of(request), name(request), self.0.link());
+        let (mut source, name, link) = (Source::of(request), name(request), self.0.link());
         let ask = match request {
             LoadRequest::Octets(octets) => Some(Ask::Octets(Wiped::new(octets.expose()))),
             LoadRequest::File { .. } | LoadRequest::Token { .. } => source.ask(),
@@ -388,6 +422,10 @@ impl KeySource for Signer {
         };
         let mut held = lock(&self.0.held);
         let found = found.inspect_err(|_| held.refuse(pin.as_ref()))?;
+        // Other tokens have not taken the PIN.
+        if let Source::Token { key, .. } = &mut source {
+            key.slot = found.slot.or(key.slot);
+        }
         let mut origin = Origin { source, name: name.clone(), keys: Vec::new() };
         let key = |(its, spki): (u64, Vec<u8>)| -> Arc<dyn SigningKey> {
             let key = self.0.next();
@@ -395,10 +433,10 @@ impl KeySource for Signer {
             origin.keys.push((key, spki.clone()));
             Arc::new(RemoteKey { line: Arc::clone(&self.0), key, name: name.clone(), spki })
         };
-        let Found { keys, certificates, readable_by_others } = found;
+        let Found { keys, certificates, readable_by_others, slot } = found;
         let keys = keys.into_iter().map(key).collect();
         held.origins.push(origin);
-        Ok(Loaded { keys, certificates, readable_by_others })
+        Ok(Loaded { keys, certificates, readable_by_others, slot })
     }
 
     fn admit(&self, module: &Path) -> io::Result<()> {
@@ -408,6 +446,10 @@ impl KeySource for Signer {
 
     fn answer_within(&self, limit: Duration) {
         *lock(&self.0.limit) = limit;
+    }
+
+    fn has_failed(&self) -> bool {
+        self.0.failed.load(Ordering::SeqCst)
     }
 
     fn seal(&self) -> io::Result<()> {
@@ -478,6 +520,9 @@ impl Signer {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
+    use super::super::protocol::{Request, Response, receive, send};
     use super::*;
 
     /// Fault: in `Held::refuse`, forget nothing.
@@ -494,7 +539,133 @@ mod tests {
             held.again().1.iter().map(|again| again.ask.is_some()).collect()
         };
         assert_eq!(asks(&held), [true, true, true]);
-        held.refuse(Some(&PinOf("/a.so".into(), Wiped::new(b"1"))));
+        held.refuse(Some(&PinOf("/a.so".into(), None, Wiped::new(b"1"))));
         assert_eq!(asks(&held), [false, true, true]);
+    }
+
+    /// A signer that refuses every token, and counts.
+    fn refusing(asked: mpsc::Sender<Option<u64>>) -> UnixStream {
+        let (ours, mut its) = UnixStream::pair().unwrap();
+        thread::spawn(move || {
+            while let Ok(Some(Request { number, what })) = receive(&mut its) {
+                if let Ask::Token { key, .. } = what {
+                    asked.send(key.slot).unwrap();
+                    let what = Told::Loaded(Err(Refused::Content("wrong PIN".to_owned())));
+                    send(&mut its, &Response { number, what }).unwrap();
+                }
+            }
+        });
+        ours
+    }
+
+    /// Faults, each by itself: in `Line::replace`, ask whatever `keeps` says; in `PinOf::is_of`, leave out the slot.
+    #[test]
+    fn another_signer_tries_a_pin_once_with_a_token() {
+        let (tell, asked) = mpsc::channel();
+        let signer = Signer::over(move || Ok(refusing(tell.clone())), || {}).unwrap();
+        signer.seal().unwrap();
+        let origin = |number: u64, slot: u64, pin: &[u8]| {
+            let key = TokenKey { module: "/a.so".into(), slot: Some(slot), handle: vec![1] };
+            let source = Source::Token { key, pin: Some(Wiped::new(pin)) };
+            Origin { source, name: String::new(), keys: vec![(number, Vec::new())] }
+        };
+        let same = (0..3).map(|number| origin(number, 7, b"1"));
+        lock(&signer.0.held).origins =
+            same.chain([origin(3, 8, b"1"), origin(4, 7, b"2")]).collect();
+        assert_eq!(signer.0.replace().unwrap(), (0, 5));
+        let asked: Vec<_> = asked.try_iter().collect();
+        assert_eq!(asked, [Some(7), Some(8), Some(7)], "a token locks itself after three");
+    }
+
+    /// Fault: in `KeySource::load`, keep the slot of the request.
+    #[test]
+    fn a_pin_goes_again_to_the_token_that_has_taken_it_alone() {
+        let (ours, mut its) = UnixStream::pair().unwrap();
+        thread::spawn(move || {
+            while let Ok(Some(Request { number, .. })) = receive(&mut its) {
+                let (keys, certificates) = (vec![(0, vec![1])], Vec::new());
+                let found = Found { keys, certificates, readable_by_others: false, slot: Some(9) };
+                send(&mut its, &Response { number, what: Told::Loaded(Ok(found)) }).unwrap();
+            }
+        });
+        let mut ours = Some(ours);
+        let first = move || ours.take().ok_or_else(gone);
+        let signer = Signer::over(first, || {}).unwrap();
+        let key = TokenKey { module: "/a.so".into(), slot: None, handle: vec![1] };
+        let pin = Passphrase::copy_from(b"1");
+        let _loaded = signer.load(&LoadRequest::Token { key, pin: Some(&pin) }).unwrap();
+        let (_, again) = lock(&signer.0.held).again();
+        assert!(
+            matches!(&again[0].ask, Some(Ask::Token { key, pin: Some(_) }) if key.slot == Some(9))
+        );
+    }
+
+    /// Fault: in `Line::replace`, do not call `lose`.
+    #[test]
+    fn the_end_of_who_makes_signers_is_that_of_the_signer() {
+        let (ours, _its) = UnixStream::pair().unwrap();
+        let (tell, lost) = mpsc::channel();
+        let mut ours = Some(ours);
+        let first = move || ours.take().ok_or_else(gone);
+        let signer = Signer::over(first, move || tell.send(()).unwrap()).unwrap();
+        signer.seal().unwrap();
+        assert!(signer.0.replace().is_err());
+        lost.try_recv().unwrap();
+    }
+
+    /// Faults, each by itself: in `Link::answer_here`, take the first answer; in `Line::ask`, note no failure.
+    #[test]
+    fn before_the_seal_a_late_answer_is_nobodys_and_the_failure_is_remembered() {
+        let (ours, mut its) = UnixStream::pair().unwrap();
+        thread::spawn(move || {
+            let mut late = Vec::new();
+            while let Ok(Some(Request { number, what })) = receive(&mut its) {
+                let Ask::Names(folder) = what else { continue };
+                let what = Told::Names(Ok(vec![folder.display().to_string()]));
+                late.push(Response { number, what });
+                if late.len() > 1 {
+                    late.drain(..).for_each(|answer| send(&mut its, &answer).unwrap());
+                }
+            }
+        });
+        let mut ours = Some(ours);
+        let first = move || ours.take().ok_or_else(gone);
+        let signer = Signer::over(first, || {}).unwrap();
+        signer.answer_within(Duration::from_millis(100));
+        assert!(!signer.has_failed());
+        assert_eq!(signer.names(Path::new("/a")).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(signer.has_failed());
+        signer.answer_within(Duration::from_secs(20));
+        assert_eq!(signer.names(Path::new("/b")).unwrap(), ["/b"]);
+    }
+
+    /// Fault: in `Link::ask`, count each question that ends without an answer.
+    #[test]
+    fn a_signer_that_answers_others_is_not_replaced_for_a_slow_token() {
+        let (ours, mut its) = UnixStream::pair().unwrap();
+        thread::spawn(move || {
+            while let Ok(Some(Request { number, what })) = receive(&mut its) {
+                if let Ask::Names(_) = what {
+                    send(&mut its, &Response { number, what: Told::Names(Ok(Vec::new())) })
+                        .unwrap();
+                }
+            }
+        });
+        let link = Arc::new(Link::new(ours));
+        link.start(|| {}).unwrap();
+        let slow = |number| {
+            let link = Arc::clone(&link);
+            let ask = Ask::Sign { key: 0, scheme: 0, message: Vec::new() };
+            thread::spawn(move || link.ask(number, ask, Duration::from_millis(400)).is_err())
+        };
+        let asked = [slow(1), slow(2)];
+        thread::sleep(Duration::from_millis(100));
+        link.ask(3, Ask::Names("/".into()), Duration::from_secs(20)).unwrap();
+        for one in asked {
+            assert!(one.join().unwrap());
+        }
+        assert!(!link.is_silent(1));
+        assert!(slow(4).join().unwrap());
+        assert!(link.is_silent(1), "now it answers nobody");
     }
 }

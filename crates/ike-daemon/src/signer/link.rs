@@ -32,7 +32,9 @@ pub(super) struct Link {
 struct Answers {
     /// Who waits for which; `None` once there will be none any more.
     waiting: Option<HashMap<u64, SyncSender<Told>>>,
-    /// Questions without an answer in time since the last answer.
+    /// How many there were.
+    count: u64,
+    /// Questions without an answer in time since the last answer, of those that were asked after it.
     unanswered: u32,
     /// When the last of them was given up.
     last: Option<Instant>,
@@ -40,7 +42,8 @@ struct Answers {
 
 impl Link {
     pub(super) fn new(stream: UnixStream) -> Self {
-        let answers = Answers { waiting: Some(HashMap::new()), unanswered: 0, last: None };
+        let waiting = Some(HashMap::new());
+        let answers = Answers { waiting, count: 0, unanswered: 0, last: None };
         let (out, keys) = (Mutex::default(), Mutex::default());
         Self { stream, out, answers: Mutex::new(answers), keys, retired: AtomicBool::new(false) }
     }
@@ -64,6 +67,7 @@ impl Link {
             while let Ok(Some(Response { number, what })) = receive::<Response>(&mut from) {
                 let mut answers = lock(&link.answers);
                 answers.unanswered = 0;
+                answers.count += 1;
                 let asker = answers.waiting.as_mut().and_then(|waiting| waiting.remove(&number));
                 drop(answers);
                 if let Some(asker) = asker {
@@ -98,20 +102,13 @@ impl Link {
     pub(super) fn ask(&self, number: u64, what: Ask, limit: Duration) -> io::Result<Told> {
         if lock(&self.out).is_none() {
             self.say(number, what)?;
-            self.stream.set_read_timeout(Some(limit))?;
-            let answer = receive::<Response>(&mut &self.stream);
-            self.stream.set_read_timeout(None)?;
-            let late = |error: io::Error| match error.kind() {
-                io::ErrorKind::WouldBlock => silent(),
-                _ => error,
-            };
-            let answer = answer.map_err(late)?.filter(|told| told.number == number);
-            return answer.map(|told| told.what).ok_or_else(gone);
+            return self.answer_here(number, limit);
         }
         let (answer, answered) = mpsc::sync_channel(1);
-        match &mut lock(&self.answers).waiting {
-            Some(waiting) => waiting.insert(number, answer),
-            None => return Err(gone()),
+        let before = {
+            let mut answers = lock(&self.answers);
+            answers.waiting.as_mut().ok_or_else(gone)?.insert(number, answer);
+            answers.count
         };
         self.say(number, what)?;
         answered.recv_timeout(limit).map_err(|why| {
@@ -119,13 +116,37 @@ impl Link {
                 return gone();
             }
             let mut answers = lock(&self.answers);
-            answers.unanswered += 1;
-            answers.last = Some(Instant::now());
+            // One that answers others has but one slow token.
+            if answers.count == before {
+                answers.unanswered += 1;
+                answers.last = Some(Instant::now());
+            }
             if let Some(waiting) = &mut answers.waiting {
                 waiting.remove(&number);
             }
             silent()
         })
+    }
+
+    /// The answer where there is no thread that takes answers.
+    fn answer_here(&self, number: u64, limit: Duration) -> io::Result<Told> {
+        let end = Instant::now() + limit;
+        loop {
+            let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            self.stream.set_read_timeout(Some(left))?;
+            let answer = receive::<Response>(&mut &self.stream);
+            self.stream.set_read_timeout(None)?;
+            let late = |error: io::Error| match error.kind() {
+                io::ErrorKind::WouldBlock => silent(),
+                _ => error,
+            };
+            match answer.map_err(late)? {
+                Some(told) if told.number == number => return Ok(told.what),
+                // Nobody has waited for it until it came.
+                Some(told) if told.number < number => {}
+                _ => return Err(gone()),
+            }
+        }
     }
 
     pub(super) fn say(&self, number: u64, what: Ask) -> io::Result<()> {

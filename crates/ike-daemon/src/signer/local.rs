@@ -29,11 +29,11 @@ impl KeySource for Local {
             LoadRequest::File { path, holds, passphrase } => file(path, *holds, *passphrase),
             LoadRequest::Octets(octets) => {
                 let key = files::load_private_key(octets.expose(), None)?;
-                Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others: false })
+                Ok(Loaded::of(key, false, None))
             }
             LoadRequest::Token { key, pin } => {
-                let key = token(key, *pin)?;
-                Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others: false })
+                let (key, slot) = token(key, *pin)?;
+                Ok(Loaded::of(key, false, Some(slot)))
             }
         }
     }
@@ -46,7 +46,7 @@ fn file(path: &Path, holds: Holds, passphrase: Option<&Passphrase>) -> Result<Lo
     if holds == Holds::Pkcs12 {
         let passphrase = passphrase.ok_or(Refused::PassphraseNeeded)?;
         let (keys, certificates) = pkcs12(&content, passphrase)?;
-        return Ok(Loaded { keys, certificates, readable_by_others });
+        return Ok(Loaded { keys, certificates, readable_by_others, slot: None });
     }
     let key = files::load_private_key(&content, passphrase)?;
     let fits = match holds {
@@ -58,7 +58,13 @@ fn file(path: &Path, holds: Holds, passphrase: Option<&Passphrase>) -> Result<Lo
         let wanted = if holds == Holds::Rsa { "RSA key" } else { "ECDSA key" };
         return Err(LoadError::Nothing(wanted).into());
     }
-    Ok(Loaded { keys: vec![key], certificates: Vec::new(), readable_by_others })
+    Ok(Loaded::of(key, readable_by_others, None))
+}
+
+impl Loaded {
+    fn of(key: Arc<dyn SigningKey>, readable_by_others: bool, slot: Option<u64>) -> Self {
+        Self { keys: vec![key], certificates: Vec::new(), readable_by_others, slot }
+    }
 }
 
 /// Private keys, and certificates as DER.
@@ -76,13 +82,16 @@ fn pkcs12(_: &[u8], _: &[u8]) -> Result<Opened, Refused> {
     Err(Refused::Content(Part::Pkcs12.missing().to_string()))
 }
 
+/// A key of a token, and its slot.
+type InSlot = (Arc<dyn SigningKey>, u64);
+
 #[cfg(feature = "pkcs11")]
-fn token(key: &TokenKey, pin: Option<&Passphrase>) -> Result<Arc<dyn SigningKey>, Refused> {
+fn token(key: &TokenKey, pin: Option<&Passphrase>) -> Result<InSlot, Refused> {
     super::token::open(key, pin).map_err(Refused::Content)
 }
 
 #[cfg(not(feature = "pkcs11"))]
-fn token(_: &TokenKey, _: Option<&Passphrase>) -> Result<Arc<dyn SigningKey>, Refused> {
+fn token(_: &TokenKey, _: Option<&Passphrase>) -> Result<InSlot, Refused> {
     Err(Refused::Content(Part::Pkcs11.missing().to_string()))
 }
 

@@ -59,6 +59,11 @@ pub trait KeySource: fmt::Debug + Send + Sync {
         let _ = limit;
     }
 
+    /// True if a question had no answer so far, so that what is missing is no mistake of the configuration.
+    fn has_failed(&self) -> bool {
+        false
+    }
+
     /// From now on no PKCS#11 module is loaded that was neither loaded nor admitted so far: whoever takes over the process that
     /// asks shall not bring a library of his own. Until then there is no thread for answers, so that the
     /// process can give up what threads would keep.
@@ -105,6 +110,8 @@ pub struct Loaded {
     pub certificates: Vec<Vec<u8>>,
     /// Others than its owner may read the file.
     pub readable_by_others: bool,
+    /// The slot of the token that has the key.
+    pub slot: Option<u64>,
 }
 
 /// Why nothing was loaded.

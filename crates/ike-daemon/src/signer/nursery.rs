@@ -1,12 +1,13 @@
 //! Makes signers. The daemon gives up what it takes to start one, so the first process that it starts, the *nursery*,
 //! starts them, one at a time, and hands their sockets over. It holds no key.
 
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::retry_on_intr;
 use rustix::net::{
@@ -16,29 +17,61 @@ use rustix::net::{
 
 use super::link::gone;
 
-/// Asks for a signer. No message to a signer begins so: its length would be above every limit.
+/// Asks for a signer; a number follows. No message to a signer begins so: its length would be above every limit.
 const ANOTHER: u8 = 0xff;
 
 /// How long the nursery has.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a signer that is killed has to end before the next one is made.
+const MOMENT: Duration = Duration::from_millis(200);
+
 /// Room for one descriptor.
 const ROOM: usize = rustix::cmsg_space!(ScmRights(1));
 
-/// Has the nursery at the other end of `to` end the signer that it has made, and make another.
-pub(super) fn ask(mut to: &UnixStream) -> io::Result<UnixStream> {
-    to.set_read_timeout(Some(PATIENCE))?;
-    to.write_all(&[ANOTHER])?;
+/// Has the nursery at the other end of `to` end the signer that it has made, and make another. No two orders in a row have
+/// the same `number`.
+///
+/// # Errors
+/// `BrokenPipe` if the nursery is gone.
+pub(super) fn ask(mut to: &UnixStream, number: u8) -> io::Result<UnixStream> {
+    to.write_all(&[ANOTHER, number]).map_err(ended)?;
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        to.set_read_timeout(Some(left))?;
+        let (answered, given) = take(to)?;
+        // To an order that nobody waits for any more: the next one has ended that signer.
+        if answered == number {
+            let none = || io::Error::other("no process for another signer");
+            return given.map(UnixStream::from).ok_or_else(none);
+        }
+    }
+}
+
+/// The number of an order, and what was made for it.
+fn take(from: &UnixStream) -> io::Result<(u8, Option<OwnedFd>)> {
     let mut room = [MaybeUninit::uninit(); ROOM];
     let mut control = RecvAncillaryBuffer::new(&mut room);
     let mut octet = [0];
     let mut octets = [IoSliceMut::new(&mut octet)];
-    retry_on_intr(|| recvmsg(to, &mut octets, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    let receive = || recvmsg(from, &mut octets, &mut control, RecvFlags::CMSG_CLOEXEC);
+    let got = retry_on_intr(receive).map_err(|why| ended(why.into()))?;
     let given = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    given.map(UnixStream::from).ok_or_else(gone)
+    if got.bytes == 0 {
+        return Err(gone());
+    }
+    Ok((octet[0], given))
+}
+
+fn ended(why: io::Error) -> io::Error {
+    match why.kind() {
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => gone(),
+        _ => why,
+    }
 }
 
 /// Whether the daemon at the other end of `from` takes this process for a nursery.
@@ -49,32 +82,86 @@ pub(super) fn is_meant(from: &UnixStream) -> io::Result<bool> {
 }
 
 /// Serves `from` until its end, which is that of the signer as well.
-pub(super) fn serve(mut from: &UnixStream) -> io::Result<()> {
-    let mut last: Option<Child> = None;
-    let mut order = [0];
-    while from.read(&mut order)? > 0 {
-        end(last.take());
+pub(super) fn serve(from: &UnixStream) -> io::Result<()> {
+    serve_by(from, |its| {
+        let mut signer = Command::new("/proc/self/exe");
+        signer.arg("signer").stdin(Stdio::from(its)).stdout(Stdio::null()).spawn()
+    })
+}
+
+fn serve_by(
+    mut from: &UnixStream,
+    mut make: impl FnMut(OwnedFd) -> io::Result<Child>,
+) -> io::Result<()> {
+    let mut made: Vec<Child> = Vec::new();
+    let mut order = [0; 2];
+    loop {
+        match from.read_exact(&mut order) {
+            Ok(()) => {}
+            Err(why) if why.kind() == ErrorKind::UnexpectedEof => break,
+            Err(why) => return Err(why),
+        }
+        // One that the kernel does not let end yet is waited for no longer: the next order finds it.
+        made.retain_mut(|child| !has_ended(child));
         let (ours, its) = UnixStream::pair()?;
-        let child = Command::new("/proc/self/exe")
-            .arg("signer")
-            .stdin(Stdio::from(OwnedFd::from(its)))
-            .stdout(Stdio::null())
-            .spawn()?;
-        last = Some(child);
+        // The daemon hears that there is none, and may ask again.
+        let child = make(OwnedFd::from(its)).inspect_err(|error| {
+            tracing::error!(%error, "no process for another signer");
+        });
         let given = [ours.as_fd()];
         let mut room = [MaybeUninit::uninit(); ROOM];
         let mut control = SendAncillaryBuffer::new(&mut room);
-        control.push(SendAncillaryMessage::ScmRights(&given));
-        sendmsg(from, &[IoSlice::new(&order)], &mut control, SendFlags::empty())?;
+        if let Ok(child) = child {
+            made.push(child);
+            control.push(SendAncillaryMessage::ScmRights(&given));
+        }
+        sendmsg(from, &[IoSlice::new(&order[1..])], &mut control, SendFlags::NOSIGNAL)?;
     }
-    end(last);
+    made.retain_mut(|child| !has_ended(child));
     Ok(())
 }
 
-fn end(child: Option<Child>) {
-    if let Some(mut child) = child {
-        // It may have ended, and one that hangs ends by nothing else.
-        let _ = child.kill();
-        let _ = child.wait();
+/// Ends `child`; true once it has ended.
+fn has_ended(child: &mut Child) -> bool {
+    // It may have ended, and one that hangs ends by nothing else.
+    let _ = child.kill();
+    let end = Instant::now() + MOMENT;
+    loop {
+        match child.try_wait() {
+            Ok(None) if Instant::now() < end => thread::sleep(Duration::from_millis(1)),
+            ended => return !matches!(ended, Ok(None)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Faults, each by itself: in `serve_by`, return the error of `make`; in `ask`, take the first answer.
+    #[test]
+    fn a_signer_that_cannot_be_made_ends_no_nursery_and_late_answers_count_for_nothing() {
+        let (ours, its) = UnixStream::pair().unwrap();
+        let mut orders = 0;
+        let make = move |end: OwnedFd| {
+            orders += 1;
+            match orders {
+                2 => Err(io::Error::other("no room")),
+                _ => Command::new("cat").stdin(Stdio::from(end)).stdout(Stdio::null()).spawn(),
+            }
+        };
+        let nursery = thread::spawn(move || serve_by(&its, make));
+        ask(&ours, 1).unwrap();
+        let none = ask(&ours, 2).unwrap_err();
+        assert_ne!(none.kind(), ErrorKind::BrokenPipe, "the nursery is there");
+        // Nobody takes the answer to this one.
+        (&ours).write_all(&[ANOTHER, 3]).unwrap();
+        let mut signer = ask(&ours, 4).unwrap();
+        signer.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let alive = signer.read(&mut [0]).unwrap_err();
+        assert_eq!(alive.kind(), ErrorKind::WouldBlock, "the last one, and not one that was ended");
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        nursery.join().unwrap().unwrap();
+        assert_eq!(ask(&ours, 5).unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 }

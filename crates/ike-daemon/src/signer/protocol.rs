@@ -66,6 +66,7 @@ pub(super) struct Found {
     pub(super) keys: Vec<(u64, Vec<u8>)>,
     pub(super) certificates: Vec<Vec<u8>>,
     pub(super) readable_by_others: bool,
+    pub(super) slot: Option<u64>,
 }
 
 /// Why there is no signature.

@@ -11,7 +11,7 @@ use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
-use super::{KeySource, LoadRequest, Local, Passphrase, Refused, lock, nursery};
+use super::{KeySource, LoadRequest, Loaded, Local, Passphrase, Refused, lock, nursery};
 use crate::service::sandbox;
 
 /// Serves the daemon that has started this process, over its standard input, until that is gone.
@@ -111,16 +111,16 @@ struct Held {
 
 impl Held {
     fn load(&self, number: u64, next: &mut u64, request: &LoadRequest<'_>) -> io::Result<()> {
-        let loaded = Local.load(request).map(|loaded| {
+        let loaded = Local.load(request).map(|mut loaded| {
             let mut held = self.keys.write().unwrap_or_else(PoisonError::into_inner);
             let mut keys = Vec::new();
-            for key in loaded.keys {
+            for key in loaded.keys.drain(..) {
                 keys.push((*next, key.public_key().to_vec()));
                 held.insert(*next, key);
                 *next += 1;
             }
-            let (certificates, others) = (loaded.certificates, loaded.readable_by_others);
-            Found { keys, certificates, readable_by_others: others }
+            let Loaded { certificates, readable_by_others, slot, .. } = loaded;
+            Found { keys, certificates, readable_by_others, slot }
         });
         self.answer(number, Told::Loaded(loaded))
     }

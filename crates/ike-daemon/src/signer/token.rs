@@ -23,8 +23,12 @@ use super::TokenKey;
 /// Opens a key; says why not.
 ///
 /// Without a slot, every token is searched. A slot of a module may be empty, or its token not initialized (SoftHSM
-/// always has one such slot): these have no keys. What a token says stands beside what others say.
-pub(super) fn open(key: &TokenKey, pin: Option<&Secret>) -> Result<Arc<dyn SigningKey>, String> {
+/// always has one such slot): these have no keys. What a token says stands beside what others say. The number is that
+/// of the slot.
+pub(super) fn open(
+    key: &TokenKey,
+    pin: Option<&Secret>,
+) -> Result<(Arc<dyn SigningKey>, u64), String> {
     let module = module(&key.module)?;
     let pin = pin.map(|pin| Secret::copy_from(pin.expose()));
     let failed = |why: Error| format!("PKCS#11 module {:?}: {why}", key.module);
@@ -40,7 +44,8 @@ pub(super) fn open(key: &TokenKey, pin: Option<&Secret>) -> Result<Arc<dyn Signi
                 let spki =
                     spki.ok_or("the token has no public key for it, of a kind that is known")?;
                 let (handle, opened) = (key.handle.clone(), Mutex::new(opened));
-                return Ok(Arc::new(Token { module, slot, handle, pin, spki, opened }));
+                let token = Token { module, slot, handle, pin, spki, opened };
+                return Ok((Arc::new(token), slot.id()));
             }
             Ok(None) => {}
             Err(error) => {
