@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +26,7 @@ use xfrm::policy::{Action, Policy, PolicyDirection};
 use xfrm::probe::Features;
 
 use super::bypass::is_all;
-use super::sole::sole;
+use super::sole::{Sole, sole};
 use super::{Earlier, adopt};
 use crate::config::PlaneOptions;
 
@@ -194,7 +193,7 @@ struct KernelPlane {
     /// When the bell is to be rung although there is no event.
     deadline: watch::Sender<Option<Instant>>,
     /// Held as long as the plane lasts.
-    _sole: Option<UnixListener>,
+    _sole: Option<Sole>,
 }
 
 impl KernelPlane {

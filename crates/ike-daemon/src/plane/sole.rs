@@ -6,12 +6,15 @@
 
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with, sockopt,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
+    socket_with,
 };
 
 const NAME: &str = "ike-daemon/xfrm";
@@ -22,6 +25,9 @@ const NAMES: usize = 8;
 /// How long a name that was just taken has to be served.
 const MOMENT: Duration = Duration::from_millis(20);
 
+/// How long who has a name has to take a connection, for others may ask as well.
+const PATIENCE: Duration = Duration::from_millis(250);
+
 /// Who has a name.
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
@@ -30,13 +36,57 @@ enum Holder {
     User(Option<u32>),
 }
 
-/// What keeps other daemons away as long as it lasts; `None` if other users have every name.
-pub(super) fn sole() -> io::Result<Option<UnixListener>> {
+/// Keeps other daemons away as long as it lasts.
+#[derive(Debug)]
+pub(super) struct Sole {
+    listener: UnixListener,
+    /// Takes connections, and ends them: a line that is full would hide whose the name is.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Sole {
+    fn new(listener: UnixListener) -> io::Result<Self> {
+        let its = listener.try_clone()?;
+        let take = move || {
+            loop {
+                match its.accept() {
+                    Ok(_) => {}
+                    // The end.
+                    Err(error) if error.kind() == ErrorKind::InvalidInput => return,
+                    // Of descriptors or memory there may be more later.
+                    Err(_) => thread::sleep(MOMENT),
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("sole".to_owned()).spawn(take)?;
+        Ok(Self { listener, thread: Some(thread) })
+    }
+}
+
+impl Drop for Sole {
+    fn drop(&mut self) {
+        // It wakes the thread, after which nobody has the name.
+        let _ = shutdown(&self.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// `None` if other users have every name.
+pub(super) fn sole() -> io::Result<Option<Sole>> {
+    // One of an earlier version has this name, which does not say whose it is: anybody can take it.
+    if UnixDatagram::unbound()?.connect_addr(&SocketAddr::from_abstract_name(NAME)?).is_ok() {
+        tracing::warn!(
+            name = NAME,
+            "a process has the name that ike-daemon of an earlier version has: end that one first, if it is one"
+        );
+    }
     let own = rustix::process::geteuid().as_raw();
     among(NAME, |uid| uid == 0 || uid == own)
 }
 
-fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<UnixListener>> {
+fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<Sole>> {
     let mut own = None;
     // All of them: a stranger may have had one when an earlier daemon began.
     for number in 0..NAMES {
@@ -44,7 +94,7 @@ fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<Uni
         let mut holder = holder(&name)?;
         if own.is_none() && holder == Holder::Nobody {
             match UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?) {
-                Ok(listener) => own = Some(listener),
+                Ok(listener) => own = Some(Sole::new(listener)?),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => holder = new_holder(&name)?,
                 Err(error) => return Err(error),
             }
@@ -68,7 +118,7 @@ fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<Uni
 
 /// Who has taken a name a moment ago, or does not serve it.
 fn new_holder(name: &str) -> io::Result<Holder> {
-    std::thread::sleep(MOMENT);
+    thread::sleep(MOMENT);
     match holder(name)? {
         Holder::Nobody => Ok(Holder::User(None)),
         user => Ok(user),
@@ -77,13 +127,15 @@ fn new_holder(name: &str) -> io::Result<Holder> {
 
 fn holder(name: &str) -> io::Result<Holder> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
-    let socket = socket_with(family, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None)?;
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    // Whoever waits comes before those who ask later.
+    sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
     match connect(&socket, &address) {
         // Those of the process that listens.
         Ok(()) => Ok(Holder::User(Some(sockopt::socket_peercred(&socket)?.uid.as_raw()))),
         Err(Errno::CONNREFUSED) => Ok(Holder::Nobody),
-        // It has very many connections.
+        // It takes none.
         Err(_) => Ok(Holder::User(None)),
     }
 }
@@ -114,6 +166,27 @@ mod tests {
         assert!(among(&name, |_| true).is_err());
     }
 
+    /// Fault: in `Sole::new`, begin no thread.
+    #[test]
+    fn who_asks_very_often_does_not_hide_the_first_daemon() {
+        let name = name("full");
+        let first = among(&name, |_| true).unwrap().unwrap();
+        // A short line is soon full.
+        rustix::net::listen(&first.listener, 1).unwrap();
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let at = SocketAddrUnix::new_abstract_name(format!("{name}/0").as_bytes()).unwrap();
+        let ask = |_| {
+            let socket = socket_with(family, kind, flags, None).unwrap();
+            let _ = connect(&socket, &at);
+            socket
+        };
+        let _asked: Vec<_> = (0..8).map(ask).collect();
+        assert!(among(&name, |_| true).is_err());
+        drop(first);
+        assert!(among(&name, |_| true).unwrap().is_some(), "the name goes with it");
+    }
+
     /// Fault: in `among`, take every user for a daemon.
     #[test]
     fn another_user_keeps_no_daemon_away() {
@@ -125,7 +198,7 @@ mod tests {
         let second = SocketAddrUnix::new_abstract_name(format!("{name}/1").as_bytes()).unwrap();
         rustix::net::bind(&deaf, &second).unwrap();
         let own = among(&name, |_| false).unwrap().unwrap();
-        let at = own.local_addr().unwrap();
+        let at = own.listener.local_addr().unwrap();
         assert_eq!(at.as_abstract_name(), Some(format!("{name}/2").as_bytes()));
         others.extend((3..NAMES).map(|number| bind(&name, number)));
         assert!(among(&name, |_| false).unwrap().is_none(), "they have all, and it starts");
