@@ -51,7 +51,7 @@ impl Operator {
         make: impl FnOnce() -> Result<Candidate, OperatorError> + Send,
     ) -> Result<Vec<String>, OperatorError> {
         let loading = self.loading.lock().await;
-        let candidate = self.met(make()?)?;
+        let candidate = self.met(slowly(make)?)?;
         let outcome = self.put(candidate).await;
         drop(loading);
         let warnings = outcome?;
@@ -115,6 +115,17 @@ impl Operator {
         let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), self.names.known(hosts)));
         let endpoint = Box::new(config.resolved(self.ports, &ends.collect()));
         self.command(Command::Reload(endpoint)).await
+    }
+}
+
+/// Does what may wait for a signer or a token, for as long as that may take: what else this thread has to do goes to another
+/// one.
+pub(super) fn slowly<T>(what: impl FnOnce() -> T) -> T {
+    use tokio::runtime::{Handle, RuntimeFlavor};
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(what),
+        // There is but one.
+        _ => what(),
     }
 }
 
