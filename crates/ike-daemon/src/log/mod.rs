@@ -32,6 +32,12 @@ static QUEUED: AtomicBool = AtomicBool::new(false);
 /// How long the end waits for lines to be read.
 const LAST: Duration = Duration::from_secs(1);
 
+/// How long a panic waits for that.
+const PANIC: Duration = Duration::from_millis(100);
+
+/// The name of the thread that writes.
+const THREAD: &str = "log";
+
 /// How lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum LogFormat {
@@ -161,13 +167,17 @@ impl Write for Lines {
 /// If there is no thread to be had.
 pub(crate) fn queue_lines() -> io::Result<()> {
     let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
-    thread::Builder::new().name("log".to_owned()).spawn(|| QUEUE.serve(out, tell_dropped))?;
+    thread::Builder::new().name(THREAD.to_owned()).spawn(|| QUEUE.serve(out, tell_dropped))?;
     QUEUED.store(true, Ordering::Release);
     // Who asks for a backtrace has the library's own words, on standard error at once.
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         std::panic::set_hook(Box::new(|panic| {
             let thread = thread::current();
             say(format_args!("thread '{}' {panic}", thread.name().unwrap_or("?")));
+            // Perhaps nobody else does so: the process may be about to end.
+            if thread.name() != Some(THREAD) {
+                QUEUE.flush(PANIC);
+            }
         }));
     }
     Ok(())

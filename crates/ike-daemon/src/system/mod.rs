@@ -86,7 +86,7 @@ impl System {
             Err(error) => tracing::debug!(%error, "virtual IPs of an earlier run"),
         }
         if let Some(Resolve::File(path)) = &self.0.access.resolve {
-            self.0.lanes.put(0, None, Job::ResolvConf(path.clone(), Vec::new()));
+            self.0.lanes.put_anyway(0, None, Job::ResolvConf(path.clone(), Vec::new()));
         }
     }
 
@@ -210,7 +210,11 @@ impl System {
         let given = assignment.attributes.iter().filter_map(|attribute| attribute.dns());
         let jobs = lock(&self.0.servers).change(given, up, resolve);
         for job in jobs {
-            self.0.lanes.put(0, None, job);
+            // A server that cannot be reached any more must not stay.
+            match up {
+                true => self.0.lanes.put(0, None, job),
+                false => self.0.lanes.put_anyway(0, None, job),
+            };
         }
     }
 
@@ -266,5 +270,58 @@ async fn remove(installed: &Installed) {
 impl fmt::Debug for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "System({:?})", self.0.access)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ike_proto::wire::payload::{Attribute, IdData};
+    use ike_proto::{IkeSaId, Path, Transport};
+
+    use super::*;
+
+    /// Fault: in `name_servers`, let every job be left out.
+    #[tokio::test]
+    async fn a_name_server_goes_however_many_programs_wait() {
+        let folder = std::env::temp_dir().join(format!("ike-servers-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("resolv.conf");
+        let resolve = Some(Resolve::File(file.clone()));
+        let system = System::new(RemoteAccess { resolve, ..RemoteAccess::default() }, true);
+        let given = Assignment {
+            ike: IkeSaId(1),
+            connection: "c".to_owned(),
+            ours: true,
+            pools: Vec::new(),
+            peer: IdData::fqdn("x"),
+            path: Path {
+                local: ([192, 0, 2, 1], 4500).into(),
+                remote: ([192, 0, 2, 2], 4500).into(),
+                transport: Transport::UdpEncap,
+            },
+            addresses: Vec::new(),
+            attributes: vec![Attribute::Ip4Dns(Some([10, 1, 0, 53].into()))],
+        };
+        let has = |server: bool| {
+            let text = std::fs::read_to_string(&file).unwrap_or_default();
+            text.contains("10.1.0.53") == server
+        };
+        let end = std::time::Instant::now() + Duration::from_secs(20);
+        system.assigned(&given).await;
+        while !has(true) && std::time::Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert!(has(true));
+        // Behind one that takes long, more than may wait.
+        let hook = |program: &str| {
+            let environment = Environment::with(Vec::new());
+            Job::Hook { program: program.into(), environment, up: false }
+        };
+        system.0.lanes.put_anyway(0, None, hook("exec sleep 5"));
+        while system.0.lanes.put(0, None, hook("/nonexistent")) {}
+        system.unassigned(&given).await;
+        system.0.lanes.finish(std::future::ready(())).await;
+        assert!(has(false));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }
