@@ -130,7 +130,15 @@ fn systemd_hears_of_every_step_and_the_sandbox_holds() {
     assert!(reloading.contains("MONOTONIC_USEC="), "{reloading}");
     assert!(service.told("READY=1").contains("STATUS=configuration reloaded"));
     let log = || fs::read_to_string(folder.join("log")).expect("a log");
-    assert!(log().contains("void_tickets takes effect at the next start"), "{}", log());
+    // Systemd may hear of it before the log does.
+    let logs = |text: &str| {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !log().contains(text) {
+            assert!(Instant::now() < end, "{}", log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    logs("void_tickets takes effect at the next start");
 
     assert!(service.of_threads("Seccomp:").iter().all(|mode| mode == "2"));
     assert!(service.of_threads("NoNewPrivs:").iter().all(|set| set == "1"));
@@ -152,12 +160,7 @@ fn systemd_hears_of_every_step_and_the_sandbox_holds() {
     let outcome = service.told("READY=1");
     if log().contains("sandbox: Landlock") {
         assert!(outcome.contains("configuration refused"), "{outcome}");
-        // Systemd may hear of it before the log does.
-        let end = Instant::now() + Duration::from_secs(10);
-        while !log().contains("Permission denied") {
-            assert!(Instant::now() < end, "{}", log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        logs("Permission denied");
     }
 
     service.signal("TERM");
