@@ -290,7 +290,7 @@ fn what_cannot_be_is_named() {
             gateway,
             "auth = 'eap-mschapv2'",
             "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\naccounting = 'sometimes'",
-            "`charon.plugins.eap-radius.accounting` cannot be \"sometimes\"",
+            "`charon.plugins.eap-radius.accounting` cannot be what it is given",
         ),
         (
             gateway,
