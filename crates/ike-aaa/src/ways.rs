@@ -125,7 +125,7 @@ fn width(selectors: &[TrafficSelector], address: IpAddr) -> Option<u32> {
     let covers = |ts: &&TrafficSelector| {
         ts.start.is_ipv4() == address.is_ipv4() && (ts.start..=ts.end).contains(&address)
     };
-    selectors.iter().filter(covers).map(|ts| address_bits(ts).into()).min()
+    selectors.iter().filter(covers).map(address_bits).min()
 }
 
 #[cfg(test)]
