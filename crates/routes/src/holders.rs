@@ -74,10 +74,28 @@ impl Holders {
         if holders.iter().any(|(_, other)| *other == route) {
             return Fate::Stays;
         }
-        let heir = holders.first().and_then(|(policy, heir)| {
-            self.policies.get(policy).map(|(_, local)| Fate::Heir(*heir, local.clone()))
-        });
+        let heir =
+            holders.iter().find(|(_, heir)| !self.yields(*heir)).and_then(|(policy, heir)| {
+                self.policies.get(policy).map(|(_, local)| Fate::Heir(*heir, local.clone()))
+            });
         heir.unwrap_or(Fate::Goes)
+    }
+
+    /// True if another policy's block takes the place of `route`: its child was up, and the next run is to know of it.
+    pub(super) fn yields(&self, route: Route) -> bool {
+        let holders = self.places.get(&route.place()).into_iter().flatten();
+        route.via == Via::Prohibited && holders.into_iter().any(|(_, other)| other.via.is_lasting())
+    }
+
+    /// The prefixes that routes into a device lead to without a block beneath, whatever child it is of.
+    pub(super) fn unblocked(&self) -> BTreeSet<Prefix> {
+        let led = self.policies.values().flat_map(|(routes, _)| {
+            let is_led = |route: &&Route| matches!(route.via, Via::Device(_));
+            let own = |prefix| routes.iter().any(|r| r.prefix == prefix && r.via.is_block());
+            let led = routes.iter().filter(is_led).map(|route| route.prefix);
+            led.filter(move |prefix| !own(*prefix))
+        });
+        led.filter(|prefix| !self.to(*prefix).any(|route| route.via.is_lasting())).collect()
     }
 
     /// The walls that policies have.
@@ -135,6 +153,29 @@ mod tests {
         holders.remove(PolicyId(3));
         assert_eq!(holders.fate(gone(three)), Fate::Goes);
         assert!(!holders.has(&gone(one).place()));
+    }
+
+    /// A block of a child that was up outlasts a restart, and one of a child that was not does not.
+    ///
+    /// Faults: in `yields`, return false; in `fate`, take the first holder; in `unblocked`, leave `own` out, or count any
+    /// block of another policy.
+    #[test]
+    fn a_child_that_was_up_has_its_block_beside_one_that_was_not() {
+        let mut holders = Holders::default();
+        let at = |via| Route { prefix: prefix("10.2.0.0", 16), via };
+        let both = |via| (BTreeSet::from([at(Via::Device(1)), at(via)]), Vec::new());
+        holders.insert(PolicyId(1), both(Via::Prohibited));
+        assert!(!holders.yields(at(Via::Prohibited)) && holders.unblocked().is_empty());
+        holders.insert(PolicyId(2), held(Via::Device(1), "10.1.0.0/16"));
+        assert_eq!(holders.unblocked(), BTreeSet::from([prefix("10.2.0.0", 16)]));
+        holders.insert(PolicyId(3), both(Via::BlackHole));
+        holders.insert(PolicyId(4), both(Via::Unreachable));
+        assert!(holders.yields(at(Via::Prohibited)) && !holders.yields(at(Via::BlackHole)));
+        assert!(holders.unblocked().is_empty());
+        holders.remove(PolicyId(4));
+        assert_eq!(holders.fate(at(Via::Unreachable)), Fate::Heir(at(Via::BlackHole), Vec::new()));
+        holders.remove(PolicyId(3));
+        assert_eq!(holders.fate(at(Via::BlackHole)), Fate::Heir(at(Via::Prohibited), Vec::new()));
     }
 
     /// Fault: in `Holders::insert`, do not take away the routes that the policy had.

@@ -19,6 +19,9 @@ use tracing::{debug, warn};
 use super::message::{OURS, table_of};
 use super::serve::changes;
 
+/// The table of the kernel's own routes to addresses of this host.
+const LOCAL: u32 = 255;
+
 /// How long the watch collects changes before it reads the routes: changes come in bursts.
 const SETTLE: Duration = Duration::from_millis(20);
 
@@ -28,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// How long until a failed reading is tried again.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// A network with a route in the main table.
+/// A network with a route in the main table, or an address of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Near {
     /// Its first address.
@@ -37,6 +40,8 @@ pub struct Near {
     pub len: u8,
     /// True if the network is on a link of this host, without a router before it.
     pub attached: bool,
+    /// True if it is an address of this host itself. Those of the loopback device are not told.
+    pub own: bool,
 }
 
 /// Watches the networks with routes in the main table. Its thread ends when it is dropped.
@@ -181,14 +186,14 @@ async fn settle(news: &mut (impl Stream<Item = ()> + Unpin)) {
     _ = tokio::time::timeout(SETTLE, more).await;
 }
 
-/// The prefixes of the main table, without default routes.
+/// The prefixes of the main table, without default routes, and this host's addresses. The kernel tells of all tables.
 async fn networks(handle: &Handle) -> Result<BTreeSet<Near>, String> {
     let main = u32::from(RouteHeader::RT_TABLE_MAIN);
     let any = [
         RouteMessageBuilder::<Ipv4Addr>::new().table_id(main).build(),
         RouteMessageBuilder::<Ipv6Addr>::new().table_id(main).build(),
     ];
-    let mut found = BTreeMap::new();
+    let (mut found, mut all) = (BTreeMap::new(), BTreeSet::new());
     for request in any {
         let routes: Vec<RouteMessage> =
             match handle.route().get(request).execute().try_collect().await {
@@ -206,9 +211,25 @@ async fn networks(handle: &Handle) -> Result<BTreeSet<Near>, String> {
             // Of several routes to one network one is enough.
             *found.entry((address, len)).or_insert(attached) |= attached;
         }
+        all.extend(routes.iter().filter_map(own));
     }
-    let near = |((address, len), attached)| Near { address, len, attached };
-    Ok(found.into_iter().map(near).collect())
+    let near = |((address, len), attached)| Near { address, len, attached, own: false };
+    all.extend(found.into_iter().map(near));
+    Ok(all)
+}
+
+fn own(route: &RouteMessage) -> Option<Near> {
+    let len = route.header.destination_prefix_length;
+    if route.header.kind != RouteType::Local || table_of(route) != LOCAL {
+        return None;
+    }
+    let address = route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(RouteAddress::Inet(to)) => Some(IpAddr::from(*to)),
+        RouteAttribute::Destination(RouteAddress::Inet6(to)) => Some(IpAddr::from(*to)),
+        _ => None,
+    })?;
+    let whole = len == if address.is_ipv4() { 32 } else { 128 };
+    (whole && !address.is_loopback()).then_some(Near { address, len, attached: true, own: true })
 }
 
 fn near(route: &RouteMessage) -> Option<(IpAddr, u8, bool)> {
@@ -244,6 +265,24 @@ mod tests {
         route.attributes = vec![RouteAttribute::Destination(to)];
         route.attributes.extend_from_slice(more);
         route
+    }
+
+    /// Faults: in `own`, take routes of any kind; of any table.
+    #[test]
+    fn an_address_of_this_host_has_a_route_of_the_kernels() {
+        let local = |address: &str, len, table, kind| {
+            let to = RouteAddress::Inet(address.parse().unwrap());
+            let mut route = route(&[RouteAttribute::Table(table)]);
+            route.attributes[0] = RouteAttribute::Destination(to);
+            (route.header.destination_prefix_length, route.header.kind) = (len, kind);
+            own(&route).map(|near| near.address.to_string())
+        };
+        let kind = RouteType::Local;
+        assert_eq!(local("192.0.2.1", 32, 255, kind).as_deref(), Some("192.0.2.1"));
+        assert_eq!(local("127.0.0.1", 32, 255, kind), None);
+        assert_eq!(local("10.0.0.0", 8, 255, kind), None);
+        assert_eq!(local("192.0.2.1", 32, 7, kind), None);
+        assert_eq!(local("192.0.2.255", 32, 255, RouteType::Broadcast), None);
     }
 
     /// With `net.ipv4.nexthop_compat_mode = 0` a route by a nexthop object has its number alone. Taken for a network of a

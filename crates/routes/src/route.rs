@@ -49,6 +49,11 @@ impl Route {
 impl Via {
     /// It leads nowhere because a child is down.
     pub(super) fn is_block(self) -> bool {
-        matches!(self, Self::Unreachable | Self::Prohibited | Self::BlackHole)
+        self.is_lasting() || self == Self::Prohibited
+    }
+
+    /// Also in the next run, because the child was up.
+    pub(super) fn is_lasting(self) -> bool {
+        matches!(self, Self::Unreachable | Self::BlackHole)
     }
 }

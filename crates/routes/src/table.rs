@@ -242,6 +242,9 @@ impl Table {
         let old = self.installed.remove(policy);
         let mut failure = Ok(());
         for &route in &routes {
+            if self.installed.yields(route) {
+                continue;
+            }
             let added = self.add_route(route, &local).await;
             failure = failure.and(added);
         }
@@ -276,14 +279,7 @@ impl Table {
     }
 
     pub(super) async fn block(&mut self) {
-        let all = self.installed.all().flat_map(|(routes, _)| routes);
-        let blocks = |route: Route| route.via.is_block();
-        let led: BTreeSet<Prefix> = all
-            .filter(|route| matches!(route.via, Via::Device(_)))
-            .map(|route| route.prefix)
-            .filter(|prefix| !self.installed.to(*prefix).any(blocks))
-            .collect();
-        for prefix in led {
+        for prefix in self.installed.unblocked() {
             let Ok(message) = self.message(Route { prefix, via: Via::Unreachable }, None, None)
             else {
                 continue;
@@ -476,6 +472,9 @@ impl Table {
         let all: Vec<_> = self.installed.all().cloned().collect();
         for (routes, local) in all {
             for route in routes {
+                if self.installed.yields(route) {
+                    continue;
+                }
                 let thing = Thing::Route(route.place());
                 match self.resolve(route, &local).await {
                     Ok(Some(message)) => wanted.add_route(message),

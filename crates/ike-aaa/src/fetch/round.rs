@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ike_tokio::RoundTunnels;
 use ureq::config::Config;
@@ -18,7 +18,7 @@ use ureq::unversioned::transport::{
 #[derive(Clone)]
 pub(crate) struct Round {
     pub(crate) sockets: RoundTunnels,
-    pub(crate) wants: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
+    pub(crate) wants: Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>,
 }
 
 impl fmt::Debug for Round {
@@ -29,22 +29,42 @@ impl fmt::Debug for Round {
 
 impl Round {
     fn dial(&self, address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
-        match (self.wants)(address.ip()) {
+        match (self.wants)(address) {
             true => self.sockets.connect(address, limit),
             false => TcpStream::connect_timeout(&address, limit),
         }
     }
 
-    /// The addresses of `uri` by the name servers that are reached round tunnels.
-    fn ask(&self, uri: &Uri) -> Vec<SocketAddr> {
+    /// The name servers that are reached round tunnels.
+    fn servers(&self) -> Vec<SocketAddr> {
         let mut servers = self.sockets.name_servers();
-        servers.retain(|server| (self.wants)(server.ip()));
-        // A name without a dot is one of the host's own domains, which only the resolver knows.
-        let host = uri.host().filter(|host| host.trim_end_matches('.').contains('.'));
-        let port = uri.port_u16().unwrap_or(HTTP);
-        let found = host.map(|host| self.sockets.addresses(host, &servers));
-        found.into_iter().flatten().map(|address| SocketAddr::new(address, port)).collect()
+        servers.retain(|server| (self.wants)(*server));
+        servers
     }
+}
+
+/// The name in `uri`. One without a dot is one of the host's own domains, which only the resolver knows.
+fn name(uri: &Uri) -> Option<&str> {
+    uri.host().filter(|host| host.trim_end_matches('.').contains('.'))
+}
+
+/// The system's resolver by `system`, and where it fails, `servers` by `ask`: all of it within `patience`. The resolver
+/// has it alone where there are no such servers.
+fn in_turn<T, E>(
+    patience: Option<Duration>,
+    servers: &[SocketAddr],
+    system: impl FnOnce(Option<Duration>) -> Result<T, E>,
+    ask: impl FnOnce(Duration) -> Option<T>,
+) -> Result<T, E> {
+    if servers.is_empty() {
+        return system(patience);
+    }
+    let patience = patience.unwrap_or(RESOLVING);
+    let begun = Instant::now();
+    system(Some(patience.min(SYSTEM))).or_else(|why| {
+        let left = patience.saturating_sub(begun.elapsed());
+        ask(left).ok_or(why)
+    })
 }
 
 /// The system's resolver comes first: it knows files and other sources. What blocks the traffic of a tunnel blocks its
@@ -56,19 +76,21 @@ impl Resolver for Round {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let after = timeout.after.min(SYSTEM.into());
-        let first = NextTimeout { after, ..timeout };
-        let why = match DefaultResolver::default().resolve(uri, config, first) {
-            Ok(found) => return Ok(found),
-            Err(why) => why,
+        let (servers, name) = (self.servers(), name(uri));
+        let servers = name.map(|_| &*servers).unwrap_or_default();
+        let system = |patience: Option<Duration>| {
+            let after = patience.map_or(timeout.after, Into::into);
+            DefaultResolver::default().resolve(uri, config, NextTimeout { after, ..timeout })
         };
-        let found = self.ask(uri);
-        if found.is_empty() {
-            return Err(why);
-        }
-        let mut all = self.empty();
-        found.into_iter().take(ADDRESSES).for_each(|address| all.push(address));
-        Ok(all)
+        let ask = |left| {
+            let found = self.sockets.addresses(name?, servers, left);
+            let port = uri.port_u16().unwrap_or(HTTP);
+            let mut all = self.empty();
+            let found = found.into_iter().map(|address| SocketAddr::new(address, port));
+            found.take(ADDRESSES).for_each(|address| all.push(address));
+            (!all.is_empty()).then_some(all)
+        };
+        in_turn(timeout.not_zero().map(|left| *left), servers, system, ask)
     }
 }
 
@@ -150,7 +172,40 @@ fn explain(error: io::Error, timeout: &NextTimeout) -> ureq::Error {
 const HTTP: u16 = 80;
 /// Most addresses that the client of HTTP takes.
 const ADDRESSES: usize = 16;
-/// How long the system's resolver may take.
+/// How long a look-up may take if nothing limits it.
+const RESOLVING: Duration = Duration::from_secs(10);
+/// How long the system's resolver may take of it if there are others to be asked.
 const SYSTEM: Duration = Duration::from_secs(2);
 /// How long a connection may take if nothing limits it.
 const CONNECTING: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A slow resolver that nobody stands in for has all the time that there is.
+    ///
+    /// Faults: in `in_turn`, limit the resolver always; never; give `ask` all of `patience`.
+    #[test]
+    fn the_resolver_shares_its_time_with_name_servers_that_are_asked_round_tunnels() {
+        let all = Duration::from_secs(5);
+        let alone = in_turn(Some(all), &[], Err::<(), _>, |_| panic!("asked"));
+        assert_eq!(alone, Err(Some(all)));
+        let servers = ["192.0.2.1:53".parse().unwrap()];
+        let system = |patience: Option<Duration>| {
+            std::thread::sleep(Duration::from_millis(20));
+            Err(patience)
+        };
+        let refused = in_turn(Some(all), &servers, system, |left| {
+            assert!(left > SYSTEM && left <= all - Duration::from_millis(20), "{left:?}");
+            None::<()>
+        });
+        assert_eq!(refused, Err(Some(SYSTEM)));
+        let short = Duration::from_millis(10);
+        let found = in_turn(Some(short), &servers, system, |left| {
+            assert_eq!(left, Duration::ZERO);
+            Some(())
+        });
+        assert_eq!(found, Ok(()));
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ike_config::{HostSpec, Hosts};
-use ike_proto::config::ConnectionConfig;
+use ike_proto::config::{ConnectionConfig, EndpointConfig};
 use ike_proto::{ChildSaId, ChildState, IkeSaId, IkeState};
 use ike_tokio::{ChildView, IkeView, Target};
 
@@ -128,6 +128,42 @@ pub(super) fn choose(views: &[IkeView], target: &Target) -> Result<Chosen, Opera
     Ok(chosen)
 }
 
+/// Connection and child of what is up on SAs other than those of `chosen`.
+pub(super) fn kept(views: &[IkeView], chosen: &Chosen) -> BTreeSet<(String, String)> {
+    let others = views.iter().filter(|view| !chosen.ikes.contains(&view.status.id));
+    let children = others.flat_map(|view| view.children.iter().map(move |child| (view, child)));
+    let up = children.filter(|(_, child)| {
+        child.status.state != ChildState::Deleting && !chosen.children.contains(&child.status.id)
+    });
+    up.map(|(view, child)| (view.status.connection.clone(), child.status.name.clone())).collect()
+}
+
+/// Each child that `target` means by its names, without those in `kept`.
+pub(super) fn all_but(
+    target: &Target,
+    kept: &BTreeSet<(String, String)>,
+    config: &EndpointConfig,
+) -> Vec<Target> {
+    let Target { name, ike, child, ike_id, child_id } = target;
+    if ike_id.is_some() || child_id.is_some() {
+        return Vec::new();
+    }
+    let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
+    let names = config.connections.iter().flat_map(|connection| {
+        connection.children.iter().map(|child| (connection.name.clone(), child.name.clone()))
+    });
+    let meant = names.filter(|(connection, of)| {
+        let any = name.as_ref().is_none_or(|name| name == connection || name == of);
+        any && is(ike, connection) && is(child, of)
+    });
+    let one = |(connection, child)| Target {
+        ike: Some(connection),
+        child: Some(child),
+        ..Target::default()
+    };
+    meant.filter(|name| !kept.contains(name)).map(one).collect()
+}
+
 /// The children that are up and are as they are configured now, by connection and name. `find` finds connections.
 pub(super) fn up_as_configured<'a>(
     views: &'a [IkeView],
@@ -150,4 +186,36 @@ pub(super) fn up_as_configured<'a>(
 pub(super) fn names_of(view: &IkeView) -> Vec<(String, String)> {
     let connection = &view.status.connection;
     view.children.iter().map(|child| (connection.clone(), child.status.name.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ike_proto::config::ChildConfig;
+
+    use super::*;
+
+    /// Faults: in `all_but`, leave `kept` out; do not look at `ike`.
+    #[test]
+    fn what_is_up_again_is_left_out() {
+        let connection = |name: &str| {
+            let mut connection = ConnectionConfig::new(name);
+            let children = ["a", "b"].map(|name| Arc::new(ChildConfig::new(name)));
+            connection.children = children.into();
+            Arc::new(connection)
+        };
+        let connections = vec![connection("one"), connection("two")];
+        let config = EndpointConfig { connections, ..EndpointConfig::default() };
+        let text = |text: &str| Some(text.to_owned());
+        let kept = BTreeSet::from([("one".to_owned(), "a".to_owned())]);
+        let of = |target: Target| -> Vec<String> {
+            let all = all_but(&target, &kept, &config).into_iter();
+            all.map(|one| [one.ike.unwrap(), one.child.unwrap()].join(" ")).collect()
+        };
+        assert_eq!(of(Target { ike: text("one"), ..Target::default() }), ["one b"]);
+        assert_eq!(of(Target { name: text("a"), ..Target::default() }), ["two a"]);
+        assert_eq!(of(Target { child: text("b"), ..Target::default() }), ["one b", "two b"]);
+        assert_eq!(of(Target { ike_id: Some(1), ..Target::default() }), [""; 0]);
+    }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use crate::error::OperatorError;
 use crate::program::{Configuration, Program};
 use crate::views::Waiting;
-use choose::{Chosen, choose, names_of, not_up, to_initiate, up_as_configured};
+use choose::{Chosen, all_but, choose, kept, names_of, not_up, to_initiate, up_as_configured};
 use names::Names;
 
 mod choose;
@@ -141,12 +141,26 @@ impl Operator {
             Err(_) if lifted > 0 || forgotten || unwanted => return Ok(0),
             chosen => chosen?,
         };
-        let ikes = chosen.ikes.into_iter().map(Command::TerminateIke);
-        let children = chosen.children.into_iter().map(Command::TerminateChild);
+        let ikes = chosen.ikes.iter().copied().map(Command::TerminateIke);
+        let children = chosen.children.iter().copied().map(Command::TerminateChild);
         let deleted = self.all(ikes.chain(children)).await;
-        // One of them may have come up after the first call, and has a block again.
-        self.handle.lift(target.clone()).await?;
+        self.lift_again(target, &chosen).await?;
         deleted
+    }
+
+    /// Lifts what `target` means once more: a child may have come up after the first call, and has a block again. One that
+    /// is up on an SA that was not chosen keeps its block.
+    async fn lift_again(&self, target: &Target, chosen: &Chosen) -> Result<(), OperatorError> {
+        let views = self.list().await?;
+        let kept = kept(&views, chosen);
+        if kept.is_empty() {
+            self.handle.lift(target.clone()).await?;
+            return Ok(());
+        }
+        for one in all_but(target, &kept, &self.config().endpoint) {
+            self.handle.lift(one).await?;
+        }
+        Ok(())
     }
 
     /// What `target` names is not wanted up any more. True if any was. The engine sees to what a number names.

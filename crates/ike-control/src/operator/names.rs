@@ -106,13 +106,16 @@ struct Name {
     kept: Option<Instant>,
 }
 
+/// How long a look-up round all tunnels may take.
+const ROUND: Duration = Duration::from_secs(12);
+
 impl Names {
     /// By the system's resolver. Where it fails, its name servers are asked round all tunnels.
     pub(super) fn of_system(round: RoundTunnels) -> Self {
         Self::by(move |name| match of_system(name) {
             // A name without a dot is one of the host's own domains, which only the resolver knows.
             Err(Unresolved::Failed(error)) if name.trim_end_matches('.').contains('.') => {
-                match round.addresses(name, &round.name_servers()) {
+                match round.addresses(name, &round.name_servers(), ROUND) {
                     found if found.is_empty() => Err(Unresolved::Failed(error)),
                     found => Ok(found),
                 }

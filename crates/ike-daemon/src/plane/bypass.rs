@@ -32,6 +32,10 @@ const FIRST: u64 = 3 << 62;
 /// What is on the link itself, and never further: addresses that every host needs to have a link at all.
 const ON_THE_LINK: [&str; 4] = ["224.0.0.0/24", "255.255.255.255/32", "fe80::/10", "ff02::/16"];
 
+/// Where clouds tell their hosts what they are. It is for the hosts themselves: those behind them are not to learn secrets
+/// there.
+const METADATA: &str = "169.254.169.254/32";
+
 /// Addresses that are not globally reachable (RFC 6890 and the registries of it).
 const NOT_GLOBAL: [&str; 14] = [
     "10.0.0.0/8",
@@ -254,12 +258,13 @@ pub(super) fn exempt(claims: &BTreeMap<PolicyId, Claim>, near: &BTreeSet<Near>) 
         list.iter().filter_map(|text| text.parse().ok()).collect()
     };
     let (on_the_link, not_global) = (known(&ON_THE_LINK), known(&NOT_GLOBAL));
-    // The kernel's policies do not hold on the loopback of IPv4.
-    let loopback = known(&["::1/128"]);
-    let near: Vec<_> = near
-        .iter()
-        .filter_map(|n| Some((TrafficSelector::from_cidr(n.address, n.len)?, n.attached)))
-        .collect();
+    let metadata = known(&[METADATA]);
+    let of = |n: &Near| TrafficSelector::from_cidr(n.address, n.len);
+    let mut own_addresses: Vec<_> = near.iter().filter(|n| n.own).filter_map(of).collect();
+    let near = near.iter().filter(|n| !n.own);
+    let near: Vec<_> = near.filter_map(|n| Some((of(n)?, n.attached))).collect();
+    // The kernel's policies hold between addresses of this host. They do not for IPv4.
+    own_addresses.extend(known(&["::1/128"]));
     let mut list: Vec<Exempt> = Vec::new();
     let mut add = |local: &TrafficSelector, remote: &TrafficSelector, priority: u32| {
         let exempt = Exempt {
@@ -297,8 +302,18 @@ pub(super) fn exempt(claims: &BTreeMap<PolicyId, Claim>, near: &BTreeSet<Near>) 
             }
             if all {
                 let same = |ts: &&TrafficSelector| ts.start.is_ipv4() == remote.start.is_ipv4();
-                let link = on_the_link.iter().chain(loopback.iter().filter(|_| claim.anywhere));
-                link.filter(same).for_each(|link| add(local, link, claim.priority));
+                let open = |ts: &&TrafficSelector| {
+                    same(ts) && !claims.values().any(|other| other.objects(ts, remote))
+                };
+                for link in on_the_link.iter().filter(open) {
+                    add(local, link, claim.priority);
+                }
+                for server in metadata.iter().filter(open) {
+                    let host = own_addresses.iter().filter(same);
+                    host.for_each(|host| add(host, server, claim.priority));
+                }
+                let host = own_addresses.iter().filter(|own| claim.anywhere && own.start.is_ipv6());
+                host.filter(same).for_each(|host| add(local, host, claim.priority));
             }
         }
     }
@@ -377,7 +392,7 @@ mod tests {
             .map(|(text, attached)| {
                 let (address, len) = text.split_once('/').unwrap();
                 let (address, len) = (address.parse().unwrap(), len.parse().unwrap());
-                Near { address, len, attached: *attached }
+                Near { address, len, attached: *attached, own: false }
             })
             .collect()
     }
@@ -484,6 +499,41 @@ mod tests {
         )]);
         let all: Vec<_> = exempt(&claims, &networks(&[])).iter().map(|e| text(e.remote)).collect();
         assert_eq!(all, ["fe80::/10", "ff02::/16", "::1/128"]);
+        let own =
+            Near { address: "2001:db8::5".parse().unwrap(), len: 128, attached: true, own: true };
+        let all = exempt(&claims, &BTreeSet::from([own]));
+        let all: Vec<_> = all.iter().map(|e| (text(e.local), text(e.remote))).collect();
+        assert!(all.contains(&("::/0".into(), "2001:db8::5/128".into())), "{all:?}");
+    }
+
+    /// A network of link-local addresses that no link has is reached through a router, which is not to be trusted. Narrower
+    /// selectors of a child say that it is the other side's.
+    ///
+    /// Faults: in `exempt`, give the hosts of `local` the metadata; do not ask `objects` about it.
+    #[test]
+    fn link_local_addresses_of_ipv4_stay_reachable_on_a_link_that_has_them() {
+        let own = |address: &str| Near {
+            address: address.parse().unwrap(),
+            len: 32,
+            attached: true,
+            own: true,
+        };
+        let of = |specs: &[PolicySpec], link: &[(&str, bool)]| -> Vec<String> {
+            let claims = specs.iter().map(|spec| (spec.id, Claim::of(spec))).collect();
+            let mut near = networks(link);
+            near.insert(own("192.0.2.9"));
+            let all = exempt(&claims, &near);
+            let all = all.iter().map(|e| format!("{} === {}", text(e.local), text(e.remote)));
+            all.filter(|line| line.contains("=== 169.254")).collect()
+        };
+        let full = || spec(1, "10.3.0.5/32", "0.0.0.0/0", TRAP);
+        let metadata = "192.0.2.9/32 === 169.254.169.254/32";
+        assert_eq!(of(&[full()], &[]), [metadata]);
+        assert_eq!(of(&[full()], &[("169.254.0.0/16", false)]), [metadata]);
+        let link = of(&[full()], &[("169.254.0.0/16", true)]);
+        assert!(link.contains(&"10.3.0.5/32 === 169.254.0.0/16".to_owned()), "{link:?}");
+        let narrow = spec(2, "10.3.0.5/32", "169.254.0.0/16", TRAP);
+        assert_eq!(of(&[full(), narrow], &[("169.254.0.0/16", true)]), [""; 0]);
     }
 
     /// Neighbor discovery, multicast on the link and link-local addresses are no business of a tunnel's.

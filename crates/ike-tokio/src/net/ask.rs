@@ -47,12 +47,22 @@ fn servers_in(text: &str) -> Vec<SocketAddr> {
     distant.map(|address| SocketAddr::new(address, PORT)).collect()
 }
 
-/// The addresses of `name`, from the first of `servers` that knows any. Blocks.
-pub(super) fn ask(name: &str, servers: &[SocketAddr], connect: &Connect<'_>) -> Vec<IpAddr> {
+/// The addresses of `name`, from the first of `servers` that knows any within `limit`. Blocks.
+pub(super) fn ask(
+    name: &str,
+    servers: &[SocketAddr],
+    limit: Duration,
+    connect: &Connect<'_>,
+) -> Vec<IpAddr> {
+    let begun = Instant::now();
     for server in servers {
         let mut found = Vec::new();
         for kind in [A, AAAA] {
-            match ask_one(name, kind, *server, connect) {
+            let patience = limit.saturating_sub(begun.elapsed()).min(PATIENCE);
+            if patience.is_zero() {
+                return found;
+            }
+            match ask_one((name, kind), *server, patience, connect) {
                 Ok(addresses) => found.extend(addresses),
                 Err(error) => {
                     tracing::debug!(%name, %server, %error, "name server");
@@ -68,16 +78,16 @@ pub(super) fn ask(name: &str, servers: &[SocketAddr], connect: &Connect<'_>) -> 
 }
 
 fn ask_one(
-    name: &str,
-    kind: u16,
+    (name, kind): (&str, u16),
     server: SocketAddr,
+    patience: Duration,
     connect: &Connect<'_>,
 ) -> io::Result<Vec<IpAddr>> {
     let id = RandomState::new().build_hasher().finish() as u16;
     let question = question(name, kind, id).ok_or(io::ErrorKind::InvalidInput)?;
     let socket = connect(server)?;
     socket.send(&question)?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + patience;
     let mut buffer = [0; 4096];
     for _ in 0..MOST_ANSWERS {
         let left = end.saturating_duration_since(Instant::now());
@@ -170,6 +180,8 @@ mod tests {
         address
     }
 
+    const LONG: Duration = Duration::from_secs(60);
+
     fn connect(server: SocketAddr) -> io::Result<UdpSocket> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         socket.connect(server)?;
@@ -199,8 +211,8 @@ mod tests {
     #[test]
     fn a_name_server_knows_an_alias_and_its_addresses() {
         let server = server(|question| vec![answer(question)]);
-        assert_eq!(ask("a.example", &[server], &connect), both());
-        assert_eq!(ask("a..example", &[server], &connect), Vec::<IpAddr>::new());
+        assert_eq!(ask("a.example", &[server], LONG, &connect), both());
+        assert_eq!(ask("a..example", &[server], LONG, &connect), Vec::<IpAddr>::new());
     }
 
     /// Faults: in `addresses`, do not compare the number; leave the question out.
@@ -213,7 +225,7 @@ mod tests {
             other[13] = b'x';
             vec![number, other, vec![0; 3], answer(question)]
         });
-        assert_eq!(ask("a.example", &[server], &connect), both());
+        assert_eq!(ask("a.example", &[server], LONG, &connect), both());
     }
 
     /// An answer can be forged by who guesses the number and the port of its question.
@@ -238,11 +250,20 @@ mod tests {
             Ok(socket)
         };
         for _ in 0..8 {
-            assert_eq!(ask("a.example", &[server], &connect), Vec::<IpAddr>::new());
+            assert_eq!(ask("a.example", &[server], LONG, &connect), Vec::<IpAddr>::new());
         }
         let numbers: std::collections::BTreeSet<_> = seen.lock().unwrap().iter().copied().collect();
         assert!(numbers.len() >= 7, "{numbers:?}");
         assert!(ports.lock().unwrap().len() >= 7);
+    }
+
+    /// Fault: in `ask`, do not look at `limit`.
+    #[test]
+    fn silent_name_servers_take_no_more_than_the_time_that_is_left() {
+        let silent = server(|_| Vec::new());
+        let (begun, limit) = (Instant::now(), Duration::from_millis(100));
+        assert_eq!(ask("a.example", &[silent; 3], limit, &connect), Vec::<IpAddr>::new());
+        assert!(begun.elapsed() < PATIENCE);
     }
 
     #[test]
@@ -254,7 +275,7 @@ mod tests {
         });
         let cut = server(|question| vec![answer(question)[..question.len() + 20].to_vec()]);
         let good = server(|question| vec![answer(question)]);
-        assert_eq!(ask("a.example", &[failing, cut, good], &connect), both());
+        assert_eq!(ask("a.example", &[failing, cut, good], LONG, &connect), both());
     }
 
     #[test]

@@ -32,8 +32,8 @@ impl RoundTunnels {
         ask::servers()
     }
 
-    /// The addresses of `name`, from the first of `servers` that knows any.
-    pub fn addresses(&self, name: &str, servers: &[SocketAddr]) -> Vec<IpAddr> {
-        ask::ask(name, servers, &|server| connected(server, self.0))
+    /// The addresses of `name`, from the first of `servers` that knows any within `limit`.
+    pub fn addresses(&self, name: &str, servers: &[SocketAddr], limit: Duration) -> Vec<IpAddr> {
+        ask::ask(name, servers, limit, &|server| connected(server, self.0))
     }
 }
