@@ -24,6 +24,7 @@ use crate::{pki, signer};
 mod check;
 mod run;
 mod sockets;
+mod ssh;
 mod unblock;
 mod watchdog;
 

@@ -1,6 +1,6 @@
-# With `hold = yes`: at the boot, before there is a route, an address or a name for the peer, nothing that a child protects leaves in
+# By default: at the boot, before there is a route, an address or a name for the peer, nothing that a child protects leaves in
 # clear, and all is up when they come. What a full tunnel exempts stays reachable. `down` frees the traffic of a child
-# without a trap, and without the option there is no hold.
+# without a trap, and with `hold = no` there is no hold.
 # Faults: in `Shunt::of` (ike-tokio), take `Since::Up` for each child without `failureshunt`; in `via` of the kernel's
 # plane, return `Via::Unreachable` for a hold (case full).
 # CASES: route name full
@@ -12,7 +12,6 @@ site
 conf us connections.site.local_addrs ""
 ike us keyingtries 0
 net us start_action start
-net us hold yes
 # What many systems have. A block of what the peer sends would be a deadlock.
 for at in all default l0; do in_ns us sysctl -qw net.ipv4.conf.$at.rp_filter=2; done
 in_clear() { ip -n left route add default via $THEM_OWN; }

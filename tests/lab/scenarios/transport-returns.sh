@@ -13,7 +13,8 @@ net them remote_ts "$US_OWN/32"
 net us start_action "$CASE"
 net us close_action "$CASE"
 start them us
-in_ns us ping -q -n -i 0.2 $THEM_OWN >/dev/null 2>&1 &
+# A packet that is held ends it at once.
+while :; do in_ns us ping -q -n -c 1 -W 1 $THEM_OWN >/dev/null 2>&1 || pause 0.1; done &
 pinging=$!
 installed
 kill $pinging

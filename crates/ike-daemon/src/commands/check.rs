@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::ssh::Ssh;
 use crate::config;
 use crate::exit::Status;
 use crate::plane::{self, Choice, DataPlaneKind};
@@ -18,6 +19,10 @@ pub(super) fn check(path: &Path, kind: Option<DataPlaneKind>) -> Status {
         }
     };
     for warning in &config.warnings {
+        eprintln!("warning: {warning}");
+    }
+    let ssh = Ssh::here();
+    for warning in ssh.iter().flat_map(|ssh| ssh.warnings(&config)) {
         eprintln!("warning: {warning}");
     }
     if let Some(path) = &config.qcd_secret

@@ -320,8 +320,22 @@ pub(super) fn exempt(claims: &BTreeMap<PolicyId, Claim>, near: &BTreeSet<Near>) 
     list
 }
 
+/// True for an address that is not globally reachable.
+pub(crate) fn is_not_global(address: IpAddr) -> bool {
+    let mut known = NOT_GLOBAL.iter().filter_map(|text| text.parse::<TrafficSelector>().ok());
+    let one = TrafficSelector { start: address, end: address, ..TrafficSelector::any_v4() };
+    known.any(|known| has(&known, &one))
+}
+
+/// True for one that is never further than the link.
+pub(crate) fn is_on_the_link(address: IpAddr) -> bool {
+    let mut known = ON_THE_LINK.iter().filter_map(|text| text.parse::<TrafficSelector>().ok());
+    let one = TrafficSelector { start: address, end: address, ..TrafficSelector::any_v4() };
+    known.any(|known| has(&known, &one))
+}
+
 /// All addresses of a family, or half of them: two halves are a known way to write all.
-pub(super) fn is_all(ts: &TrafficSelector) -> bool {
+pub(crate) fn is_all(ts: &TrafficSelector) -> bool {
     let width = if ts.start.is_ipv4() { 32 } else { 128 };
     ike_proto::dataplane::precedence::address_bits(ts) >= width - 1
 }

@@ -25,9 +25,8 @@ use xfrm::plane::{Remains, WithLinks, XfrmNetlink, is_hold};
 use xfrm::policy::{Action, Policy, PolicyDirection};
 use xfrm::probe::Features;
 
-use super::bypass::is_all;
 use super::sole::{Sole, sole};
-use super::{Earlier, adopt};
+use super::{Earlier, adopt, is_all};
 use crate::config::PlaneOptions;
 
 /// The kernel with its events.

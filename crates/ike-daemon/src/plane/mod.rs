@@ -9,6 +9,7 @@ use xfrm::probe::Features;
 
 use crate::config::{Config, PlaneOptions};
 use bypass::Bypass;
+pub(crate) use bypass::{is_all, is_not_global, is_on_the_link};
 
 mod adopt;
 mod bypass;

@@ -208,9 +208,9 @@ fn names_are_kept_for_later() {
     assert_eq!(child.local_ts, [TsSpec::DYNAMIC]);
 }
 
-/// Fault: in `read` of the child's section, leave the option out.
+/// Faults: in `read` of the child's section, leave the option out; take the default of one format for the other.
 #[test]
-fn traffic_is_held_from_the_start_on_if_the_file_says_so() {
+fn traffic_is_held_from_the_start_on_unless_the_file_says_otherwise() {
     let held = |file: &str, options: &str| {
         let config = match file {
             "own" => accept(&format!("[connections.c.children.k]\n{options}\n{ROUNDS}")),
@@ -224,10 +224,11 @@ fn traffic_is_held_from_the_start_on_if_the_file_says_so() {
         config.endpoint.connections[0].children[0].hold
     };
     for (file, options, expected) in [
-        ("own", "start_action = 'trap'", false),
-        ("own", "start_action = 'start'\nhold = 'yes'", true),
+        ("own", "start_action = 'trap'", true),
+        ("own", "start_action = 'start'", true),
         ("own", "start_action = 'start'\nhold = 'no'", false),
-        ("swanctl", "start_action = trap", false),
+        ("swanctl", "start_action = trap", true),
+        ("swanctl", "start_action = start", false),
         ("swanctl", "start_action = start\nhold = yes", true),
         ("swanctl", "start_action = trap\nhold = no", false),
     ] {

@@ -39,6 +39,7 @@ const CLIENT: &str = "
     [connections.home.children.net]
     remote_ts = '10.94.0.0/16'
     start_action = 'start'
+    hold = 'no'
     [secrets.ike]
     secret = 'a secret of this test'
 ";

@@ -27,6 +27,9 @@ mod tests;
 /// The policies of shunts have numbers that the engine never reaches.
 const FIRST: u64 = 1 << 63;
 
+/// Children that are named in a line about all of them.
+const NAMED: usize = 5;
+
 /// Connection and child.
 type Name = (String, String);
 
@@ -93,6 +96,27 @@ impl Shunts {
             }
         }
         self.claim(plane).await;
+        self.tell_held();
+    }
+
+    /// Says what is held although no child was up: who does not expect that looks for the reason.
+    fn tell_held(&self) {
+        let held = |armed: &&Armed| matches!(armed.spec.action, PolicyAction::Hold { .. });
+        let held: Vec<_> = self.armed.values().filter(held).map(|armed| &armed.spec).collect();
+        let text = |spec: &&PolicySpec| {
+            let to: Vec<_> = spec.remote_ts.iter().map(ToString::to_string).collect();
+            format!("{} of {} to {}", spec.child, spec.owner, to.join(" "))
+        };
+        let named: Vec<_> = held.iter().take(NAMED).map(text).collect();
+        let more = if held.len() > NAMED { ", …" } else { "" };
+        if !held.is_empty() {
+            tracing::info!(
+                children = held.len(),
+                "held until their traps or SAs are there, so that nothing leaves in clear: {}{more}; `hold = no` in a child lets \
+                 its traffic pass until then",
+                named.join(", ")
+            );
+        }
     }
 
     /// Gives what an earlier run has blocked to the children that it belongs to. What belongs to none may do so once the
