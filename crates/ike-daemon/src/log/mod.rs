@@ -21,7 +21,8 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
 
 /// What waits for the thread that writes, once there is one.
 static QUEUE: Queue = Queue::new();
@@ -59,8 +60,8 @@ pub fn init() {
 
 /// The same with another filter by default, and a format.
 pub fn init_at(default: &str, format: LogFormat) {
-    let filter = EnvFilter::try_from_env("IKE_LOG").or_else(|_| EnvFilter::try_from_default_env());
-    let filter = filter.unwrap_or_else(|_| EnvFilter::new(default));
+    let named = ["IKE_LOG", "RUST_LOG"].into_iter().find_map(filter_in);
+    let filter = named.or_else(|| default.parse().ok()).unwrap_or_default();
     let terminal = io::stderr().is_terminal();
     let format = match format {
         LogFormat::Auto if !terminal && std::env::var_os("JOURNAL_STREAM").is_some() => {
@@ -87,6 +88,12 @@ pub fn init_at(default: &str, format: LogFormat) {
     let logs = logs.with(Feed.with_filter(tracing_subscriber::filter::LevelFilter::INFO));
     // A second call, as tests make, leaves the first subscriber in place.
     let _ = logs.try_init();
+}
+
+/// The filter in an environment variable: a level, or `target=level` with commas between. `None` if there is none that can
+/// be read. Filters by spans and fields, which nobody needs here, would bring a second engine for regular expressions.
+fn filter_in(variable: &str) -> Option<Targets> {
+    std::env::var(variable).ok()?.parse().ok()
 }
 
 /// Lines that begin with their priority, as journald reads it.
