@@ -308,7 +308,7 @@ fn what_cannot_be_is_named() {
             gateway,
             "auth = 'eap-mschapv2'",
             "[secrets.eap-carol]\nid = 'email:^carol$'\nsecret = 'x'",
-            "`secrets.eap-carol.id` cannot be \"email:^carol$\": a regular expression",
+            "`secrets.eap-carol.id` cannot be what it is given: a regular expression",
         ),
         (
             gateway,
