@@ -16,13 +16,13 @@ use clap::ValueEnum;
 use ike_control::log::Feed;
 use queue::Queue;
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::format::{Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
 
 /// What waits for the thread that writes, once there is one.
 static QUEUE: Queue = Queue::new();
