@@ -189,19 +189,27 @@ fn what_is_for_the_own_side_of_a_full_tunnel_does_not_leave() {
     assert!(!(ip("rule") + &ip("-6 rule")).contains("fd01"), "{}", ip("-6 rule"));
 }
 
-/// The networks that have routes are known, and known again when they change.
+/// The networks that have routes are known, and the addresses of the host, and known again when they change.
 fn networks_with_routes_are_watched() {
     host();
     let (bell, rung) = std::sync::mpsc::channel();
     let watch = NearWatch::start(7296, move || _ = bell.send(())).unwrap();
-    let becomes = |wanted: &[(&str, bool)]| {
+    // The way to a network, and "own" for an address of this host.
+    let becomes = |wanted: &[(&str, &str)]| {
         let mut found = Vec::new();
         for _ in 0..20 {
             _ = rung.recv_timeout(Duration::from_secs(1));
             let Some(now) = watch.take() else { continue };
-            let text = |near: &Near| (format!("{}/{}", near.address, near.len), near.attached);
+            let text = |near: &Near| {
+                let way = match (near.own, near.attached) {
+                    (true, _) => "own",
+                    (false, true) => "link",
+                    (false, false) => "router",
+                };
+                (format!("{}/{}", near.address, near.len), way)
+            };
             found = now.iter().map(text).filter(|(net, _)| !net.starts_with("fe80")).collect();
-            if found.iter().map(|(net, near)| (net.as_str(), *near)).eq(wanted.iter().copied()) {
+            if found.iter().map(|(net, way)| (net.as_str(), *way)).eq(wanted.iter().copied()) {
                 return;
             }
         }
@@ -210,17 +218,35 @@ fn networks_with_routes_are_watched() {
     sleep(Duration::from_millis(300));
     assert!(watch.take().is_none(), "nobody wants to know");
     watch.want(true);
-    becomes(&[("192.0.2.0/24", true), ("2001:db8::/64", true), ("fd01::1/128", true)]);
+    becomes(&[
+        ("10.1.0.1/32", "own"),
+        ("192.0.2.0/24", "link"),
+        ("192.0.2.1/32", "own"),
+        ("2001:db8::/64", "link"),
+        ("2001:db8::1/128", "own"),
+        ("fd01::1/128", "link"),
+        ("fd01::1/128", "own"),
+    ]);
     ip("route add 10.9.0.0/16 via 192.0.2.9");
     ip("route add 10.7.0.0/16 via 192.0.2.9 table 7296");
     becomes(&[
-        ("10.9.0.0/16", false),
-        ("192.0.2.0/24", true),
-        ("2001:db8::/64", true),
-        ("fd01::1/128", true),
+        ("10.1.0.1/32", "own"),
+        ("10.9.0.0/16", "router"),
+        ("192.0.2.0/24", "link"),
+        ("192.0.2.1/32", "own"),
+        ("2001:db8::/64", "link"),
+        ("2001:db8::1/128", "own"),
+        ("fd01::1/128", "link"),
+        ("fd01::1/128", "own"),
     ]);
     ip("link set out0 down");
-    becomes(&[("fd01::1/128", true)]);
+    // The kernel keeps IPv4 addresses of a link that is down.
+    becomes(&[
+        ("10.1.0.1/32", "own"),
+        ("192.0.2.1/32", "own"),
+        ("fd01::1/128", "link"),
+        ("fd01::1/128", "own"),
+    ]);
 }
 
 fn an_earlier_run_and_others() {
