@@ -1,28 +1,28 @@
-//! Fields of IP headers on their way between the packet inside and the one outside (RFC 4301 §5.1.2, RFC 4303 §3.1).
+//! Which fields of IP headers are copied between the inner and the outer packet (RFC 4301 §5.1.2, RFC 4303 §3.1).
 
 use ipsec_types::dataplane::{CopyDscp, Processing};
 
 use crate::tos::{ECN_MASK, decapsulate};
 
-/// Fields of an IP header that ESP leaves alone in transport mode, and makes from those of the packet inside in tunnel
-/// mode.
+/// Fields of an IP header. In transport mode ESP leaves them as they are. In tunnel mode it makes the outer ones from the
+/// inner ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fields {
     /// TOS or traffic class: DSCP and ECN.
     pub tos: u8,
-    /// TTL or hop limit; `None` for what the system chooses, or where it is not known.
+    /// TTL or hop limit; `None` if the system chooses it, or if it is not known.
     pub hop_limit: Option<u8>,
     /// Don't Fragment. IPv6 has it always.
     pub dont_fragment: bool,
-    /// Flow label of IPv6; 0 for what the system chooses, or where it is not known.
+    /// Flow label of IPv6; 0 if the system chooses it, or if it is not known.
     pub flow_label: u32,
 }
 
 impl Fields {
-    /// Those of a packet with nothing special, which must not be divided.
+    /// Default fields, with Don't Fragment.
     pub const PLAIN: Self = Self { tos: 0, hop_limit: None, dont_fragment: true, flow_label: 0 };
 
-    /// Those of the packet at the start of `octets`.
+    /// The fields of the packet at the start of `octets`.
     pub(crate) fn of(octets: &[u8]) -> Option<Self> {
         match octets.first()? >> 4 {
             4 => {
@@ -77,15 +77,16 @@ impl Copied {
         Fields { tos: dscp | ecn, hop_limit: None, dont_fragment, flow_label: 0 }
     }
 
-    /// The octet for the packet inside, which has `inner` and arrived under `outer`; `None` where it must be dropped.
+    /// The TOS octet of the inner packet after decapsulation: `inner` is its own, `outer` that of the outer header. `None`
+    /// if the packet must be dropped.
     #[inline]
     pub fn inside(&self, inner: u8, outer: u8) -> Option<u8> {
         let tos = if self.ecn { decapsulate(inner, outer)? } else { inner };
         Some(if self.dscp_in { outer & !ECN_MASK | tos & ECN_MASK } else { tos })
     }
 
-    /// True if what arrives has to be known as it arrived.
-    pub(crate) fn looks_outside(&self) -> bool {
+    /// True if all fields of the outer header of an arriving packet are needed.
+    pub(crate) fn needs_outer_fields(&self) -> bool {
         self.dscp_in
     }
 }

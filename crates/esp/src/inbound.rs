@@ -33,8 +33,8 @@ pub struct Outer {
     pub src: SocketAddr,
     /// Destination address.
     pub dst: IpAddr,
-    /// Further fields; the default where the front end cannot know them. Where no SA needs more (see
-    /// [`Plane::looks_outside`](crate::Plane::looks_outside)), the ECN bits are enough.
+    /// Further fields; the default if the front end cannot know them. The ECN bits are enough unless
+    /// [`Plane::needs_outer_fields`](crate::Plane::needs_outer_fields) is true.
     pub fields: Fields,
     /// The carrier of the packet.
     pub carrier: Carrier,
@@ -348,8 +348,8 @@ fn tunnel(
     Ok(len)
 }
 
-/// Makes a packet of a transport mode payload, `header` octets into `packet`, with the header that it arrived under.
-/// Returns its length.
+/// Makes a packet of a transport mode payload, which begins `header` octets into `packet`. Its header has the fields of the
+/// outer header. Returns its length.
 fn transport(
     sa: &Sa,
     outer: &Outer,

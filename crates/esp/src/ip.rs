@@ -240,8 +240,8 @@ impl Upper {
     }
 }
 
-/// Where in the IPv6 packet `octets` the number of its first header stands that a router does not look at, and where
-/// that header begins: a fragment header has its place there (RFC 8200 §4.5).
+/// Where the fragmentable part of the IPv6 packet `octets` begins, and where the field is that names its first header. A
+/// fragment header goes between the two (RFC 8200 §4.5). Returns the field first.
 pub(crate) fn fragmentable(octets: &[u8]) -> Option<(usize, usize)> {
     let (mut next_at, mut at) = (6, IPV6_HEADER);
     // Destination options belong to the routers only where a routing header follows them.
@@ -348,7 +348,7 @@ pub fn set_tos(octets: &mut [u8], tos: u8) {
     }
 }
 
-/// Sets the fields that are known of a packet at the start of `octets`, whose IPv4 header has no options.
+/// Sets the known ones of `fields` in the packet at the start of `octets`. An IPv4 header must have no options.
 pub(crate) fn set_fields(octets: &mut [u8], fields: &Fields) {
     let Fields { tos, hop_limit, dont_fragment, flow_label } = *fields;
     match octets {

@@ -1,19 +1,19 @@
-//! The segment size that TCP announces (RFC 9293 §3.7.1), lowered to what fits the path.
+//! Lowers the maximum segment size that TCP announces (RFC 9293 §3.7.1) to what fits the path.
 
 use crate::ip::{Fragment, IpPacket, proto};
 
 /// Octets of a TCP header without options, and of an IPv4 or IPv6 header.
 const TCP_HEADER: usize = 20;
 const SYN: u8 = 0x02;
-/// Options: the end, one octet of nothing, and the segment size with its length.
+/// Options: end of list, no-operation, and maximum segment size with its length.
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const SEGMENT_SIZE: u8 = 2;
 const SEGMENT_SIZE_LEN: u8 = 4;
-/// Less is no help to anybody.
+/// The size is never lowered below this, the least that Linux uses.
 const LEAST: u16 = 88;
 
-/// True if `packet`, whose header is `ip`, opens a TCP connection or answers that.
+/// True if `packet`, whose header is `ip`, is a TCP SYN or SYN-ACK.
 #[inline]
 pub(crate) fn opens(packet: &[u8], ip: &IpPacket) -> bool {
     ip.protocol == Some(proto::TCP)
@@ -21,7 +21,8 @@ pub(crate) fn opens(packet: &[u8], ip: &IpPacket) -> bool {
         && segment_at(packet, ip).and_then(|at| packet.get(at + 13)).is_some_and(|f| f & SYN != 0)
 }
 
-/// Lowers the segment size in the TCP SYN `packet`, so that packets have `most` octets at most. True if it was larger.
+/// Lowers the segment size in the TCP SYN `packet`, so that the packets of the connection have `most` octets at most. True
+/// if it was larger.
 pub(crate) fn lower(packet: &mut [u8], most: u16) -> bool {
     let Ok(ip) = IpPacket::parse(packet) else { return false };
     if !opens(packet, &ip) {
@@ -34,7 +35,7 @@ pub(crate) fn lower(packet: &mut [u8], most: u16) -> bool {
     lower_in(segment, size).is_some()
 }
 
-/// Where the TCP header begins, if it is behind the IP header at once.
+/// Where the TCP header begins, if it follows the IP header directly.
 #[inline]
 fn segment_at(packet: &[u8], ip: &IpPacket) -> Option<usize> {
     (ip.base_next == proto::TCP && packet.len() >= ip.base_len + TCP_HEADER).then_some(ip.base_len)

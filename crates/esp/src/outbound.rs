@@ -40,10 +40,10 @@ pub enum Verdict {
     Send(Outgoing),
     /// A pass policy lets it through in clear.
     Pass,
-    /// It is a fragment of a packet for transport mode, or for policies that look at ports, and kept until the rest is
-    /// there.
+    /// It is a fragment, and kept until the other fragments of its packet are there: for transport mode, or for policies
+    /// that look at ports.
     Held,
-    /// It is too big for the path, and not to be divided. Its sender is to be told that so many octets are the most.
+    /// It is too big for the path, and must not be divided. Its sender is to be told the most octets, which are these.
     TooBig(u16),
     /// It goes nowhere.
     Drop(DropReason),
@@ -176,7 +176,7 @@ impl Outbound {
                         let packet = &*whole.packet;
                         let sa = match judge(shared, cache, packet) {
                             Ok((sa, _)) => Arc::clone(sa),
-                            // What the host has divided, or had to, goes in fragments outside.
+                            // The packet came in fragments, so the ESP packet may be fragmented.
                             Err(Other::Misfit(sa)) => sa,
                             Err(Other::Pass) => {
                                 pass_pieces(&whole, tally, &mut each);
@@ -240,7 +240,7 @@ fn settle(
     Fate::Drop(tally.dropped(reason))
 }
 
-/// Lets a packet through in pieces as large as those that it came in.
+/// Lets a packet through in fragments as large as those in which it came.
 fn pass_pieces(whole: &Whole, tally: &mut Tally, each: &mut impl FnMut(&[u8], Fate<'_>)) {
     let Some(pieces) = split(&whole.packet, whole.largest, whole.id) else {
         return each(&whole.packet, Fate::Drop(tally.dropped(DropReason::Incomplete)));
@@ -263,7 +263,7 @@ struct Item<'p> {
     /// The part of it that ESP protects.
     payload: &'p [u8],
     next_header: u8,
-    /// Of the packet that is sent.
+    /// Those of the outer header.
     fields: Fields,
 }
 
@@ -274,11 +274,11 @@ enum Other {
     Trap(Arc<PolicySpec>),
     /// It is a fragment of a packet that has to be whole.
     Fragment,
-    /// It is for this SA, and too big for the path; or its segment size is.
+    /// It is for this SA, but too big for the path, or a SYN whose segment size may be.
     Misfit(Arc<Sa>),
 }
 
-/// What it takes to seal packets of which the policies are not asked again.
+/// What is needed to seal packets whose SA is known already.
 struct Alone<'a> {
     shared: &'a Shared,
     rng: &'a mut dyn SecureRandom,
@@ -304,11 +304,11 @@ impl Alone<'_> {
     }
 }
 
-/// What `packet`, which does not fit the path of `sa`, is sent as; or the octets of the largest packet that does, where
-/// its sender has to know (RFC 4301 §8.2.1).
+/// The packets that are sent in place of `packet`, which does not fit the path of `sa`. An error is the size of the largest
+/// packet that fits, for its sender (RFC 4301 §8.2.1).
 ///
-/// A packet of IPv6 is never too big with 1,280 octets or less (RFC 8200 §5), and later fragments do not go through an SA
-/// that looks at ports: such packets are divided outside.
+/// An IPv6 packet of 1,280 octets or less is never too big (RFC 8200 §5), and later fragments do not go through an SA that
+/// looks at ports. The ESP packets of such packets are fragmented.
 #[cold]
 fn fit(sa: &Sa, packet: &[u8]) -> Result<Vec<Vec<u8>>, u16> {
     let mut whole = packet.to_vec();
@@ -370,7 +370,7 @@ impl<'p> Run<'p> {
 }
 
 impl<'p> Item<'p> {
-    /// `packet`, which `sa` is to carry, whatever its size. What does not fit the path may be divided on it.
+    /// `packet`, which `sa` is to carry, whatever its size. If it does not fit the path, the ESP packet may be fragmented.
     fn of(sa: &Sa, packet: &'p [u8]) -> Result<Self, DropReason> {
         let ip = IpPacket::parse(packet).map_err(|_| DropReason::Malformed)?;
         let packet = packet.get(..ip.total_len).ok_or(DropReason::Malformed)?;

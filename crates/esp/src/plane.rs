@@ -43,21 +43,21 @@ pub(crate) const RUN: usize = 32;
 /// The MTU of the tunnels until [`Plane::set_mtu`] says otherwise, in octets: with any suite it fits into 1500.
 pub const TUNNEL_MTU: u16 = 1400;
 
-/// Octets that every link is taken to carry: no packet of the device needs more outside. A link that carries less says
-/// so when the first such packet is sent.
+/// The MTU that every link is assumed to have: no packet of the device needs more outside. If a link has less, the kernel
+/// reports that when the first such packet is sent.
 #[cfg(feature = "tun")]
 const LINK: u16 = 1500;
 
-/// Somebody says that a packet was too big for its path, as ICMP of type 3, code 4, and ICMPv6 of type 2 do.
+/// A report that a packet was too big for its path: ICMP of type 3, code 4, or ICMPv6 of type 2.
 #[derive(Debug, Clone, Copy)]
 pub struct TooBig<'a> {
-    /// Where the packet went; port 0 without UDP.
+    /// The destination of the packet; port 0 without UDP.
     pub peer: SocketAddr,
     /// What carried its ESP.
     pub carrier: Carrier,
     /// Octets of the largest packet that passes.
     pub octets: u16,
-    /// What is quoted of it, from the SPI on.
+    /// The part of the packet that the report quotes, from the SPI on.
     pub quoted: &'a [u8],
 }
 
@@ -74,9 +74,9 @@ pub(crate) struct Shared {
     clock: AtomicU64,
     /// Octets of the longest packet that is to be protected.
     mtu: AtomicU16,
-    /// Some inbound SA needs the headers of packets as they arrived, or one did.
-    looks_outside: AtomicBool,
-    /// Reports that packets were too big may be believed.
+    /// An inbound SA needs, or once needed, all fields of the outer header.
+    needs_outer_fields: AtomicBool,
+    /// Whether reports that packets were too big are believed.
     believes: AtomicBool,
 }
 
@@ -142,7 +142,7 @@ impl Plane {
                 epoch: now,
                 clock: AtomicU64::new(0),
                 mtu: AtomicU16::new(TUNNEL_MTU),
-                looks_outside: AtomicBool::new(false),
+                needs_outer_fields: AtomicBool::new(false),
                 believes: AtomicBool::new(true),
             }),
         }
@@ -170,20 +170,19 @@ impl Plane {
         self.shared.change(|tables| tables.sad.set_mtu(mtu));
     }
 
-    /// Says that the link on the way from `local` to `peer` takes packets of `octets`. Inner packets that do not fit
-    /// inside are divided, or their senders told ([`Fate::TooBig`](crate::Fate::TooBig)); without a word of the link
-    /// all packets go out as they are.
+    /// Sets the MTU of the link from `local` to `peer` to `octets`. Inner packets that do not fit are divided, or their
+    /// senders are told ([`Fate::TooBig`](crate::Fate::TooBig)). Without this call all packets go out as they are.
     pub fn set_link(&self, local: IpAddr, peer: IpAddr, octets: u16) {
         self.shared.change(|tables| tables.sad.link((local, peer), octets));
     }
 
-    /// Sets whether [`Self::too_big`] believes anybody (RFC 4301 §6.1.1); at first it does. If not, paths of further SAs
-    /// count as paths of 1,280 octets.
+    /// Sets whether [`Self::too_big`] believes reports (RFC 4301 §6.1.1); by default it does. If not, the paths of SAs that
+    /// are installed later have an MTU of 1,280 octets.
     pub fn believe_icmp(&self, believe: bool) {
         self.shared.believes.store(believe, Ordering::Relaxed);
     }
 
-    /// The octets that every link is taken to carry.
+    /// The MTU that every link is assumed to have.
     #[cfg(feature = "tun")]
     pub(crate) fn usual_link(&self) -> u16 {
         if self.shared.believes.load(Ordering::Relaxed) { LINK } else { LEAST_V6 }
@@ -194,9 +193,9 @@ impl Plane {
         self.shared.tables().sad.path_mtu((local, peer))
     }
 
-    /// Hears that an ESP packet was too big for its path. It is believed only if it quotes the SPI and a late sequence
-    /// number of an SA, which strangers do not see, and whose packets go to that address and port; and at most once a
-    /// second for each peer. Returns the SA whose path takes less now.
+    /// Takes a report that an ESP packet was too big for its path. The report is believed only if it quotes the SPI and a
+    /// recent sequence number of an SA whose packets go to that address and port; strangers see neither. At most one
+    /// report a second is believed for each peer. Returns the SA whose path has a smaller MTU now.
     pub fn too_big(&self, now: Instant, report: &TooBig<'_>) -> Option<SaId> {
         let TooBig { peer, carrier, octets, quoted } = *report;
         if !self.shared.believes.load(Ordering::Relaxed) {
@@ -219,7 +218,7 @@ impl Plane {
         self.shared.change(|tables| tables.sad.lower(now, ends, octets)).then_some(id)
     }
 
-    /// Tries paths as large as their links that have been smaller for ten minutes. To be called now and then.
+    /// Gives paths whose MTU has been lowered for ten minutes the MTU of their links again. To be called now and then.
     pub fn try_larger(&self, now: Instant) {
         let now = self.shared.tick(now);
         // A change of the tables costs every worker its cache.
@@ -228,7 +227,7 @@ impl Plane {
         }
     }
 
-    /// As [`Self::too_big`] from this host itself: the link to the peer takes no more.
+    /// As [`Self::too_big`], reported by the kernel of this host: the link to the peer has an MTU of `octets`.
     #[cfg(feature = "tun")]
     pub(crate) fn link_too_small(&self, now: Instant, peer: IpAddr, octets: u16) -> bool {
         let now = self.shared.tick(now);
@@ -237,10 +236,10 @@ impl Plane {
         paths.into_iter().map(lower).fold(false, |news, lowered| news | lowered)
     }
 
-    /// True if some SA hands up header fields as they arrived, so that [`Outer::fields`](crate::Outer::fields) has to be
-    /// right in all of them: in transport mode, or with `copy_dscp = in`. It stays true.
-    pub fn looks_outside(&self) -> bool {
-        self.shared.looks_outside.load(Ordering::Relaxed)
+    /// True if all of [`Outer::fields`](crate::Outer::fields) have to be right, because an inbound SA hands them up: in
+    /// transport mode, or with `copy_dscp = in`. Once true, it stays true.
+    pub fn needs_outer_fields(&self) -> bool {
+        self.shared.needs_outer_fields.load(Ordering::Relaxed)
     }
 
     /// Counters.
@@ -340,9 +339,10 @@ impl DataPlane for Plane {
         self.check(&command)?;
         if let Command::InstallSa(spec) = &command
             && spec.direction == Direction::In
-            && (spec.mode == Mode::Transport || Copied::from(&*spec.processing).looks_outside())
+            && (spec.mode == Mode::Transport
+                || Copied::from(&*spec.processing).needs_outer_fields())
         {
-            self.shared.looks_outside.store(true, Ordering::Relaxed);
+            self.shared.needs_outer_fields.store(true, Ordering::Relaxed);
         }
         let ciphers = self.shared.ciphers;
         let change = |Tables { sad, spd }: &mut Tables| match command {

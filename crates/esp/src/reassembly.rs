@@ -14,10 +14,11 @@ use crate::ip::{self, IPV6_HEADER, IpPacket, proto};
 /// Packets in the making; with more, the oldest is given up.
 const MAX_PACKETS: usize = 32;
 
-/// Milliseconds for the last fragment to come. They come from this host or a network of it, one after the other.
+/// Milliseconds until the last fragment has to be there. Fragments come from this host or a network behind it, one after
+/// the other.
 const TIMEOUT: u64 = 2000;
 
-/// Fragments of one packet at most. With the size of a packet and their number it bounds the memory.
+/// The most fragments of one packet. Together with the size and the number of packets this bounds the memory.
 const MAX_PIECES: usize = 1024;
 
 /// Octets behind the IP header at most.
@@ -31,7 +32,7 @@ pub(crate) struct BadFragment;
 #[derive(Default)]
 pub(crate) struct Reassembler {
     packets: HashMap<Key, Partial>,
-    /// Fragments that were taken in and went nowhere, since [`Self::given_up`] was called last.
+    /// Fragments of packets that were given up, since the last call of [`Self::given_up`].
     given_up: u64,
 }
 
@@ -70,7 +71,7 @@ struct Partial {
 /// One fragment, parsed.
 struct Piece<'a> {
     key: Key,
-    /// What stands in front of the payload in every fragment, and where in it the protocol of the payload goes.
+    /// The headers in front of the payload in every fragment, and where in them the protocol of the payload belongs.
     header: &'a [u8],
     next_at: usize,
     /// Octets of the fragment.
@@ -114,8 +115,8 @@ impl Reassembler {
         }
     }
 
-    /// Fragments that were taken in and went nowhere, since the last call: of packets that did not become whole. A
-    /// fragment that is refused is not among them.
+    /// How many fragments were kept and then given up since the last call, because their packets did not become whole. A
+    /// fragment that [`Self::add`] refused is not among them.
     pub(crate) fn given_up(&mut self) -> u64 {
         std::mem::take(&mut self.given_up)
     }
@@ -172,7 +173,7 @@ impl Partial {
         });
         if start == 0 {
             self.header = piece.header.to_vec();
-            // What names the fragment header is to name what follows it.
+            // The field that names the fragment header has to name the header after it.
             *self.header.get_mut(piece.next_at).ok_or(BadFragment)? = piece.key.protocol;
         }
         self.pieces += 1;

@@ -1,9 +1,9 @@
-//! What senders are told about packets of a child that is down: ICMP "communication administratively prohibited"
+//! The ICMP message that tells a sender that the child for its packet is down: "communication administratively prohibited"
 //! (RFC 1812 §5.2.7.1, RFC 4443 §3.1).
 //!
-//! A route that leads nowhere would tell senders of this host as well. But the kernel drops what arrives from an address to
-//! which its routes lead nowhere (`rp_filter`), packets of the gateway of a full tunnel among them, and that tunnel would
-//! not come back. So these packets come to the device.
+//! An unreachable route would also tell senders on this host. But with `rp_filter` the kernel drops packets from an address
+//! to which such a route leads, and the packets of a full tunnel's gateway are among them: the tunnel would not come back.
+//! So the packets of a child that is down go to the device, and this end answers them.
 
 use std::net::IpAddr;
 
@@ -17,13 +17,13 @@ const LONGEST: [usize; 2] = [576, 1280];
 /// Type and code.
 const PROHIBITED_V4: [u8; 2] = [3, 13];
 const PROHIBITED_V6: [u8; 2] = [1, 1];
-/// The types of ICMP for IPv4 that no message answers: all errors.
+/// The types of ICMP errors for IPv4, which are never answered.
 const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
 
-/// Appends the message about `packet` to `out`. None, and nothing is appended, if no message is due (RFC 1122 §3.2.2,
-/// RFC 4443 §2.4).
+/// Appends the message about `packet` to `out`. Returns `None` and appends nothing if the packet must not be answered (RFC
+/// 1122 §3.2.2, RFC 4443 §2.4).
 ///
-/// It comes from the address that `packet` was for, so that the host's check of sources takes it.
+/// The source of the message is the destination of `packet`, so that the host's source check (`rp_filter`) lets it in.
 pub(crate) fn refusal(packet: &[u8], out: &mut Buffer) -> Option<()> {
     let ip = IpPacket::parse(packet).ok()?;
     let may_be_told = ip.fragment != Fragment::Later && is_host(ip.src) && !is_error(&ip);
@@ -52,13 +52,13 @@ pub(crate) fn refusal(packet: &[u8], out: &mut Buffer) -> Option<()> {
     Some(())
 }
 
-/// Not a group, a broadcast or nobody.
+/// True unless the address is multicast, broadcast or unspecified.
 fn is_host(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     !address.is_multicast() && !address.is_unspecified() && !broadcast
 }
 
-/// True for an error of ICMP, and for what may be one.
+/// True for an ICMP error, and for a packet that may be one.
 fn is_error(ip: &IpPacket) -> bool {
     let kind = ip.ports.map(|(kind, _)| (kind >> 8) as u8);
     match ip.protocol {

@@ -15,7 +15,7 @@ mod state;
 
 pub use state::{Accepted, Accepting, Contents, Exhausted, Refused, SaState, Spent};
 
-/// Paths of no SA that are remembered all the same.
+/// How many paths without an SA are remembered.
 const SPARE_PATHS: usize = 64;
 
 /// Octets of a UDP header.
@@ -42,7 +42,7 @@ pub struct Sa {
     pub path: Path,
     /// Octets of the largest inner packet that needs no fragments outside.
     pub(crate) limit: u16,
-    /// TCP on both ends of the tunnel is to know of the limit.
+    /// True if the segment size in TCP SYNs has to be checked: `limit` is below the MTU of the device.
     pub(crate) narrow: bool,
     state: Arc<SaState>,
 }
@@ -59,7 +59,7 @@ pub struct Sad {
 }
 
 impl Sad {
-    /// None, for a device with this MTU.
+    /// No SAs, for a device with this MTU.
     pub(crate) fn with_mtu(mtu: u16) -> Self {
         Self { mtu, ..Self::default() }
     }
@@ -122,7 +122,7 @@ impl Sad {
         self.resize(all);
     }
 
-    /// The link between this end and a peer takes packets of `octets`.
+    /// Sets the MTU of the link between this end and a peer.
     pub(crate) fn link(&mut self, ends: Ends, octets: u16) {
         if self.sizes.link(ends, octets) {
             self.refit(ends);
@@ -139,7 +139,7 @@ impl Sad {
         self.sizes.outer(ends)
     }
 
-    /// Something on the path between this end and a peer takes no more than `octets`. True if that is news.
+    /// Lowers the MTU of the path between this end and a peer to `octets`. True if that changes it.
     pub(crate) fn lower(&mut self, now: u64, ends: Ends, octets: u16) -> bool {
         let news = self.sizes.lower(now, ends, octets);
         if news {
@@ -158,7 +158,7 @@ impl Sad {
         self.sizes.is_due(now)
     }
 
-    /// Tries paths as large as their links that have been smaller for long.
+    /// Gives paths whose lowered MTU has aged the MTU of their links again.
     pub(crate) fn try_larger(&mut self, now: u64) {
         for ends in self.sizes.try_larger(now) {
             self.refit(ends);
@@ -177,7 +177,7 @@ impl Sad {
         }
     }
 
-    /// The SA as its path makes it.
+    /// The SA with the sizes that its path allows.
     fn sized(&self, id: SaId, path: Path, state: Arc<SaState>) -> Arc<Sa> {
         let mut sa = Sa { id, path, limit: u16::MAX, narrow: false, state };
         if let Some(outer) = self.sizes.outer(sa.ends()) {

@@ -1,16 +1,16 @@
-//! How large packets to each peer may be: the MTU of the path outside, for each pair of addresses by itself.
+//! The MTU of the path to each peer, for each pair of outer addresses.
 //!
-//! A path begins with the MTU of the link. It gets smaller when somebody on it says so, and is tried as large as before
-//! some time later (RFC 4301 §8.2.2).
+//! A path begins with the MTU of its link. Reports lower it. A lowered MTU ages: after ten minutes the path has the MTU of
+//! its link again (RFC 4301 §8.2.2).
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use crate::too_big::{LEAST_V4, LEAST_V6};
 
-/// Milliseconds until a smaller size is forgotten.
+/// Milliseconds until a lowered MTU has aged.
 pub(crate) const AGES: u64 = 10 * 60 * 1000;
-/// Milliseconds between two changes.
+/// Milliseconds between two reports that are believed.
 const BETWEEN: u64 = 1000;
 
 /// This end and the peer.
@@ -24,20 +24,21 @@ pub(crate) struct Sizes {
 
 #[derive(Debug)]
 struct Size {
-    /// Of the link.
+    /// The MTU of the link.
     link: u16,
+    /// The present MTU of the path.
     now: u16,
-    /// When it became smaller last.
+    /// When the MTU was lowered last; `None` if it is that of the link.
     since: Option<u64>,
 }
 
 impl Sizes {
-    /// Octets of the largest packet outside between `ends`; `None` if nothing is known.
+    /// The MTU of the path between `ends`; `None` if it is not known.
     pub(crate) fn outer(&self, ends: Ends) -> Option<u16> {
         self.paths.get(&ends).map(|size| size.now)
     }
 
-    /// The link to the peer takes `octets`. True if that changes what the path takes.
+    /// Sets the MTU of the link between `ends`. True if that changes the MTU of the path.
     pub(crate) fn link(&mut self, ends: Ends, octets: u16) -> bool {
         let octets = octets.max(least(ends));
         let size = self.paths.entry(ends).or_insert(Size { link: octets, now: 0, since: None });
@@ -49,7 +50,7 @@ impl Sizes {
         std::mem::replace(&mut size.now, now) != now
     }
 
-    /// The path takes `octets` at the most, at `now` (ms). True if that is news.
+    /// Lowers the MTU of the path between `ends` to `octets`, at `now` (ms). True if that changes it.
     pub(crate) fn lower(&mut self, now: u64, ends: Ends, octets: u16) -> bool {
         let octets = octets.max(least(ends));
         let Some(size) = self.paths.get_mut(&ends) else { return false };
@@ -66,12 +67,12 @@ impl Sizes {
         self.paths.keys().copied()
     }
 
-    /// True if some path is to be tried larger.
+    /// True if some lowered MTU has aged.
     pub(crate) fn is_due(&self, now: u64) -> bool {
         self.paths.values().any(|size| size.aged(now))
     }
 
-    /// Paths that are tried as large as their link again.
+    /// Gives paths whose lowered MTU has aged the MTU of their links again, and returns these paths.
     pub(crate) fn try_larger(&mut self, now: u64) -> Vec<Ends> {
         let due = self.paths.iter_mut().filter(|(_, size)| size.aged(now));
         due.map(|(ends, size)| {

@@ -5,14 +5,14 @@ use crate::ip::{self, IPV4_HEADER, proto};
 /// Octets of the fragment header of IPv6.
 const FRAGMENT_HEADER: usize = 8;
 
-/// The options of IPv4 that end the list, and that fill it.
+/// IPv4 options: end of list, and no-operation.
 const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 /// The flag of options that every fragment has.
 const COPIED: u8 = 0x80;
 
-/// `packet` in fragments of `most` octets at the most, with the identification `id`; an IPv4 packet has its own. `None`
-/// if it cannot be divided, as a fragment of IPv6.
+/// Divides `packet` into fragments of `most` octets at the most. Those of IPv6 get the identification `id`; an IPv4 packet
+/// has its own. `None` if the packet cannot be divided: a fragment of IPv6, for example.
 pub(crate) fn split(packet: &[u8], most: usize, id: u32) -> Option<Vec<Vec<u8>>> {
     match packet.first()? >> 4 {
         4 => split_v4(packet, most),
@@ -45,7 +45,7 @@ fn split_v4(packet: &[u8], most: usize) -> Option<Vec<Vec<u8>>> {
     })
 }
 
-/// Fills in for the options that the first fragment alone has. What is not well formed stays as it is.
+/// Overwrites the options that only the first fragment has. Malformed options stay as they are.
 fn drop_first_options(mut options: &mut [u8]) {
     while let Some((option, rest)) = first_option(std::mem::take(&mut options)) {
         if option.first().is_some_and(|kind| kind & COPIED == 0) {

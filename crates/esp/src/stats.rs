@@ -34,7 +34,7 @@ reasons! {
     Trapped = "trapped",
     /// The policy says protect and there is no SA to do it with.
     NoSa = "no_sa",
-    /// The child that would protect it is not up, and its senders are told.
+    /// The child that would protect it is down. The sender is told.
     Blocked = "blocked",
     /// An outer packet of the tunnel that would carry it: it was led into the device again.
     OwnOuter = "own_outer",
@@ -46,12 +46,12 @@ reasons! {
     Selectors = "selectors",
     /// A fragment in transport mode, which carries none (RFC 4301 §4.1).
     TransportFragment = "transport_fragment",
-    /// A fragment of a packet that cannot be put together: others of it did not come, or do not fit. Packets are put
-    /// together for transport mode, and where policies look at ports.
+    /// A fragment of a packet that cannot be put together, because other fragments did not come or do not fit. Packets are
+    /// put together for transport mode, and where policies look at ports.
     Incomplete = "incomplete",
     /// IP options or IPv6 extension headers that transport mode here cannot carry.
     TransportHeaders = "transport_headers",
-    /// Larger than the path to the peer takes, and not to be divided. The sender is told.
+    /// Too big for the path to the peer, and must not be divided. The sender is told.
     TooBig = "too_big",
     /// The cipher refused: a local fault.
     Crypto = "crypto",

@@ -1,5 +1,5 @@
-//! What tells the sender of a packet that the packet is too big (RFC 4301 §8.2.1): ICMP of type 3, code 4 (RFC 792, RFC
-//! 1191), and ICMPv6 of type 2 (RFC 4443 §3.2).
+//! The ICMP message that tells a sender that its packet is too big (RFC 4301 §8.2.1): type 3, code 4 (RFC 792, RFC 1191),
+//! or ICMPv6 type 2 (RFC 4443 §3.2).
 
 use std::net::IpAddr;
 
@@ -7,17 +7,17 @@ use crate::ip::{self, Fragment, IPV4_HEADER, IPV6_HEADER, IpPacket, proto};
 
 /// The smallest MTU that IPv6 knows (RFC 8200 §5).
 pub(crate) const LEAST_V6: u16 = 1280;
-/// The smallest size that is told of IPv4: every host takes it (RFC 791 §3.1).
+/// The smallest MTU of an IPv4 path: every host takes packets of this size (RFC 791 §3.1).
 pub(crate) const LEAST_V4: u16 = 576;
 
 /// Octets of an ICMP header.
 const ICMP_HEADER: usize = 8;
-/// Octets of the answer at the most: what surely arrives.
+/// The most octets of the answer: every host takes as many.
 const LONGEST_V4: usize = 576;
 
-/// The answer to `packet`, which is longer than `mtu`. It comes from where the packet was to go, as if from the other
-/// end of a link; an address of this host's own would not be let in. `None` for what must not be answered (RFC 1122
-/// §3.2.2, RFC 4443 §2.4).
+/// The answer to `packet`, which is longer than `mtu`. Its source is the destination of the packet, because this host would
+/// drop an answer from an address of its own. `None` for packets that must not be answered (RFC 1122 §3.2.2, RFC 4443
+/// §2.4).
 pub(crate) fn answer(packet: &[u8], mtu: u16) -> Option<Vec<u8>> {
     let ip = IpPacket::parse(packet).ok()?;
     let packet = packet.get(..ip.total_len)?;
@@ -55,7 +55,7 @@ fn is_answered(packet: &[u8], ip: &IpPacket) -> bool {
     };
     let one = |address: IpAddr| match address {
         IpAddr::V4(v4) => !(v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()),
-        // Too big is the one error that is told of packets to many.
+        // RFC 4443 would allow an answer to a multicast packet.
         IpAddr::V6(v6) => !(v6.is_unspecified() || v6.is_multicast()),
     };
     !error && one(ip.src) && (one(ip.dst))

@@ -16,9 +16,9 @@ use ureq::typestate::AgentScope;
 use ureq::unversioned::resolver::Resolver;
 use ureq::unversioned::transport::DefaultConnector;
 
-pub(crate) use round::Round;
+pub(crate) use outside::Outside;
 
-mod round;
+mod outside;
 
 /// Fetches by HTTP, with limits of time and size.
 #[derive(Debug, Clone)]
@@ -85,9 +85,9 @@ impl Fetcher {
         Self { agent, lists, patience, limits, unverified: Arc::default() }
     }
 
-    /// The same for servers that may have to be reached round tunnels.
-    pub(crate) fn by(&self, round: &Round) -> Self {
-        let agent = |config| ureq::Agent::with_parts(config, round.clone(), round.clone());
+    /// The same for servers that may have to be reached outside tunnels.
+    pub(crate) fn by(&self, outside: &Outside) -> Self {
+        let agent = |config| ureq::Agent::with_parts(config, outside.clone(), outside.clone());
         Self {
             agent: agent(config(self.patience, REDIRECTS)),
             lists: agent(config_of_lists(self.patience, self.limits)),

@@ -36,6 +36,7 @@
 
 #[cfg(feature = "radius")]
 mod accounting;
+mod coverage;
 mod credentials;
 #[cfg(feature = "radius")]
 mod dae;
@@ -48,7 +49,6 @@ mod pools;
 #[cfg(feature = "radius")]
 mod radius;
 mod sessions;
-mod ways;
 
 pub use accounting::{Accounting, Unheard};
 pub use credentials::Credentials;

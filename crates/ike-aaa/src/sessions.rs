@@ -30,7 +30,7 @@ impl Observer for Sessions {
         plane: &'a PlaneHandle,
     ) -> Option<Work<'a>> {
         self.credentials.note(event, endpoint);
-        self.credentials.ways().note(event, endpoint);
+        self.credentials.coverage().note(event, endpoint);
         if let Event::Unassigned(assignment) = event
             && !assignment.ours
         {
@@ -41,6 +41,6 @@ impl Observer for Sessions {
     }
 
     fn reloading(&self, config: &EndpointConfig) {
-        self.credentials.ways().configure(config);
+        self.credentials.coverage().configure(config);
     }
 }

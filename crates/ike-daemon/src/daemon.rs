@@ -104,7 +104,7 @@ impl Daemon {
         }
         let system = System::new(config.remote_access.clone(), plane.host);
         system.reload(&endpoint_config);
-        credentials.go_round(sockets.round_tunnels(), &endpoint_config);
+        credentials.fetch_outside(sockets.outside_tunnels(), &endpoint_config);
         // SAs that go on have their addresses.
         if plane.adopted.is_empty() {
             system.forget_leftovers().await;
@@ -257,9 +257,9 @@ impl Daemon {
         self.shutdown_unless(tokio::time::sleep(limit)).await
     }
 
-    /// As [`Self::shutdown`], but waits for the peers and for `updown` programs only until `hurry` is ready, for the peers
-    /// as long as [`Self::farewell`], and for the programs a minute. The data plane is emptied whether they have
-    /// confirmed it or not, within a time of its own.
+    /// As [`Self::shutdown`], but waits only until `hurry` is ready: for the peers as long as [`Self::farewell`] at the most,
+    /// and then for `updown` programs a minute at the most. The data plane is emptied whether the peers have confirmed
+    /// their deletes or not, within a time of its own.
     pub async fn shutdown_unless(mut self, hurry: impl Future<Output = ()>) -> bool {
         let handle = self.operator.handle().clone();
         tokio::pin!(hurry);
@@ -285,7 +285,7 @@ impl Daemon {
         }
         let rest = end.saturating_duration_since(tokio::time::Instant::now());
         self.accounting.finish(rest.max(SOON)).await;
-        // The next run may have the control socket while programs run.
+        // The next run may take the control socket while programs still run.
         self.end_tasks().await;
         let hurry = async {
             if !hurried {

@@ -96,7 +96,7 @@ pub use delegate::{Answerer, NoCredentials, Observer, Work};
 pub use driver::Wanted;
 pub use handle::{Handle, Outcome, PAGE, Stopped};
 pub use ike_proto::config::Ports;
-pub use net::round::RoundTunnels;
+pub use net::outside::OutsideTunnels;
 #[cfg(not(feature = "tcp"))]
 use no_streams as streams;
 pub use plane::{Adopted, NoPlane, Plane, PlaneHandle, UserspaceOptions};

@@ -10,7 +10,7 @@ use ike_proto::{Path, Transmit, TransmitKind, Transport};
 use tokio::sync::mpsc;
 
 use crate::net::marker::NON_ESP_MARKER;
-use crate::net::round::RoundTunnels;
+use crate::net::outside::OutsideTunnels;
 use crate::net::socket::{Origin, PktSocket, RUN, SocketOptions, send_on};
 use crate::streams::{self, Happened, Listener, Streams};
 use ike_proto::config::Ports;
@@ -169,9 +169,9 @@ impl Sockets {
         Ok(self)
     }
 
-    /// Makes further sockets whose packets go round all tunnels.
-    pub fn round_tunnels(&self) -> RoundTunnels {
-        RoundTunnels(self.options)
+    /// Makes further sockets, whose packets leave outside all tunnels.
+    pub fn outside_tunnels(&self) -> OutsideTunnels {
+        OutsideTunnels(self.options)
     }
 
     /// What the sockets were made with, but for who receives ESP.

@@ -367,9 +367,10 @@ pub struct PolicySpec {
     pub priority: u32,
     /// How packets are treated.
     pub processing: Arc<Processing>,
-    /// For a trap, and for policies of a child that is down if it is known: where SAs will be. A kernel needs that for
-    /// templates and routes. [`PolicyAction::Protect`] has it itself. For [`PolicyAction::Pass`], [`Mode::Transport`]
-    /// leaves out what this host forwards. Other actions need none.
+    /// Between which addresses the SAs will be: for a trap, and for policies of a child that is down if that is known. A
+    /// kernel needs it for templates and routes. [`PolicyAction::Protect`] has the addresses itself. With
+    /// [`PolicyAction::Pass`], [`Mode::Transport`] means that packets that this host forwards do not pass. Other actions
+    /// need none.
     pub outer: Option<Outer>,
     /// Another policy of the owner for the same selectors applies before this one, however old it is, because the
     /// peer may not have the SAs of this one yet.
@@ -526,7 +527,7 @@ pub struct Capabilities {
     /// Options of [`Processing`] other than the defaults. Without this an SA or a policy that needs them is
     /// refused.
     pub processing: bool,
-    /// The options among them that say which header fields are copied: `copy_df`, `copy_ecn` and `copy_dscp`.
+    /// Of these options, those that say which header fields are copied: `copy_df`, `copy_ecn` and `copy_dscp`.
     pub header_fields: bool,
 }
 

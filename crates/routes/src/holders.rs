@@ -81,13 +81,14 @@ impl Holders {
         heir.unwrap_or(Fate::Goes)
     }
 
-    /// True if another policy's block takes the place of `route`: its child was up, and the next run is to know of it.
+    /// True if another policy has a lasting block at the place of `route`, which holds a child that was never up. The lasting
+    /// one is installed, so that the next run sees it.
     pub(super) fn yields(&self, route: Route) -> bool {
         let holders = self.places.get(&route.place()).into_iter().flatten();
         route.via == Via::Prohibited && holders.into_iter().any(|(_, other)| other.via.is_lasting())
     }
 
-    /// The prefixes that routes into a device lead to without a block beneath, whatever child it is of.
+    /// The prefixes with a route into a device and without a block as a fallback, of whichever child.
     pub(super) fn unblocked(&self) -> BTreeSet<Prefix> {
         let led = self.policies.values().flat_map(|(routes, _)| {
             let is_led = |route: &&Route| matches!(route.via, Via::Device(_));
@@ -155,7 +156,7 @@ mod tests {
         assert!(!holders.has(&gone(one).place()));
     }
 
-    /// A block of a child that was up outlasts a restart, and one of a child that was not does not.
+    /// The block of a child that was up outlasts a restart. The hold of a child that was never up does not.
     ///
     /// Faults: in `yields`, return false; in `fate`, take the first holder; in `unblocked`, leave `own` out, or count any
     /// block of another policy.

@@ -155,8 +155,8 @@ impl Routes {
         self.set(policy, local, remote, &[via])
     }
 
-    /// As [`Self::install`], by two ways to each prefix: `front`, and beneath it one that leads nowhere. Packets do not leave in
-    /// clear when the route to `front` is gone, or is not known yet.
+    /// As [`Self::install`], with two routes to each prefix: one to `front`, and `fallback`, which leads nowhere. So packets do
+    /// not leave in clear when the route to `front` is gone, or is not known yet.
     ///
     /// The kernel drops what arrives from an address to which its routes lead nowhere (`rp_filter`). So the route to
     /// `front` is the one that counts.
@@ -165,9 +165,9 @@ impl Routes {
         policy: PolicyId,
         local: &[TrafficSelector],
         remote: &[TrafficSelector],
-        [front, beneath]: [Via; 2],
+        [front, fallback]: [Via; 2],
     ) -> Result<(), DataPlaneError> {
-        self.set(policy, local, remote, &[front, beneath])
+        self.set(policy, local, remote, &[front, fallback])
     }
 
     fn set(

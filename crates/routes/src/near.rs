@@ -40,7 +40,7 @@ pub struct Near {
     pub len: u8,
     /// True if the network is on a link of this host, without a router before it.
     pub attached: bool,
-    /// True if it is an address of this host itself. Those of the loopback device are not told.
+    /// True if it is an address of this host itself. Addresses of the loopback device are left out.
     pub own: bool,
 }
 

@@ -21,8 +21,7 @@ pub enum Via {
     Elsewhere,
     /// Nowhere, and the sender hears of it.
     Unreachable,
-    /// As [`Self::Unreachable`], for a child that has not been up yet: the next run does not take it for traffic that was
-    /// protected before.
+    /// As [`Self::Unreachable`], for the hold of a child that was never up: the next run does not keep it.
     Prohibited,
     /// Nowhere, in silence.
     BlackHole,
@@ -47,12 +46,12 @@ impl Route {
 }
 
 impl Via {
-    /// It leads nowhere because a child is down.
+    /// True if it leads nowhere because a child is down.
     pub(super) fn is_block(self) -> bool {
         self.is_lasting() || self == Self::Prohibited
     }
 
-    /// Also in the next run, because the child was up.
+    /// True for a block that the next run keeps, because the child was up.
     pub(super) fn is_lasting(self) -> bool {
         matches!(self, Self::Unreachable | Self::BlackHole)
     }

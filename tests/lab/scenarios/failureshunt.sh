@@ -17,7 +17,7 @@ esac
 ip -n left route add default via $THEM_OWN
 ip -n right route add default via $US_OWN
 
-# What the kernel or the daemon says to who sends; with drop, in user space, nothing.
+# The error that a sender gets from the kernel or the daemon; with drop, in user space, there is none.
 refused() {
     local says='No route to host|Unreachable|Packet filtered|Operation not permitted'
     [ "$CASE" != drop ] || says="$says|Invalid argument|100% packet loss"

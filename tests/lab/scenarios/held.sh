@@ -1,4 +1,4 @@
-# By default: at the boot, before there is a route, an address or a name for the peer, nothing that a child protects leaves in
+# By default, at the boot: before there is a route, an address or a name for the peer, nothing that a child protects leaves in
 # clear, and all is up when they come. What a full tunnel exempts stays reachable. `down` frees the traffic of a child
 # without a trap, and with `hold = no` there is no hold.
 # Faults: in `Shunt::of` (ike-tokio), take `Since::Up` for each child without `failureshunt`; in `via` of the kernel's

@@ -21,12 +21,12 @@ fi
 start
 [ "$CASE" != token-ecdsa256 ] || load_token us
 each_side_initiates
-nursery=$(pgrep -P "$(cat "$STATE/us.pid")" -f ' signer$') || fail "nobody makes signers"
-signer=$(pgrep -P "$nursery" -f ' signer$') || fail "no signer"
+spawner=$(pgrep -P "$(cat "$STATE/us.pid")" -f ' signer$') || fail "no process starts signers"
+signer=$(pgrep -P "$spawner" -f ' signer$') || fail "no signer"
 if [ "$CASE" = file ]; then
     key_in_memory "$signer" || fail "the key is not where it should be: this finds nothing"
     ! key_in_memory "$(cat "$STATE/us.pid")" || fail "the daemon has the key"
-    ! key_in_memory "$nursery" || fail "who makes signers has the key"
+    ! key_in_memory "$spawner" || fail "the process that starts signers has the key"
 fi
 kill -9 "$signer"
 wait_for 10 dead us || fail "the daemon goes on without its signer"

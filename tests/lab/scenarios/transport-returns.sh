@@ -13,7 +13,7 @@ net them remote_ts "$US_OWN/32"
 net us start_action "$CASE"
 net us close_action "$CASE"
 start them us
-# A packet that is held ends it at once.
+# ping ends immediately if its packet is held: start it again.
 while :; do in_ns us ping -q -n -c 1 -W 1 $THEM_OWN >/dev/null 2>&1 || pause 0.1; done &
 pinging=$!
 installed

@@ -31,7 +31,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["sessions"],
             &["credentials", "dae"],
             &["pools", "eap", "lookup", "accounting"],
-            &["radius", "fetch", "no_radius", "ways"],
+            &["radius", "fetch", "no_radius", "coverage"],
         ],
     ),
     (

@@ -1,4 +1,4 @@
-//! Don't Fragment of outgoing packets: an option of the socket, because no control message says it.
+//! Don't Fragment of outgoing packets: a socket option, because there is no control message for it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,18 +10,18 @@ use rustix::net::sockopt::{
 
 use crate::fields::Fields;
 
-/// Where packets are divided that do not fit.
+/// Where packets that do not fit are fragmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dividing {
-    /// Nowhere. What this host has heard of the path is not asked: it believes everybody.
+    /// Nowhere. The kernel's own path MTU is ignored, because the kernel believes every ICMP message.
     Nowhere,
     /// By this host or a router; over IPv6 by this host.
     Anywhere,
-    /// By this host, as far as it has heard of the path. For IKE.
+    /// By this host, to the path MTU that the kernel knows. For IKE.
     Here,
 }
 
-/// What a socket does now.
+/// The present setting of a socket.
 pub(super) struct DontFragment {
     ipv4: bool,
     now: RwLock<Dividing>,
@@ -35,13 +35,13 @@ impl Dividing {
 }
 
 impl DontFragment {
-    /// For a socket of IPv4 or IPv6, which divides packets here.
+    /// For a socket of IPv4 or IPv6, which fragments [here](Dividing::Here).
     pub(super) fn new(ipv4: bool) -> Self {
         Self { ipv4, now: RwLock::new(Dividing::Here) }
     }
 
-    /// Calls `send` while the socket divides packets as is wanted. Others may send the same way meanwhile, and no other
-    /// way.
+    /// Calls `send` while the socket is set to `wanted`. Other calls with the same `wanted` may run meanwhile, and no
+    /// others.
     pub(super) fn during<T>(
         &self,
         socket: &impl AsFd,

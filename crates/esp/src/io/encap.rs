@@ -55,12 +55,12 @@ pub(super) struct RecvBatch {
     buffer: Vec<u8>,
     meta: [RecvMeta; BATCH_SIZE],
     count: usize,
-    /// Says when header fields are to be known, and hears of errors.
+    /// It says when all header fields are needed, and hears of errors.
     plane: Option<Plane>,
-    /// The socket can tell header fields.
+    /// Whether the socket can tell header fields.
     tells: bool,
-    /// The header fields, where all of them are known. There is no way back: the kernel's further control messages would
-    /// not fit where they are not expected.
+    /// All header fields, once they are needed. It never becomes `None` again: the kernel goes on sending these control
+    /// messages, and `state` has no room for them.
     fields: Option<Box<[Fields; BATCH_SIZE]>>,
 }
 
@@ -187,7 +187,7 @@ impl EncapSocket {
             false => self.send_with_fields(transmit, fields),
         };
         let send = || self.dont_fragment.during(&self.socket, dividing, send);
-        // An error that ICMP reported of an earlier packet, perhaps of another peer, is no reason to lose this one.
+        // The error may be an ICMP error about an earlier packet, perhaps to another peer: that is no reason to lose this one.
         let send = || match send() {
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => send(),
             done => done,
@@ -209,7 +209,7 @@ impl EncapSocket {
 }
 
 impl RecvBatch {
-    /// For a socket of `plane`; `tells` if it tells header fields by control messages.
+    /// For a socket of `plane`; `tells` is whether the socket tells header fields by control messages.
     pub(super) fn new(plane: Option<Plane>, tells: bool) -> Self {
         Self {
             buffer: vec![0; BATCH_SIZE * MAX_DATAGRAM],
@@ -239,11 +239,11 @@ impl RecvBatch {
             buffer.chunks_exact_mut(MAX_DATAGRAM).map(IoSliceMut::new).collect();
         let recv = || {
             drain(plane.as_ref());
-            if fields.is_none() && *tells && plane.as_ref().is_some_and(Plane::looks_outside) {
+            if fields.is_none() && *tells && plane.as_ref().is_some_and(Plane::needs_outer_fields) {
                 match tell_fields(socket) {
                     Ok(()) => *fields = Some(Box::new([Fields::default(); BATCH_SIZE])),
                     Err(error) => {
-                        warn!(%error, "the header fields of ESP packets are not known");
+                        warn!(%error, "header fields of received ESP packets are not known and not handed up");
                         *tells = false;
                     }
                 }

@@ -1,7 +1,7 @@
-//! What the kernel says of packets that went wrong (`IP_RECVERR`): a link that is too small, and ICMP of routers.
+//! The error queue of a socket (`IP_RECVERR`): packets that were too big for a link, and ICMP messages of routers.
 //!
-//! The queue has a reader of its own, because its errors are about any peer: none of them is to fail a send or a receive
-//! of another. Packets that were too big are told to the plane, which judges whom to believe.
+//! The queue is read by itself, because its errors concern any peer: an error about one peer must not fail a send to
+//! another peer, or a receive. The plane hears of packets that were too big, and judges which report to believe.
 
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -21,7 +21,7 @@ use crate::plane::{Plane, TooBig};
 
 /// Errors that are taken from the queue at a time.
 const ERRORS: usize = 64;
-/// Octets of the packet that an error is of: SPI and sequence number.
+/// Octets that are read of the packet that caused an error: SPI and sequence number.
 const QUOTED: usize = 8;
 
 /// Origins of errors (errqueue.h).
@@ -39,8 +39,8 @@ pub(super) fn keep(socket: &impl AsFd, ipv4: bool) -> io::Result<()> {
     Ok(set?)
 }
 
-/// Empties the queue of errors of a socket for ESP in `carrier`, which takes room in the receive buffer. True if there
-/// was any error. Those beyond [`ERRORS`] stay for the next time, so that a stranger who makes many holds nothing up.
+/// Empties the error queue of a socket for ESP in `carrier`: the queue takes room in the receive buffer. True if there was
+/// an error. Errors beyond [`ERRORS`] stay for the next call, so that a stranger who causes many delays nothing else.
 pub(super) fn drain(socket: &impl AsRawFd, carrier: Carrier, plane: Option<&Plane>) -> bool {
     let mut any = false;
     for _ in 0..ERRORS {
@@ -60,7 +60,7 @@ pub(super) fn drain(socket: &impl AsRawFd, carrier: Carrier, plane: Option<&Plan
     any
 }
 
-/// Where a packet went that was too big, who says so, and what would fit.
+/// Destination of the packet that was too big, origin of the error, and the size that fits.
 fn said(message: &RecvMsg<'_, '_, SockaddrStorage>) -> Option<(SocketAddr, u8, u16)> {
     let peer = message.address.as_ref().and_then(address)?;
     message.cmsgs().ok()?.find_map(|control| match control {
@@ -83,6 +83,6 @@ fn tell(plane: &Plane, origin: u8, report: TooBig<'_>) {
     };
     if news {
         let by = if origin == LOCAL { "the link" } else { "the path" };
-        info!(peer = %peer.ip(), octets, by, "packets to this peer are smaller now");
+        info!(peer = %peer.ip(), octets, by, "ESP packets to this peer get smaller, to fit the path MTU");
     }
 }

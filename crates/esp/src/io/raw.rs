@@ -84,8 +84,8 @@ impl PlainEsp {
                     let send = || to.send(&self.socket, run);
                     self.dont_fragment.during(&self.socket, Dividing::of(fields), send)
                 };
-                // An error that ICMP reported of an earlier packet, perhaps of another peer, is no reason to lose this
-                // one.
+                // The error may be an ICMP error about an earlier packet, perhaps to another peer: that is no reason to
+                // lose this one.
                 match send() {
                     Err(error) if error.kind() != io::ErrorKind::WouldBlock => send(),
                     done => done,

@@ -35,16 +35,16 @@ const ENOUGH: usize = 48 * 1024;
 /// After an error of a device or socket, so that a lasting one does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Packets that are answered of those that are read together.
+/// The most ICMP "too big" answers to packets that are read together.
 const MAX_ANSWERS: usize = 32;
 
-/// Between two looks for paths that have been small for long.
+/// Between two looks for paths whose lowered MTU has aged.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Between two lines about packets that come back to the device, or about fragments.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
-/// Most messages in a second to senders whose packets go nowhere, for each queue.
+/// The most ICMP "prohibited" messages in a second, for each queue.
 const A_SECOND: u32 = 200;
 
 /// The error of reading a device that has been deleted.
@@ -93,7 +93,7 @@ pub(super) fn forget_retired(
     sender
 }
 
-/// Tries paths larger from time to time.
+/// Looks for paths whose lowered MTU has aged, from time to time.
 pub(super) async fn try_larger(plane: Plane) {
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -117,7 +117,7 @@ async fn next<T>(
     }
 }
 
-/// Where packets come from, and where their senders are told that they go nowhere.
+/// The device: packets are read from it, and ICMP messages to their senders are written to it.
 pub(super) struct Reading {
     pub(super) reader: Reader,
     pub(super) writer: Writer,
@@ -137,7 +137,7 @@ pub(super) async fn outbound(
     let mut queue = SendQueue::default();
     let (mut returned, mut incomplete) = (Returned::default(), Incomplete::default());
     let mut refused = Refused::default();
-    // To the senders of packets that were too big.
+    // For the senders of packets that were too big.
     let (mut answers, mut answering) = (Vec::new(), WriteBatch::new());
     loop {
         match next(&mut removals, || worker.renew(), reader.recv(&mut batch)).await {
@@ -184,7 +184,7 @@ pub(super) async fn outbound(
     }
 }
 
-/// Seals the packets read into `queue`. Those that are not sent are for `other`.
+/// Seals the packets read into `queue`. Calls `other` for those that are not sent.
 fn seal(
     worker: &mut Outbound,
     now: Instant,
@@ -247,14 +247,14 @@ impl Incomplete {
         if dropped != self.told && due {
             warn!(
                 fragments = dropped - self.told,
-                "fragments are dropped, whose packets do not come together: others are missing or do not fit"
+                "fragments dropped: other fragments of their packets are missing or do not fit"
             );
             *self = Self { told: dropped, when: Some(now) };
         }
     }
 }
 
-/// What senders are told about packets of children that are down.
+/// ICMP messages to the senders of packets of children that are down.
 struct Refused {
     messages: WriteBatch,
     /// When the present second began, and the messages since.
@@ -358,7 +358,7 @@ pub(super) async fn inbound_plain(
             continue;
         }
         let now = now();
-        let looks = ipv4 && alarm.plane.looks_outside();
+        let looks = ipv4 && alarm.plane.needs_outer_fields();
         for (from, received) in batch.runs(unspecified(ipv4)) {
             let mut outer = from.outer(Carrier::Ip);
             let mut esp = ArrayVec::new();

@@ -223,13 +223,13 @@ impl UserspacePlane {
             PolicyAction::Protect { .. } | PolicyAction::Trap | PolicyAction::Drop => {
                 routes.install(id, local, remote, device)?;
             }
-            // The kernel would drop what arrives from an address to which its routes lead nowhere.
+            // With a route that leads nowhere alone, rp_filter would drop what arrives from these addresses.
             PolicyAction::Hold { .. } => {
                 routes.hold(id, local, remote, [device, Via::Prohibited])?;
             }
             PolicyAction::Shunt { silent } => {
-                let beneath = if silent { Via::BlackHole } else { Via::Unreachable };
-                routes.hold(id, local, remote, [device, beneath])?;
+                let fallback = if silent { Via::BlackHole } else { Via::Unreachable };
+                routes.hold(id, local, remote, [device, fallback])?;
             }
             PolicyAction::Pass => {}
         }

@@ -18,7 +18,7 @@ use crate::selector::{Side, any_match, looks_at_ports};
 /// Packets that all other threads together may send between a look at the counters and the addition.
 const OTHERS: u64 = 1 << 12;
 
-/// Packets whose like a router may still have in hand.
+/// A report about a packet is believed if the packet is among this many last ones.
 const LATELY: u64 = 4096;
 
 /// The part of an SA that all workers share.
@@ -31,7 +31,7 @@ pub struct SaState {
     pub policy: PolicyId,
     /// Keyed suite.
     pub cipher: Cipher,
-    /// Which header fields it copies in tunnel mode.
+    /// Which header fields the SA copies in tunnel mode.
     pub copied: Copied,
     limits: Limits,
     tfc_padding: TfcPadding,
@@ -233,7 +233,7 @@ impl SaState {
         Some(first)
     }
 
-    /// True if the packet with the low half `low` of its sequence number was among the last sent.
+    /// True if a packet whose sequence number has the low half `low` is among the last ones sent.
     pub(crate) fn sent_lately(&self, low: u32) -> bool {
         let sent = self.sent.load(Ordering::Relaxed);
         let age = (sent as u32).wrapping_sub(low);

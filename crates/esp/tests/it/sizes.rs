@@ -148,7 +148,7 @@ fn report<'a>(tunnel: &Tunnel, octets: u16, quoted: &'a [u8]) -> TooBig<'a> {
     TooBig { peer: SocketAddr::new(tunnel.right, port), carrier, octets, quoted }
 }
 
-/// RFC 4301 §6.1.1: whoever sees no packet does not make packets smaller.
+/// RFC 4301 §6.1.1: an attacker who sees no packet of the SA cannot make packets smaller.
 ///
 /// Fault: in `Plane::too_big`, leave `sent_lately` out, or the port.
 #[test]

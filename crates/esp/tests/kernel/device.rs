@@ -347,7 +347,7 @@ pub(crate) fn traffic_of_a_child_that_is_not_up() {
     inside(traffic_of_a_child_that_is_not_up_inside());
 }
 
-/// What who sends to an address hears of it.
+/// The error that a sender to an address gets.
 async fn told(to: &str) -> Option<io::ErrorKind> {
     let to: IpAddr = addr(to);
     let from = if to.is_ipv4() { "10.1.0.1:0" } else { "[fd01::1]:0" };
@@ -358,8 +358,8 @@ async fn told(to: &str) -> Option<io::ErrorKind> {
     Some(heard.unwrap_err().kind())
 }
 
-/// Faults: in `Table::blocked`, take routes of the type prohibit; in `UserspacePlane::route`, give a shunt the route beneath
-/// alone; in `tasks::outbound`, tell nobody.
+/// Faults: in `Table::blocked`, take routes of the type prohibit; in `UserspacePlane::route`, give a shunt the fallback route
+/// alone; in `tasks::outbound`, send no messages.
 async fn traffic_of_a_child_that_is_not_up_inside() {
     // What a daemon that crashed has left waits for the policies of this one, what others have put there stays.
     ip("link set lo up");

@@ -237,8 +237,18 @@ async fn size_reaches_the_inner_side(far: &Host, v4: bool, encap: bool) {
 
     // The bulk of them each after an error about somebody else.
     let counts = || (figure(far, v4, "InReceives"), figure(far, v4, "ReasmOKs"));
-    let before = counts();
     let fits = tunnel.packet(usize::from(most) - 28);
+    // Until the router knows its neighbor, which may take a second: what it asks counts, too.
+    let idle = counts();
+    let knows = async {
+        while counts().0 - idle.0 < 10 {
+            assert!(host.send(fits.clone()).await);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LONG, knows).await.unwrap_or_else(|_| panic!("nothing arrives: {what}"));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let before = counts();
     for _ in 0..100 {
         assert!(host.send(refused.packet(10)).await);
         tokio::time::sleep(Duration::from_millis(1)).await;

@@ -10,16 +10,16 @@ use std::time::SystemTime;
 use ::pki::{Answerer, Credential, FetchKind, FetchRequest};
 use ike_proto::config::EndpointConfig;
 use ike_proto::{Answer, EapAnswer, EapMessage, PeerCredentials, Question};
-use ike_tokio::{RoundTunnels, Work};
+use ike_tokio::{OutsideTunnels, Work};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
+use crate::coverage::Coverage;
 use crate::eap::{EapConfig, Turn, lock};
 use crate::fetch::Fetcher;
 use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
 use crate::radius::{ExchangeLimits, RadiusClient};
-use crate::ways::Ways;
 
 /// Answers the engine's questions: by the keys and certificates of an [`Answerer`], by EAP, and from [`Pools`]. It
 /// fetches revocation information. Clones share all of it.
@@ -33,13 +33,13 @@ struct Shared {
     /// Held by who makes the next answerer from the present one.
     changing: Mutex<()>,
     fetcher: Fetcher,
-    /// Sockets round tunnels, if there are any.
-    round: OnceLock<RoundTunnels>,
-    ways: Ways,
+    /// Makes sockets outside the tunnels, if there are any.
+    outside: OnceLock<OutsideTunnels>,
+    coverage: Coverage,
     /// As much work at a time as there are processors; the rest waits in order.
     processors: Arc<Semaphore>,
-    /// So many signatures at a time that a token or another process makes. They wait, and need no processor: one that
-    /// does not answer must not keep work from the processors.
+    /// How many signatures a token or another process may make at a time. Their threads wait and need no processor, so a
+    /// signer that does not answer must not use up `processors`.
     elsewhere: Arc<Semaphore>,
     /// Before that, strangers' key exchanges wait in a line of their own: however many they are, others
     /// have half of the processors' places before them.
@@ -79,8 +79,8 @@ impl Credentials {
             eap: RwLock::new(Arc::new(eap)),
             changing: Mutex::new(()),
             fetcher,
-            round: OnceLock::new(),
-            ways: Ways::default(),
+            outside: OnceLock::new(),
+            coverage: Coverage::default(),
             processors: Arc::new(Semaphore::new(processors)),
             elsewhere: Arc::new(Semaphore::new(ELSEWHERE)),
             strangers: Semaphore::new((processors / 2).max(1)),
@@ -95,16 +95,17 @@ impl Credentials {
         }))
     }
 
-    /// Fetches revocation information about a peer by `sockets` where the peer's own tunnel, which is not up, would have
-    /// the fetch. `config` is in force; [`Sessions`](crate::Sessions) reports others. Only the first call has an effect.
-    pub fn go_round(&self, sockets: RoundTunnels, config: &EndpointConfig) {
-        // It is set once.
-        let _ = self.0.round.set(sockets);
-        self.0.ways.configure(config);
+    /// From now on revocation information about a peer is fetched by `sockets` if the peer's own tunnel covers the server
+    /// and is down. `config` is the present configuration; [`Sessions`](crate::Sessions) reports later ones. Only the first
+    /// `sockets` count.
+    pub fn fetch_outside(&self, sockets: OutsideTunnels, config: &EndpointConfig) {
+        // Later sockets do not count.
+        let _ = self.0.outside.set(sockets);
+        self.0.coverage.configure(config);
     }
 
-    pub(crate) fn ways(&self) -> &Ways {
-        &self.0.ways
+    pub(crate) fn coverage(&self) -> &Coverage {
+        &self.0.coverage
     }
 
     /// The RADIUS servers, if there are any.
@@ -261,7 +262,7 @@ impl Credentials {
         let answer = match book.turn(message, &self.present()) {
             Err(why) => return Answer::Failed(why),
             Ok(Turn::Here(work, seen)) => {
-                // Any packet of it may be the one to sign for.
+                // Any packet of the conversation may need the signature.
                 let place = match lock(&seen).signs_elsewhere {
                     true => Place::Elsewhere,
                     false => Place::Here,
@@ -301,20 +302,20 @@ impl Credentials {
         self.work_at(Place::Here, what).await
     }
 
-    /// The same in the line of `place`.
+    /// As [`Self::work`], with a permit for `place`.
     async fn work_at<T: Send + 'static>(
         &self,
         place: Place,
         what: impl FnOnce(&Answerer) -> T + Send + 'static,
     ) -> Option<T> {
-        let line = match place {
+        let permits = match place {
             Place::Here => &self.0.processors,
             Place::Elsewhere => &self.0.elsewhere,
         };
-        let permit = Arc::clone(line).acquire_owned().await.ok()?;
+        let permit = Arc::clone(permits).acquire_owned().await.ok()?;
         let answerer = self.present();
         let work = move || {
-            // Until the thread is free, whether anybody waits for it or not.
+            // Held until the thread is free, even if nobody waits for the result any more.
             let _permit = permit;
             what(&answerer)
         };
@@ -322,16 +323,16 @@ impl Credentials {
     }
 }
 
-/// Where work is done.
+/// Where a question is answered.
 #[derive(Clone, Copy)]
 enum Place {
     Here,
-    /// By a token or another process; a thread waits for it.
+    /// In a token or another process, for which a thread waits.
     Elsewhere,
 }
 
 impl Place {
-    /// Where signatures by one of these are made.
+    /// Where a signature by one of `credentials` may be made.
     fn of(credentials: &[Credential]) -> Self {
         match credentials.iter().any(|credential| credential.key().is_elsewhere()) {
             true => Self::Elsewhere,
@@ -372,7 +373,7 @@ fn wanted(fetch: &FetchRequest) -> Wanted {
 
 /// Code of an EAP-Failure.
 const EAP_FAILURE: u8 = 4;
-/// Signatures at a time by keys that are elsewhere.
+/// Signatures at a time by keys of tokens and other processes.
 const ELSEWHERE: usize = 32;
 /// Fetches at a time.
 const CONNECTIONS: usize = 16;

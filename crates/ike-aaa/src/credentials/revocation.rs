@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 
 use super::{Credentials, Wanted, wanted};
 use crate::eap::TlsPeer;
-use crate::fetch::{Fetcher, Round};
+use crate::fetch::{Fetcher, Outside};
 
 /// What was said lately, and how often peers were accepted unchecked.
 #[derive(Debug, Default)]
@@ -168,14 +168,15 @@ impl Credentials {
         let _ = spawn_blocking(move || this.fetch_now(&fetch, &fetcher)).await;
     }
 
-    /// Fetches for a peer of this connection, round its tunnel while that is not up.
+    /// Fetches about a peer of this connection: outside its tunnel while that is down.
     fn fetcher_for(&self, connection: &str) -> Fetcher {
-        match self.0.round.get().copied() {
+        match self.0.outside.get().copied() {
             None => self.0.fetcher.clone(),
             Some(sockets) => {
                 let (this, connection) = (self.clone(), connection.to_owned());
-                let wants = Arc::new(move |address| this.0.ways.goes_round(&connection, address));
-                self.0.fetcher.by(&Round { sockets, wants })
+                let wants =
+                    Arc::new(move |address| this.0.coverage.goes_outside(&connection, address));
+                self.0.fetcher.by(&Outside { sockets, wants })
             }
         }
     }

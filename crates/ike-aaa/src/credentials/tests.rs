@@ -213,7 +213,7 @@ async fn a_signature_does_not_wait_long_for_a_responder() {
     }
 }
 
-/// However many signatures wait for a signer that does not answer, others' work is done. Fault: in `answer_by_work`, let every
+/// However many signatures wait for a signer that does not answer, other work is done. Fault: in `answer_by_work`, let every
 /// place be `Here`.
 #[tokio::test]
 async fn work_does_not_wait_for_a_signer_that_is_stopped() {

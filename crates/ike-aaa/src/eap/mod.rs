@@ -112,7 +112,7 @@ pub(crate) struct InTls {
     pub(crate) unsettled: Option<TlsPeer>,
     /// The certificate of the other end.
     pub(crate) shown: Option<Arc<PeerCertificate>>,
-    /// A key of this end in it is a token's or another process's: a signature may have to be waited for.
+    /// True if a key of this end is in a token or another process, so that a signature may take long.
     pub(crate) signs_elsewhere: bool,
 }
 

@@ -20,7 +20,7 @@ use super::Inner;
 /// How long changes are collected. Who crashes within that forgets them: a peer may get another address then.
 const COLLECT: Duration = Duration::from_secs(1);
 
-/// The names of users are for the owner alone, whatever the umask is.
+/// The file has names of users, so its owner alone may read it, whatever the umask is.
 const MODE: u32 = 0o600;
 
 /// One line.
@@ -129,7 +129,7 @@ fn write(path: &Path, lines: &[Line]) -> std::io::Result<()> {
     let new = path.with_extension("new");
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(MODE).open(&new)?;
-    // One that a crash has left may have another.
+    // A file that a crash left may have another mode.
     file.set_permissions(fs::Permissions::from_mode(MODE))?;
     let mut out = BufWriter::new(file);
     for line in lines {

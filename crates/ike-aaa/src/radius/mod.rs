@@ -148,7 +148,7 @@ impl RadiusClient {
             let sent = socket.send(datagram).await;
             let end = Instant::now() + timeout;
             if sent.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
-                why = HELD;
+                why = REJECTED;
                 tokio::time::sleep(SHORTLY).await;
                 continue;
             }
@@ -161,7 +161,7 @@ impl RadiusClient {
                 let len = match received {
                     Ok(len) => len,
                     Err(error) if is_refusal(error.kind()) => {
-                        why = HELD;
+                        why = REJECTED;
                         tokio::time::sleep(SHORTLY).await;
                         break;
                     }
@@ -180,14 +180,14 @@ impl RadiusClient {
     }
 }
 
-/// Something on the way says that packets are not to go there: this host, while the tunnel that would have them is down,
-/// for one. Anybody may forge one such word, so each try counts.
+/// True if this host or a router rejects packets to the server. This host does so while the tunnel that covers the server
+/// is down. Such an ICMP message may be forged, so all tries are made all the same.
 fn is_refusal(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::HostUnreachable | ErrorKind::PermissionDenied)
 }
 
-const HELD: &str = "packets to it are refused, as while its tunnel is down";
-/// How long until the next try where packets are refused.
+const REJECTED: &str = "packets to the server are rejected: a tunnel that covers it may be down";
+/// How long until the next try if packets are rejected.
 const SHORTLY: Duration = Duration::from_millis(50);
 
 /// Exchanges with RADIUS servers at a time.

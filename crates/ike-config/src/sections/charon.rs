@@ -122,7 +122,7 @@ fn signer_timeout(s: &mut Section<'_>, report: &mut Report) -> Option<Duration> 
     let limit = s.duration("signer_timeout", report)?;
     if limit < Duration::from_secs(1) {
         let message = "`charon.signer_timeout` is too short";
-        report.expected(s.place("signer_timeout"), message, "a second or more");
+        report.expected(s.place("signer_timeout"), message, "1 s or more");
         return None;
     }
     Some(limit)

@@ -74,7 +74,7 @@ pub(crate) fn read(
         ("none", FailureShunt::Passthrough),
     ];
     set(&mut c.failure_shunt, s.choice("failureshunt", &shunts, report));
-    // In the other format, a child that is started may let its traffic pass until it is up.
+    // In swanctl.conf's syntax, only traps are held: a child with `start_action = start` lets its traffic pass until it is up.
     c.hold = own || c.start_action == Action::Trap;
     set(&mut c.hold, s.switch("hold", report));
     set(&mut c.inactivity, s.duration("inactivity", report));

@@ -418,7 +418,7 @@ acct_port = 3813
         let defaults = "server = '192.0.2.1'\nsockets = 1\nstation_id_with_port = true";
         assert_eq!(read(defaults), given);
         for (wrong, why) in [
-            ("server = 'aaa.example.org'", "server` cannot be"),
+            ("server = 'aaa.example.org'", "server` has a value that is not accepted"),
             ("server = '192.0.2.1'\naddress = '192.0.2.2'", "address` repeats"),
             ("", "address` is missing"),
             ("server = '192.0.2.1'\nsource = '192.0.2.3'", "source` is not supported"),

@@ -178,7 +178,7 @@ fn secret_of(
     let content = files.resolve(file.text);
     let content = content.and_then(|path| {
         let unnamed = |why: String| why.replace(&format!("{path:?}"), "the file");
-        // The name may be the secret, which somebody has written in the wrong place.
+        // The error does not name the file: the name may be the secret itself, written to the wrong option.
         load_file(files.host, &path, LONGEST).map_err(unnamed)
     });
     match content {

@@ -148,7 +148,7 @@ pub(crate) fn secret(s: &mut Section<'_>, files: Files<'_>, report: &mut Report)
     Some(Secret::copy_from(&octets))
 }
 
-/// The error does not name the file: it may be the secret, which somebody has written in the wrong place.
+/// The error does not name the file: the name may be the secret itself, written to the wrong option.
 fn read_file(host: &dyn Host, path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     let octets =
         host.read(path, u64::MAX).map_err(|error| format!("cannot read the file: {error}"))?;

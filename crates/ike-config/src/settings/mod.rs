@@ -141,7 +141,7 @@ pub struct PlaneOptions {
     /// `overlapip`, as libreswan has it: whether two peers may have children whose traffic selectors
     /// overlap. If not, the later one is refused.
     pub overlap: bool,
-    /// `icmp_too_big`: whether ESP in user space believes ICMP about the size of its packets.
+    /// `icmp_too_big`: whether ESP in user space believes ICMP messages that its packets were too big.
     pub icmp_too_big: bool,
     /// `install_routes`: whether traffic is led to the data plane by routes.
     pub install_routes: bool,
@@ -216,7 +216,7 @@ pub struct MetricsOptions {
 pub struct CredentialOptions {
     /// `cert_cache`: whether signatures on certificates that were found good are remembered.
     pub cert_cache: bool,
-    /// `signer_timeout`: how long the signer has for an answer.
+    /// `signer_timeout`: how long a question to the signer waits for its answer.
     pub signer_timeout: Duration,
 }
 

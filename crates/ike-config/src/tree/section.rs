@@ -388,11 +388,13 @@ pub(crate) fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// That the option `path` cannot have this value, which is quoted unless it may be, or have in it, a secret that belongs
-/// beside it.
+/// The message that the option `path` cannot have `value`. It quotes the value, except in sections with secrets: there the
+/// value may be a secret that was written to the wrong option, or contain one.
 pub(crate) fn cannot_be(path: &str, value: &str) -> String {
     if path.starts_with("secrets.") || path.starts_with("charon.plugins.eap-radius.") {
-        return format!("`{path}` cannot be what it is given");
+        return format!(
+            "`{path}` has a value that is not accepted (its section has secrets: no value is quoted)"
+        );
     }
     format!("`{path}` cannot be {value:?}")
 }

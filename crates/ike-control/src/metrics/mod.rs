@@ -28,7 +28,7 @@ const SECONDS: &[f64] = &[
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 165.0,
 ];
 
-/// Levels of log lines, and how many were dropped.
+/// Each level of log lines, and how many lines of it were dropped.
 pub type DroppedLines = [(&'static str, u64); 5];
 
 /// The counters of a daemon. Clones count together.
@@ -223,7 +223,7 @@ impl Meters {
         _ = self.0.put_back.set(count);
     }
 
-    /// Has `count` asked how many log lines nobody read in time. Only the first call matters.
+    /// Has `count` give the number of dropped log lines for each level. Only the first call matters.
     pub fn count_dropped_lines(&self, count: fn() -> DroppedLines) {
         _ = self.0.dropped_lines.set(count);
     }

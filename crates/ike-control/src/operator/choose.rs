@@ -128,7 +128,7 @@ pub(super) fn choose(views: &[IkeView], target: &Target) -> Result<Chosen, Opera
     Ok(chosen)
 }
 
-/// Connection and child of what is up on SAs other than those of `chosen`.
+/// Connection and name of each child that is up on an SA that is not in `chosen`.
 pub(super) fn kept(views: &[IkeView], chosen: &Chosen) -> BTreeSet<(String, String)> {
     let others = views.iter().filter(|view| !chosen.ikes.contains(&view.status.id));
     let children = others.flat_map(|view| view.children.iter().map(move |child| (view, child)));
@@ -138,7 +138,7 @@ pub(super) fn kept(views: &[IkeView], chosen: &Chosen) -> BTreeSet<(String, Stri
     up.map(|(view, child)| (view.status.connection.clone(), child.status.name.clone())).collect()
 }
 
-/// Each child that `target` means by its names, without those in `kept`.
+/// The children that `target` selects by name, without those in `kept`.
 pub(super) fn all_but(
     target: &Target,
     kept: &BTreeSet<(String, String)>,

@@ -3,7 +3,7 @@
 use toml::de::DeTable;
 
 use super::Operator;
-use super::reloading::slowly;
+use super::reloading::blocking;
 use crate::error::OperatorError;
 use crate::program::Loader;
 
@@ -74,7 +74,7 @@ impl Operator {
         let mut state = self.loading.lock().await;
         let loader = self.loader()?;
         let (key, before) = loader.overlay().put_shared(id, kind, table);
-        let outcome = match slowly(|| loader.check_shared(&key)) {
+        let outcome = match blocking(|| loader.check_shared(&key)) {
             // What is missing may come with the next load, so that no warning is told here.
             Ok(()) => self.in_force(&mut state).await.map(drop),
             Err(why) => Err(why),
@@ -132,7 +132,7 @@ impl Operator {
     ) -> Result<T, OperatorError> {
         let mut state = self.loading.lock().await;
         let loader = self.loader()?;
-        let made = slowly(|| change(loader))?;
+        let made = blocking(|| change(loader))?;
         if let Err(why) = self.in_force(&mut state).await {
             undo(loader, &made);
             return Err(why);

@@ -17,7 +17,7 @@ use tokio::sync::{Mutex, MutexGuard};
 use toml::de::DeTable;
 
 use super::Operator;
-use super::reloading::{log, slowly};
+use super::reloading::{blocking, log};
 use crate::error::OperatorError;
 use crate::program::{Configuration, Loader};
 
@@ -92,7 +92,7 @@ impl Operator {
             return Ok(Vec::new());
         }
         let before = loader.overlay().put(kind, name, table, blobs);
-        let alone = slowly(|| loader.check_section(kind, name));
+        let alone = blocking(|| loader.check_section(kind, name));
         let alone = alone.and_then(|alone| match alone.unmet(&self.plane) {
             unmet if unmet.is_empty() => Ok(alone),
             unmet => Err(OperatorError::Unmet(unmet)),
@@ -192,7 +192,7 @@ impl Operator {
         let begun = Instant::now();
         state.waiting = false;
         let loader = self.loader()?;
-        let candidate = self.met(slowly(|| loader.merged())?)?;
+        let candidate = self.met(blocking(|| loader.merged())?)?;
         let warnings = self.put(candidate).await?;
         state.cost = begun.elapsed();
         let operator = self.clone();

@@ -68,7 +68,7 @@ impl Operator {
         program: Arc<dyn Program>,
     ) -> Self {
         let config = Arc::new(watch::Sender::new(Arc::new(configuration)));
-        let names = Names::of_system(handle.round_tunnels());
+        let names = Names::of_system(handle.outside_tunnels());
         let (loading, acquiring) = (Arc::default(), Arc::default());
         let lacks = Arc::default();
         Self { handle, config, ports, plane, program, loading, names, acquiring, lacks }
@@ -148,7 +148,7 @@ impl Operator {
         deleted
     }
 
-    /// Lifts what `target` means once more: a child may have come up after the first call, and has a block again. One that
+    /// Lifts the blocks of `target` once more. A child that came up after the first call has a block again. A child that
     /// is up on an SA that was not chosen keeps its block.
     async fn lift_again(&self, target: &Target, chosen: &Chosen) -> Result<(), OperatorError> {
         let views = self.list().await?;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
 use ike_config::{Ends, HostSpec, Hosts};
 use ike_proto::config::AddressSpec;
-use ike_tokio::RoundTunnels;
+use ike_tokio::OutsideTunnels;
 use tokio::sync::{Notify, watch};
 
 use crate::error::OperatorError;
@@ -106,16 +106,16 @@ struct Name {
     kept: Option<Instant>,
 }
 
-/// How long a look-up round all tunnels may take.
-const ROUND: Duration = Duration::from_secs(12);
+/// How long a look-up outside all tunnels may take.
+const OUTSIDE: Duration = Duration::from_secs(12);
 
 impl Names {
-    /// By the system's resolver. Where it fails, its name servers are asked round all tunnels.
-    pub(super) fn of_system(round: RoundTunnels) -> Self {
+    /// By the system's resolver. If it fails, its name servers are asked outside all tunnels.
+    pub(super) fn of_system(sockets: OutsideTunnels) -> Self {
         Self::by(move |name| match of_system(name) {
             // A name without a dot is one of the host's own domains, which only the resolver knows.
             Err(Unresolved::Failed(error)) if name.trim_end_matches('.').contains('.') => {
-                match round.addresses(name, &round.name_servers(), ROUND) {
+                match sockets.addresses(name, &sockets.name_servers(), OUTSIDE) {
                     found if found.is_empty() => Err(Unresolved::Failed(error)),
                     found => Ok(found),
                 }

@@ -51,7 +51,7 @@ impl Operator {
         make: impl FnOnce() -> Result<Candidate, OperatorError> + Send,
     ) -> Result<Vec<String>, OperatorError> {
         let loading = self.loading.lock().await;
-        let candidate = self.met(slowly(make)?)?;
+        let candidate = self.met(blocking(make)?)?;
         let outcome = self.put(candidate).await;
         drop(loading);
         let warnings = outcome?;
@@ -118,13 +118,13 @@ impl Operator {
     }
 }
 
-/// Does what may wait for a signer or a token, for as long as that may take: what else this thread has to do goes to another
-/// one.
-pub(super) fn slowly<T>(what: impl FnOnce() -> T) -> T {
+/// Runs `what`, which may block for as long as a signer or a token takes. The runtime moves other tasks of this thread to
+/// another thread meanwhile.
+pub(super) fn blocking<T>(what: impl FnOnce() -> T) -> T {
     use tokio::runtime::{Handle, RuntimeFlavor};
     match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
         Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(what),
-        // There is but one.
+        // There is no other thread.
         _ => what(),
     }
 }

@@ -28,7 +28,7 @@ use ike_aaa::DaeSocket;
 /// How long the data plane has to answer at an end that leaves its SAs.
 const LEAVING: Duration = Duration::from_secs(3);
 
-/// Signals within this time are one.
+/// Signals within this time after the first one count as that one.
 const TOGETHER: Duration = Duration::from_millis(500);
 
 /// How long threads have that still work after the end.
@@ -68,7 +68,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
         eprintln!("the signer: {error}");
         return Status::Failed;
     }
-    // A thread, which has the restrictions of the one that begins it.
+    // This starts a thread, which inherits the restrictions of the present one.
     if let Err(error) = log::queue_lines() {
         eprintln!("cannot start: {error}");
         return Status::Failed;
@@ -101,14 +101,14 @@ fn load(
     keys: &Arc<dyn KeySource>,
     activated: Option<UnixListener>,
 ) -> Result<(Config, Vici), Status> {
-    // The configuration is not wrong where the signer does not answer: another try may do.
-    let mistaken = || match keys.has_failed() {
+    // If the signer did not answer, the configuration may be right, and another start may succeed.
+    let status = || match keys.has_failed() {
         true => Status::Failed,
         false => Status::Config,
     };
     let config = config::load_by(&args.config, Arc::clone(keys)).map_err(|error| {
         eprintln!("{error}");
-        mistaken()
+        status()
     })?;
     let mut written = vec![control.to_path_buf()];
     written.extend(config.vici.clone());
@@ -147,7 +147,7 @@ fn load(
     })?;
     let mut config = again().map_err(|error| {
         eprintln!("[charon.sandbox] keeps a reload from reading what it needs\n{error}");
-        mistaken()
+        status()
     })?;
     config.names = names;
     Ok((config, vici))
@@ -249,7 +249,7 @@ async fn serve(
     }
     let again = async {
         hurry(async || either(&mut terminate, &mut interrupt).await).await;
-        tracing::warn!("stopped in a hurry");
+        tracing::warn!("second signal: the daemon ends at once");
     };
     end(daemon, args.keep_sas, lost.is_some(), again).await;
     if let Some(why) = lost {
@@ -259,7 +259,7 @@ async fn serve(
     Ok(())
 }
 
-/// Ends `daemon`, at once when there is `again` a signal.
+/// Ends `daemon`. Once `again` is ready, after another signal, the daemon ends at once.
 async fn end(daemon: Daemon, keep_sas: bool, lost: bool, again: impl Future<Output = ()>) {
     if !lost && !keep_sas {
         if !daemon.shutdown_unless(again).await {
@@ -285,8 +285,8 @@ async fn reload(operator: Operator, file: PathBuf) {
     let _ = operator.reload_file(Some(&file)).await;
 }
 
-/// Ready once `signal` is, but not by what comes together with the first signal: a supervisor and a terminal may tell the
-/// same twice.
+/// Ready at the next signal, but not at one within [`TOGETHER`] of the first signal: a supervisor and a terminal may both
+/// send one.
 async fn hurry(mut signal: impl AsyncFnMut()) {
     let begun = tokio::time::Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! The SSH connection over which this program is run, and the children that hold its packets while they are down.
+//! The SSH connection of the shell that runs this program, and the children that hold its packets while they are down.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use ike_proto::dataplane::TrafficSelector;
 use crate::config::Config;
 use crate::plane::{is_all, is_not_global, is_on_the_link};
 
-/// Processes that are asked for their parents.
+/// How many ancestors of this process are examined.
 const ANCESTORS: usize = 32;
 const TCP: u8 = 6;
 
@@ -22,7 +22,7 @@ pub(super) struct Ssh {
 }
 
 impl Ssh {
-    /// That of this process, or of the nearest process above it that has one: sudo does not hand it on.
+    /// The SSH connection of this process, or of its nearest ancestor that has one: sudo does not pass `SSH_CONNECTION` on.
     pub(super) fn here() -> Option<Self> {
         if let Ok(text) = std::env::var("SSH_CONNECTION") {
             return Self::parse(&text);
@@ -48,14 +48,14 @@ impl Ssh {
     fn parse(text: &str) -> Option<Self> {
         let mut words = text.split(' ');
         let mut end = || {
-            // A link's address has the name of the link behind it.
+            // A link-local address is followed by the name of the link.
             let address: IpAddr = words.next()?.split('%').next()?.parse().ok()?;
             Some((address.to_canonical(), words.next()?.parse().ok()?))
         };
         Some(Self { peer: end()?, own: end()? })
     }
 
-    /// A sentence for each child of `config` that holds its packets while the child is down.
+    /// A warning for each child of `config` that holds packets of this connection while the child is down.
     pub(super) fn warnings(&self, config: &Config) -> Vec<String> {
         let endpoint = &config.endpoint;
         let near = config.plane.bypass_lan && is_near(self.peer.0);
@@ -67,14 +67,14 @@ impl Ssh {
             connection.children.iter().map(move |child| (connection, child))
         });
         let held = children.filter(|(connection, child)| self.is_held(connection, child, near));
-        let sentence = |(connection, child): (&Arc<ConnectionConfig>, &Arc<ChildConfig>)| {
+        let warning = |(connection, child): (&Arc<ConnectionConfig>, &Arc<ChildConfig>)| {
             let (peer, name, child) = (self.peer.0, &connection.name, &child.name);
             format!(
-                "the SSH connection of this shell comes from {peer}: connection {name}, child {child} holds packets to it \
-                 while it is down. Give the child `hold = no`, or make a child with `mode = pass` for {peer}"
+                "connection {name}, child {child}: while the child is down, it holds packets to {peer}, from where the SSH \
+                 connection of this shell comes; set `hold = no` in the child, or add a child with `mode = pass` for {peer}"
             )
         };
-        held.filter(|_| !passes).map(sentence).collect()
+        held.filter(|_| !passes).map(warning).collect()
     }
 
     fn is_held(&self, connection: &ConnectionConfig, child: &ChildConfig, near: bool) -> bool {
@@ -91,7 +91,7 @@ impl Ssh {
                 .iter()
                 .any(|host| has(&spec.resolve(*host), self.peer)),
         });
-        // Without addresses of its own, each address of this host may be meant.
+        // Without `local_addrs`, or with virtual IPs, `dynamic` may be each address of this host.
         let own = hosts(&connection.local_addrs);
         let anywhere = own.is_empty() || !connection.vips.is_empty();
         let local = || {
@@ -107,7 +107,7 @@ impl Ssh {
     }
 }
 
-/// True if packets of the connection are among those of the selector at this end.
+/// True if the selector covers this end of the connection.
 fn has(ts: &TrafficSelector, (address, port): (IpAddr, u16)) -> bool {
     (ts.start..=ts.end).contains(&address)
         && ts.start.is_ipv4() == address.is_ipv4()
@@ -128,7 +128,8 @@ fn read(file: &str) -> String {
     std::fs::read_to_string(file).unwrap_or_default()
 }
 
-/// By a table whose lines are an interface, destination, gateway, five numbers and a mask, as the processor has them.
+/// Reads /proc/net/route: interface, destination, gateway, five numbers and a mask in each line. Addresses are in the
+/// processor's order of octets.
 fn is_on_link_v4(address: Ipv4Addr, table: &str) -> bool {
     let address = u32::from_ne_bytes(address.octets());
     let takes = |line: &str| {
@@ -140,7 +141,8 @@ fn is_on_link_v4(address: Ipv4Addr, table: &str) -> bool {
     table.lines().filter_map(takes).any(|takes| takes)
 }
 
-/// By a table whose lines begin with a destination, its length, a source, its length and the next hop.
+/// Reads /proc/net/ipv6_route: each line begins with a destination, its prefix length, a source, its prefix length and the
+/// next hop.
 fn is_on_link_v6(address: Ipv6Addr, table: &str) -> bool {
     let takes = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();

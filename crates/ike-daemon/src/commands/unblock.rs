@@ -34,7 +34,7 @@ pub(super) fn hint(control: &Path) {
     }
     if let Ok(left @ 1..) = plane::count_left() {
         log::say(format_args!(
-            "{left} routes and XFRM policies of an earlier run block traffic: a daemon that starts takes their places, and \
+            "{left} routes and XFRM policies of an earlier run block traffic: a daemon that starts replaces them, and \
              `ike-daemon unblock` removes them"
         ));
     }

@@ -24,17 +24,17 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// What waits for the thread that writes, once there is one.
+/// Lines for the thread that writes them.
 static QUEUE: Queue = Queue::new();
 
-/// Whether there is that thread.
+/// Whether that thread exists.
 static QUEUED: AtomicBool = AtomicBool::new(false);
 
-/// How long the end waits for lines to be read.
-const LAST: Duration = Duration::from_secs(1);
+/// How long the end of the program waits until all lines are written.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// How long a panic waits for that.
-const PANIC: Duration = Duration::from_millis(100);
+const FLUSH_OF_PANIC: Duration = Duration::from_millis(100);
 
 /// The name of the thread that writes.
 const THREAD: &str = "log";
@@ -72,15 +72,15 @@ pub fn init_at(default: &str, format: LogFormat) {
     };
     let lines = tracing_subscriber::fmt::layer().with_target(false);
     let lines = match format {
-        LogFormat::Json => lines.json().flatten_event(true).with_writer(AS_IT_IS).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).with_writer(UNESCAPED).boxed(),
         LogFormat::Journald => {
             let format = Format::default().without_time().with_level(false).with_target(false);
             let format = Prioritised(format.with_ansi(false));
-            lines.with_ansi(false).event_format(format).with_writer(ONE_LINE).boxed()
+            lines.with_ansi(false).event_format(format).with_writer(ESCAPED).boxed()
         }
         // The library escapes what could command a terminal.
-        _ if terminal => lines.with_ansi(true).with_writer(AS_IT_IS).boxed(),
-        _ => lines.with_ansi(false).with_writer(ONE_LINE).boxed(),
+        _ if terminal => lines.with_ansi(true).with_writer(UNESCAPED).boxed(),
+        _ => lines.with_ansi(false).with_writer(ESCAPED).boxed(),
     };
     let logs = tracing_subscriber::registry().with(lines.with_filter(filter));
     // VICI clients may want levels that this log is not to have.
@@ -90,8 +90,8 @@ pub fn init_at(default: &str, format: LogFormat) {
     let _ = logs.try_init();
 }
 
-/// The filter in an environment variable: a level, or `target=level` with commas between. `None` if there is none that can
-/// be read. Filters by spans and fields, which nobody needs here, would bring a second engine for regular expressions.
+/// The filter in an environment variable: a level, or a list of `target=level` with commas. `None` if the variable is unset
+/// or has anything else. Filters by spans and fields are left out: they would need a second engine for regular expressions.
 fn filter_in(variable: &str) -> Option<Targets> {
     std::env::var(variable).ok()?.parse().ok()
 }
@@ -126,19 +126,21 @@ fn priority(level: Level) -> u8 {
     }
 }
 
-/// Standard error, an event of this level a line.
+/// Writes each event as one line to standard error.
 #[derive(Clone, Copy)]
 struct Lines {
-    /// What a peer has put into an event cannot begin another line, nor command whoever reads it.
+    /// Whether control characters are escaped here, so that text of a peer can neither begin a line nor control a
+    /// terminal.
     escaped: bool,
+    /// The level of the event.
     level: Level,
 }
 
 /// For formats that escape by themselves.
-const AS_IT_IS: Lines = Lines { escaped: false, level: Level::ERROR };
+const UNESCAPED: Lines = Lines { escaped: false, level: Level::ERROR };
 
-/// For the others.
-const ONE_LINE: Lines = Lines { escaped: true, ..AS_IT_IS };
+/// For the other formats.
+const ESCAPED: Lines = Lines { escaped: true, ..UNESCAPED };
 
 impl<'a> MakeWriter<'a> for Lines {
     type Writer = Self;
@@ -153,7 +155,7 @@ impl<'a> MakeWriter<'a> for Lines {
 }
 
 impl Write for Lines {
-    /// Takes an event as a whole, which is how it comes.
+    /// Takes one whole event: `tracing_subscriber` writes it by one call.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         if self.escaped {
             put(self.level, one_line(&String::from_utf8_lossy(event)).as_bytes());
@@ -168,37 +170,37 @@ impl Write for Lines {
     }
 }
 
-/// Has a thread write to standard error from now on, so that nobody else waits for whoever reads it.
+/// From now on a thread writes to standard error, so that no other thread waits for its reader.
 ///
 /// # Errors
-/// If there is no thread to be had.
+/// If the thread cannot be started.
 pub(crate) fn queue_lines() -> io::Result<()> {
     let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
     thread::Builder::new().name(THREAD.to_owned()).spawn(|| QUEUE.serve(out, tell_dropped))?;
     QUEUED.store(true, Ordering::Release);
-    // Who asks for a backtrace has the library's own words, on standard error at once.
+    // With RUST_BACKTRACE the standard hook stays, which writes the panic and its backtrace to standard error directly.
     if std::env::var_os("RUST_BACKTRACE").is_none() {
         std::panic::set_hook(Box::new(|panic| {
             let thread = thread::current();
             say(format_args!("thread '{}' {panic}", thread.name().unwrap_or("?")));
-            // Perhaps nobody else does so: the process may be about to end.
+            // The process may be about to end, without another flush.
             if thread.name() != Some(THREAD) {
-                QUEUE.flush(PANIC);
+                QUEUE.flush(FLUSH_OF_PANIC);
             }
         }));
     }
     Ok(())
 }
 
-/// Says `what` to the user, beside the log: an error that ends the program.
+/// Writes `what` to standard error, as a line outside the log's format: an error that ends the program.
 pub(crate) fn say(what: impl fmt::Display) {
     put(Level::ERROR, format!("{what}\n").as_bytes());
 }
 
-/// Waits for the thread to write what is left, but not for long.
+/// Waits until the thread has written all lines, for [`FLUSH`] at the most.
 pub(crate) fn flush() {
     if QUEUED.load(Ordering::Acquire) {
-        QUEUE.flush(LAST);
+        QUEUE.flush(FLUSH);
     }
 }
 
@@ -212,7 +214,7 @@ fn put(level: Level, line: &[u8]) {
     if QUEUED.load(Ordering::Acquire) {
         QUEUE.push(level, line);
     } else {
-        // A line that cannot be written has no other place.
+        // An error cannot be told anywhere else.
         let _ = io::stderr().write_all(line);
     }
 }

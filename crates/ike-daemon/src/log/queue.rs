@@ -1,5 +1,5 @@
-//! Log lines on their way out. They wait in memory for a thread of its own, so that nobody else waits for whoever is
-//! to read them: a collector that stands still costs lines, and nothing else.
+//! The queue of log lines. A thread of its own writes them, so that no other thread waits for the reader of standard error.
+//! If the reader stops reading, lines are lost, and nothing else.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -13,10 +13,10 @@ use tracing::Level;
 
 /// Octets that may wait.
 const ROOM: usize = 1 << 20;
-/// Of these, what is for WARN and above alone.
+/// The part of [`ROOM`] that only lines of WARN and ERROR may use.
 const RESERVED: usize = ROOM / 5;
-/// After a loss lines below WARN are taken again once no more than this waits, so that there is one gap to be told of
-/// and not a loss between any two lines.
+/// After a loss, lines below WARN are taken again once no more than this waits. So the log has one gap, and not lost lines
+/// between any two lines.
 const ENOUGH: usize = ROOM / 2;
 
 /// A number for each level, in the order of [`LEVELS`].
@@ -37,7 +37,7 @@ pub(super) struct Queue {
     more: Condvar,
     /// Something was written.
     less: Condvar,
-    /// All that was ever dropped.
+    /// All dropped lines, by level.
     dropped: [AtomicU64; 5],
 }
 
@@ -45,9 +45,9 @@ struct Waiting {
     lines: Vec<u8>,
     /// Octets that the thread has taken and not yet written.
     taken: usize,
-    /// What was dropped and is not yet told.
+    /// Dropped lines that no log line has told of yet.
     dropped: ByLevel,
-    /// The thread is telling.
+    /// The thread is logging the number of dropped lines.
     telling: bool,
 }
 
@@ -90,13 +90,13 @@ impl Queue {
         self.dropped[place].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Writes lines to `out`, for ever, and has `tell` say what was dropped as soon as there is room for it.
+    /// Writes lines to `out`, for ever. Calls `tell` with the numbers of dropped lines as soon as there is room for a line.
     pub(super) fn serve(&self, mut out: File, tell: impl Fn(ByLevel)) {
         loop {
             let lines = self.take();
-            // A write for each line, which keeps it whole beside what other processes write there.
+            // One write for each line keeps lines whole if other processes write there, too.
             for line in lines.split_inclusive(|octet| *octet == b'\n') {
-                // Where nobody can read it any more there is nobody to be told.
+                // If nobody can read standard error, an error cannot be told either.
                 let _ = write(&mut out, line);
                 self.written(line.len(), &tell);
             }
@@ -118,7 +118,7 @@ impl Queue {
             let dropped = mem::take(&mut waiting.dropped);
             waiting.telling = true;
             drop(waiting);
-            // It logs: a line of this queue.
+            // `tell` logs, and so adds a line to this queue.
             tell(dropped);
             waiting = self.lock();
             waiting.telling = false;
@@ -153,7 +153,7 @@ fn write(out: &mut File, mut line: &[u8]) -> io::Result<()> {
         match out.write(line) {
             Ok(count) => line = line.get(count..).unwrap_or_default(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // Somebody else who has this descriptor wants it so.
+            // Another process with this descriptor has made it nonblocking.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 poll(&mut [PollFd::new(out, PollFlags::OUT)], None)?;
             }
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// A queue into a pipe that nobody reads yet; what was dropped is told by a line.
+    /// A queue into a pipe that nobody reads yet. A line tells what was dropped.
     fn stuck() -> (Arc<Queue>, PipeReader, File) {
         let (reader, writer) = io::pipe().unwrap();
         let out = File::from(OwnedFd::from(writer));

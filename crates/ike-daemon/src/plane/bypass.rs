@@ -32,8 +32,7 @@ const FIRST: u64 = 3 << 62;
 /// What is on the link itself, and never further: addresses that every host needs to have a link at all.
 const ON_THE_LINK: [&str; 4] = ["224.0.0.0/24", "255.255.255.255/32", "fe80::/10", "ff02::/16"];
 
-/// Where clouds tell their hosts what they are. It is for the hosts themselves: those behind them are not to learn secrets
-/// there.
+/// The metadata server of a cloud. The exemption is for this host alone: hosts behind it must not learn its secrets.
 const METADATA: &str = "169.254.169.254/32";
 
 /// Addresses that are not globally reachable (RFC 6890 and the registries of it).
@@ -263,7 +262,7 @@ pub(super) fn exempt(claims: &BTreeMap<PolicyId, Claim>, near: &BTreeSet<Near>) 
     let mut own_addresses: Vec<_> = near.iter().filter(|n| n.own).filter_map(of).collect();
     let near = near.iter().filter(|n| !n.own);
     let near: Vec<_> = near.filter_map(|n| Some((of(n)?, n.attached))).collect();
-    // The kernel's policies hold between addresses of this host. They do not for IPv4.
+    // The kernel applies policies to packets between addresses of this host, but only for IPv6.
     own_addresses.extend(known(&["::1/128"]));
     let mut list: Vec<Exempt> = Vec::new();
     let mut add = |local: &TrafficSelector, remote: &TrafficSelector, priority: u32| {
@@ -327,7 +326,7 @@ pub(crate) fn is_not_global(address: IpAddr) -> bool {
     known.any(|known| has(&known, &one))
 }
 
-/// True for one that is never further than the link.
+/// True for an address that packets reach on their link alone.
 pub(crate) fn is_on_the_link(address: IpAddr) -> bool {
     let mut known = ON_THE_LINK.iter().filter_map(|text| text.parse::<TrafficSelector>().ok());
     let one = TrafficSelector { start: address, end: address, ..TrafficSelector::any_v4() };
@@ -520,10 +519,10 @@ mod tests {
         assert!(all.contains(&("::/0".into(), "2001:db8::5/128".into())), "{all:?}");
     }
 
-    /// A network of link-local addresses that no link has is reached through a router, which is not to be trusted. Narrower
-    /// selectors of a child say that it is the other side's.
+    /// Without a link that has 169.254.0.0/16, packets to it would go through a router, which is not trusted. A child with a
+    /// narrower selector for it has precedence.
     ///
-    /// Faults: in `exempt`, give the hosts of `local` the metadata; do not ask `objects` about it.
+    /// Faults: in `exempt`, exempt the metadata server for all of `local`; do not ask `objects` about it.
     #[test]
     fn link_local_addresses_of_ipv4_stay_reachable_on_a_link_that_has_them() {
         let own = |address: &str| Near {

@@ -25,7 +25,7 @@ use xfrm::plane::{Remains, WithLinks, XfrmNetlink, is_hold};
 use xfrm::policy::{Action, Policy, PolicyDirection};
 use xfrm::probe::Features;
 
-use super::sole::{Sole, sole};
+use super::instance_lock::{InstanceLock, lock_instance};
 use super::{Earlier, adopt, is_all};
 use crate::config::PlaneOptions;
 
@@ -66,7 +66,7 @@ pub(super) fn start(
     ports: Ports,
     earlier: Earlier<'_>,
 ) -> io::Result<Plane> {
-    let sole = sole()?;
+    let lock = lock_instance()?;
     let keep = matches!(earlier, Earlier::Keep(_));
     let mut kernel = Kernel::open().map_err(|error| explain("netlink", &error))?;
     let events = Events::open_all().and_then(WithLinks::new);
@@ -92,7 +92,7 @@ pub(super) fn start(
         stand_ins: BTreeSet::new(),
         link_passes: LinkPasses::default(),
         deadline,
-        _sole: sole,
+        _lock: lock,
     };
     let control = Box::new(Tracer::new(plane));
     Ok(Plane { bell, host: true, adopted, blocked, ..Plane::of(control) })
@@ -102,7 +102,7 @@ pub(super) fn start(
 fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)>> {
     let left = Remains::find(xfrm.kernel_mut()).map_err(unread)?;
     let passes = |policy: &Policy| matches!(&policy.action, Action::Allow(to) if to.is_empty());
-    // The children were never up. This run holds what it wants held.
+    // A hold of an earlier run is for a child that was never up. This run makes its own holds.
     let is_block = |policy: &&Policy| !passes(policy) && !is_hold(policy);
     let policies = left.policies.iter().map(|info| &info.policy);
     let ids = policies.filter(is_block).map(|policy| policy.id);
@@ -113,7 +113,7 @@ fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)
 /// Removes the states and policies that earlier runs have left. Returns how many.
 pub(super) fn remove_all() -> io::Result<usize> {
     let Some((mut kernel, Remains { states, policies })) = left()? else { return Ok(0) };
-    let _sole = sole()?;
+    let _lock = lock_instance()?;
     for state in &states {
         kernel.delete_state(&state.id).map_err(unread)?;
     }
@@ -185,20 +185,20 @@ struct KernelPlane {
     routes: Option<Routes>,
     /// Routes of an earlier run may be there.
     stale_routes: bool,
-    /// Policies for children that are not up.
+    /// Policies of children that are down.
     stand_ins: BTreeSet<PolicyId>,
     link_passes: LinkPasses,
     /// When the bell is to be rung although there is no event.
     deadline: watch::Sender<Option<Instant>>,
-    /// Held as long as the plane lasts.
-    _sole: Option<Sole>,
+    /// Held as long as the plane exists.
+    _lock: Option<InstanceLock>,
 }
 
 impl KernelPlane {
     fn install(&mut self, spec: PolicySpec) -> Result<Reply, DataPlaneError> {
-        let (id, via, beneath) = (spec.id, via(&spec), beneath(&spec.action));
+        let (id, via, fallback) = (spec.id, via(&spec), fallback(&spec.action));
         let (local, remote) = (spec.local_ts.clone(), spec.remote_ts.clone());
-        match beneath {
+        match fallback {
             Some(_) => _ = self.stand_ins.insert(id),
             None => _ = self.stand_ins.remove(&id),
         }
@@ -207,8 +207,8 @@ impl KernelPlane {
         self.xfrm.apply(Command::InstallPolicy(Box::new(spec)))?;
         let Some(routes) = &self.routes else { return Ok(Reply::Done) };
         let routed = match via {
-            Some(via) => match beneath {
-                Some(beneath) => routes.hold(id, &local, &remote, [via, beneath]),
+            Some(via) => match fallback {
+                Some(fallback) => routes.hold(id, &local, &remote, [via, fallback]),
                 None => routes.install(id, &local, &remote, via),
             },
             None => routes.remove(id),
@@ -220,7 +220,7 @@ impl KernelPlane {
         Ok(Reply::Done)
     }
 
-    /// Lets pass what this host needs to have a link at all as long as something is blocked.
+    /// Lets pass what a link needs, as long as a child is blocked or held.
     fn pass_link(&mut self) {
         let Self { xfrm, stand_ins, link_passes, .. } = self;
         link_passes.set(!stand_ins.is_empty(), |command| xfrm.apply(command));
@@ -297,14 +297,16 @@ fn via(policy: &PolicySpec) -> Option<Via> {
         PolicyAction::Pass => return Some(Via::Elsewhere),
         PolicyAction::Drop => return None,
         // The policy has the packets of the networks themselves. Those of this host have an address out of
-        // them only while there is a route that says so: without one they would leave by the default route. A way to the
-        // peer is no such route once this host has lost that address, or another program has taken the policy away.
-        PolicyAction::Shunt { .. } => return beneath(&policy.action),
+        // them only while there is a route that says so: without one they would leave by the default route. A route towards
+        // the peer does not do once this host has lost that address, or another program has removed the policy.
+        PolicyAction::Shunt { .. } => return fallback(&policy.action),
         // The policy has the packets from all addresses.
         PolicyAction::Hold { anywhere: true } => return None,
-        // By the way to the peer they have such an address, and the policy takes them. An unreachable route would make
-        // rp_filter drop what the peer sends.
-        PolicyAction::Hold { anywhere: false } => policy.outer.or_else(|| inwards(policy))?,
+        // On the route towards the peer they have such an address, and the policy takes them. An unreachable route would
+        // make rp_filter drop what the peer sends.
+        PolicyAction::Hold { anywhere: false } => {
+            policy.outer.or_else(|| toward_selectors(policy))?
+        }
     };
     let Outer { mode, local, remote } = outer;
     match mode {
@@ -314,8 +316,8 @@ fn via(policy: &PolicySpec) -> Option<Via> {
     }
 }
 
-/// What is beneath the way of packets of a child that is down.
-fn beneath(action: &PolicyAction) -> Option<Via> {
+/// The route for packets of a child that is down if the first route is gone.
+fn fallback(action: &PolicyAction) -> Option<Via> {
     match action {
         PolicyAction::Hold { .. } => Some(Via::Prohibited),
         PolicyAction::Shunt { silent: false } => Some(Via::Unreachable),
@@ -327,16 +329,16 @@ fn beneath(action: &PolicyAction) -> Option<Via> {
     }
 }
 
-/// Which of [`link_policies`] are there.
+/// Which of [`link_policies`] are installed.
 #[derive(Debug, Default)]
 struct LinkPasses {
     there: BTreeSet<PolicyId>,
-    /// At the last try.
+    /// The last call of [`set`](Self::set) failed.
     failed: bool,
 }
 
 impl LinkPasses {
-    /// Sees to it that all of them are there, or none. What fails is tried again at the next call.
+    /// Installs all of them, or removes all. What fails is tried again at the next call.
     fn set(
         &mut self,
         wanted: bool,
@@ -362,14 +364,15 @@ impl LinkPasses {
             }
         }
         if let Some(error) = failure.as_ref().filter(|_| !self.failed) {
-            tracing::warn!(%error, "policies for neighbor discovery and DHCP: not as they are to be; they are tried again");
+            let verb = if wanted { "install" } else { "remove" };
+            tracing::warn!(%error, "cannot {verb} the policies for neighbor discovery and DHCP: it is tried again");
         }
         self.failed = failure.is_some();
     }
 }
 
-/// Neighbor discovery (RFC 4861), and DHCP of this host as a client: without them there is no link on which the peer could be
-/// reached. Each other policy that protects comes before those for DHCP unless it is as wide.
+/// Policies that let neighbor discovery (RFC 4861) and DHCP of this host as a client pass: without both there is no link to
+/// reach the peer by. Every policy that protects has precedence over those for DHCP, unless it is as wide.
 fn link_policies() -> [PolicySpec; LINK_NEEDS] {
     let any = [TrafficSelector::any_v4(), TrafficSelector::any_v6()];
     let ports = |any: TrafficSelector, protocol, start_port, end_port| TrafficSelector {
@@ -392,19 +395,19 @@ fn link_policies() -> [PolicySpec; LINK_NEEDS] {
             local_ts: vec![local],
             remote_ts: vec![remote],
             action: PolicyAction::Pass,
-            // Neighbor discovery comes before a trap for one host, too.
+            // Neighbor discovery has precedence over a trap for one host, too.
             priority: u32::from(local.protocol == ICMPV6),
             processing: Arc::<Processing>::default(),
-            // Packets of other hosts that this one forwards do not pass.
+            // With transport mode, packets that this host forwards do not pass.
             outer: Some(Outer { mode: Mode::Transport, local: local.start, remote: remote.start }),
             standby: false,
         }
     })
 }
 
-/// While the peer has no address: the way of the system to what `policy` is about, by which name servers there answer. All
-/// addresses have no such way.
-fn inwards(policy: &PolicySpec) -> Option<Outer> {
+/// While the peer has no address: the route that the system has to the `remote_ts` of `policy`, so that name servers there
+/// can answer. `None` for all addresses.
+fn toward_selectors(policy: &PolicySpec) -> Option<Outer> {
     let remote = policy.remote_ts.iter().find(|ts| !ts.start.is_unspecified())?.start;
     let local = match remote {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -485,9 +488,9 @@ pub(super) fn capabilities(features: Features) -> io::Result<Capabilities> {
 }
 
 const LINK: &str = "link";
-/// These policies have numbers that nobody else's reach.
+/// The numbers of these policies follow this one. Numbers of other policies do not reach it.
 const LINK_POLICIES: u64 = u64::MAX - 8;
-/// How many they are.
+/// How many [`link_policies`] there are.
 const LINK_NEEDS: usize = 3;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
@@ -518,7 +521,7 @@ mod tests {
     /// rp_filter drops what comes from an address to which the routes lead nowhere: the peer's packets, and while the peer
     /// has no address, the answers of name servers.
     ///
-    /// Faults: in `via`, return `Via::Unreachable` for a hold; leave `inwards` out.
+    /// Faults: in `via`, return `Via::Unreachable` for a hold; leave `toward_selectors` out.
     #[test]
     fn no_hold_of_a_child_is_a_route_that_leads_nowhere() {
         let peer = |text: &str| {
@@ -534,8 +537,8 @@ mod tests {
         assert_eq!(via(&policy(anywhere, "10.2.0.0/16", Some("192.0.2.7"))), None);
     }
 
-    /// The block of a child that was up stops more than what its policy does: packets of this host from an address of after
-    /// a move, or without the virtual address, and all packets after another program has removed the policies.
+    /// The route that blocks a child that was up stops more than its policy does: packets of this host from a new address
+    /// after a move, packets without the virtual IP, and all packets after another program has removed the policies.
     ///
     /// Fault: in `via`, treat a shunt as a hold.
     #[test]

@@ -13,9 +13,9 @@ pub(crate) use bypass::{is_all, is_not_global, is_on_the_link};
 
 mod adopt;
 mod bypass;
+mod instance_lock;
 mod kernel;
 mod kind;
-mod sole;
 
 pub use kind::DataPlaneKind;
 

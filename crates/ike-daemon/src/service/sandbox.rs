@@ -218,12 +218,13 @@ pub(crate) fn enter_signer() -> io::Result<()> {
     Ok(())
 }
 
-/// What the process that starts signers gives up. They have what it has, also as a user who is not root.
+/// Drops the privileges that the process that starts signers does not need. Signers inherit the others, also if the user is
+/// not root.
 ///
 /// # Errors
 ///
 /// What should have worked did not.
-pub(crate) fn enter_nursery() -> io::Result<()> {
+pub(crate) fn enter_spawner() -> io::Result<()> {
     enter_signer()?;
     let read = Capability::CAP_DAC_READ_SEARCH;
     let raise = || {
@@ -313,7 +314,7 @@ fn filter(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
     let programs = if programs { &[][..] } else { PROGRAMS };
     let refused = REFUSED.iter().chain(PORTS).chain(programs);
     let mut rules: BTreeMap<i64, Vec<_>> = refused.map(|call| (*call, Vec::new())).collect();
-    // Threads are made by the same call, without that flag.
+    // The same call makes threads, without this flag.
     let user = libc::CLONE_NEWUSER as u64;
     let flags = SeccompCmpOp::MaskedEq(user);
     let made = SeccompCondition::new(0, SeccompCmpArgLen::Qword, flags, user)?;
@@ -323,10 +324,10 @@ fn filter(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()?)
 }
 
-/// Has the kernel not know `clone3`, whose flags a filter cannot read (the C library then calls `clone`), and the second
-/// set of numbers of x86-64 (x32), which the other filter does not list.
+/// Answers ENOSYS to `clone3`, because a filter cannot read its flags (the C library then calls `clone`), and to all x32
+/// numbers of x86-64, because the other filter does not list them.
 const UNKNOWN: [sock_filter; 5] = [
-    // The number is what the data begins with.
+    // The data begins with the number of the call.
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
     step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, 0, 0x4000_0000),
     step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_clone3 as u32),
@@ -426,8 +427,8 @@ mod tests {
         assert!(!Plan::new(refusing, true).programs);
     }
 
-    /// What a program is told by the kernel whose threads have both filters: numbers of errors of `clone` for a user
-    /// namespace, of `clone3`, of the x32 number of `getpid`, and of `unshare`.
+    /// The errors that a program gets, with both filters if `filtered`: of `clone` for a user namespace, of `clone3`, of the
+    /// x32 number of `getpid`, and of `unshare`.
     fn errors(filtered: bool) -> String {
         let calls = [
             format!("{}, {}, 0, 0, 0, 0", libc::SYS_clone, libc::CLONE_NEWUSER | libc::SIGCHLD),
@@ -454,7 +455,7 @@ mod tests {
     fn no_user_namespace_can_be_made_and_programs_and_threads_can() {
         let (eperm, enosys) = (libc::EPERM, libc::ENOSYS);
         assert_eq!(errors(true), format!("{eperm} {enosys} {enosys} {eperm} "));
-        // Where others may make one, the first call is the parent's and the child's.
+        // On a host where this user may make a user namespace, the first call returns twice.
         let free = errors(false);
         assert!(!free.starts_with(&format!("{eperm} {enosys} ")), "{free}");
     }

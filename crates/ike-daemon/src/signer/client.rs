@@ -1,4 +1,4 @@
-//! The daemon's end: asks the signer, and starts another one in the place of one that does not answer.
+//! The daemon's end: asks the signer, and replaces a signer that does not answer.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 
 use super::link::{Link, PATIENCE, gone, silent};
 use super::protocol::{Ask, Found, SignError, Told, Wiped};
-use super::{Holds, KeySource, LoadRequest, Loaded, Passphrase, Refused, TokenKey, lock, nursery};
+use super::{Holds, KeySource, LoadRequest, Loaded, Passphrase, Refused, TokenKey, lock, spawner};
 
 /// How long a question to the signer waits for its answer, unless the configuration says something else.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -23,14 +23,14 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// How long the end waits for the process.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Makes another signer, and ends the one before.
+/// Starts a new signer, and ends the former one.
 type Another = Box<dyn FnMut() -> io::Result<UnixStream> + Send>;
 
 /// A running signer. Clones share it; it ends with the last of them and of its keys.
 #[derive(Clone)]
 pub struct Signer(Arc<Line>);
 
-/// The way to the signer of the moment.
+/// The connection to the present signer, and what it takes to replace that signer.
 struct Line {
     /// Of questions, and of keys on this side.
     number: AtomicU64,
@@ -39,7 +39,7 @@ struct Line {
     lost: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     held: Mutex<Held>,
     another: Mutex<Another>,
-    /// When the last signer began to be replaced, and whether that goes on.
+    /// When the last replacement began, and whether one is under way.
     replaced: Mutex<Option<Instant>>,
     replacing: AtomicBool,
     child: Mutex<Option<Child>>,
@@ -47,10 +47,10 @@ struct Line {
     failed: AtomicBool,
 }
 
-/// What another signer is told.
+/// What a new signer is told.
 #[derive(Default)]
 struct Held {
-    /// PKCS#11 modules that may be loaded; no other ones once it is sealed.
+    /// PKCS#11 modules that a signer may load. None is added once `sealed` is set.
     modules: Vec<PathBuf>,
     sealed: bool,
     origins: Vec<Origin>,
@@ -63,10 +63,10 @@ struct Origin {
     keys: Keys,
 }
 
-/// Numbers on this side, and public keys.
+/// The numbers of keys on this side, and their public keys.
 type Keys = Vec<(u64, Vec<u8>)>;
 
-/// How to load keys again. Passphrases and PINs have proven right: what is refused is never kept.
+/// How to load keys again. The passphrases and PINs are right ones: a refused one is never kept.
 enum Source {
     File {
         path: PathBuf,
@@ -77,7 +77,7 @@ enum Source {
         key: TokenKey,
         pin: Option<Wiped>,
     },
-    /// This process has no copy of a key, and no PIN that a token has refused since.
+    /// The keys cannot be loaded again: this process keeps no copy of a client's key, and no PIN that a token has refused.
     None,
 }
 
@@ -97,8 +97,8 @@ impl Signer {
     /// If no process can be made.
     pub fn spawn(lost: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
-        // By this name it is the program that runs, also after the file has been replaced. It makes the signers: this
-        // process will not be able to.
+        // This name is that of the running program, also after the file has been replaced. The child starts the signers,
+        // because this process will not be able to.
         let child = Command::new("/proc/self/exe")
             .arg("signer")
             .stdin(Stdio::from(OwnedFd::from(its)))
@@ -107,14 +107,14 @@ impl Signer {
         let mut orders = 0_u8;
         let another = move || {
             orders = orders.wrapping_add(1);
-            nursery::ask(&ours, orders)
+            spawner::ask(&ours, orders)
         };
         let signer = Self::over(another, lost)?;
         *lock(&signer.0.child) = Some(child);
         Ok(signer)
     }
 
-    /// A signer at the other end of what `another` makes.
+    /// A signer at the other end of the stream that `another` returns.
     pub(super) fn over(
         mut another: impl FnMut() -> io::Result<UnixStream> + Send + 'static,
         lost: impl FnOnce() + Send + 'static,
@@ -140,7 +140,7 @@ impl Line {
         Arc::clone(&lock(&self.link))
     }
 
-    /// Another signer may load this module, too, if the first one may.
+    /// Lets a new signer load this module too, if the first one may.
     fn admit(&self, module: &Path) {
         let mut held = lock(&self.held);
         if !held.sealed && !held.modules.iter().any(|known| known == module) {
@@ -162,7 +162,7 @@ impl Line {
     ) -> io::Result<Told> {
         let limit = *lock(&self.limit);
         let answer = if link.is_silent(patience) {
-            link.spare(limit);
+            link.count_unasked(limit);
             Err(silent())
         } else {
             link.ask(self.next(), what, limit).inspect_err(|error| {
@@ -191,32 +191,34 @@ impl Line {
         *last = Some(Instant::now());
         let line = Arc::clone(self);
         let thread = thread::Builder::new().name("signer-new".to_owned()).spawn(move || {
-            tracing::error!("the signer does not answer: it is started anew");
+            tracing::error!("the signer does not answer: a new one is started");
             match line.replace() {
-                Ok((keys, 0)) => tracing::info!(keys, "another signer has the keys"),
+                Ok((keys, 0)) => tracing::info!(keys, "the new signer has the keys"),
                 Ok((keys, lost)) => tracing::error!(
                     keys,
                     lost,
-                    "another signer has some keys: a reload, or its client, has to load the others"
+                    "the new signer does not have all keys: reload the file, or let the VICI client load its keys again"
                 ),
-                Err(error) => tracing::error!(%error, "no other signer: restart the daemon"),
+                Err(error) => {
+                    tracing::error!(%error, "a new signer cannot be started: restart the daemon");
+                }
             }
             line.replacing.store(false, Ordering::SeqCst);
         });
         if let Err(error) = thread {
             self.replacing.store(false, Ordering::SeqCst);
-            tracing::error!(%error, "no thread for another signer");
+            tracing::error!(%error, "a new signer cannot be started: no thread");
         }
     }
 
-    /// Returns how many keys the other signer has, and how many it has not.
+    /// Returns how many keys the new signer has, and how many it lacks.
     fn replace(self: &Arc<Self>) -> io::Result<(usize, usize)> {
         let former = self.link();
-        // From here on its end is no loss.
+        // From here on the end of the former signer is no loss.
         former.retire(true);
         let stream = (lock(&self.another))().inspect_err(|why| {
             former.retire(false);
-            // Who makes signers is gone, and the last signer may hang for ever.
+            // The spawner is gone, and the last signer may hang for ever.
             if why.kind() == io::ErrorKind::BrokenPipe {
                 self.lose();
             }
@@ -237,11 +239,11 @@ impl Line {
             let found = match told {
                 Some(Ok(Told::Loaded(Ok(found)))) => found.keys,
                 Some(Ok(Told::Loaded(Err(why)))) => {
-                    tracing::error!(key = name, %why, "not loaded again");
+                    tracing::error!(key = name, %why, "the new signer has not loaded the key");
                     lock(&self.held).refuse(token.as_ref());
                     Vec::new()
                 }
-                // It was said that there is no answer.
+                // `ask` has logged that there is no answer.
                 _ => Vec::new(),
             };
             for (key, spki) in keys {
@@ -259,7 +261,7 @@ impl Line {
         Ok((there, missing))
     }
 
-    /// Has threads serve `link`, and its end be a loss unless it has been replaced.
+    /// Starts the threads of `link`. Its end is a loss, unless its signer has been replaced.
     fn watch(self: &Arc<Self>, link: &Arc<Link>) -> io::Result<()> {
         let line = Arc::downgrade(self);
         link.start(move || {
@@ -280,29 +282,29 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         self.link().close();
-        // Its end of this is what the process lives for.
+        // The spawner ends when its connection does.
         *lock(&self.another) = Box::new(|| Err(gone()));
         if let Some(mut child) = lock(&self.child).take() {
             let end = Instant::now() + FAREWELL;
             while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
                 thread::sleep(Duration::from_millis(2));
             }
-            // One that is stopped does not end by itself. Nothing happens to one that has ended.
+            // A stopped process does not end by itself. A process that has ended is not affected.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Keys that another signer is to load.
+/// Keys that a new signer is to load.
 struct Again {
-    /// `None` if that is not possible.
+    /// The request; `None` if the keys cannot be loaded again.
     ask: Option<Ask>,
     name: String,
     keys: Keys,
 }
 
-/// A PIN, and the module and slot of the token that it is for. Without a slot it is for each of them.
+/// A PIN, with the module and the slot of its token. Without a slot it is for every slot of the module.
 struct PinOf(PathBuf, Option<u64>, Wiped);
 
 impl PinOf {
@@ -311,7 +313,7 @@ impl PinOf {
         Some(Self(key.module.clone(), key.slot, Wiped::new(pin.octets())))
     }
 
-    /// Whether `source` gives this PIN to such a token.
+    /// True if `source` gives this PIN to the same token.
     fn is_of(&self, source: &Source) -> bool {
         let Self(module, slot, own) = self;
         let Source::Token { key, pin: Some(pin) } = source else { return false };
@@ -321,7 +323,7 @@ impl PinOf {
 }
 
 impl Held {
-    /// Modules to be admitted, and keys to be loaded.
+    /// The modules and keys that a new signer is told to admit and to load.
     fn again(&self) -> (Vec<PathBuf>, Vec<Again>) {
         let all = self.origins.iter().map(|origin| Again {
             ask: origin.source.ask(),
@@ -331,8 +333,8 @@ impl Held {
         (self.modules.clone(), all.collect())
     }
 
-    /// Something was refused with this PIN: it is not used again by itself, for a token locks itself after a few
-    /// wrong ones.
+    /// Forgets a PIN with which a request was refused. The daemon does not try it again by itself, because a token locks
+    /// itself after a few wrong PINs.
     fn refuse(&mut self, pin: Option<&PinOf>) {
         for origin in &mut self.origins {
             if pin.is_some_and(|pin| pin.is_of(&origin.source)) {
@@ -341,7 +343,7 @@ impl Held {
         }
     }
 
-    /// False once something was refused with this PIN.
+    /// True unless a request with this PIN was refused.
     fn keeps(&self, pin: &PinOf) -> bool {
         self.origins.iter().any(|origin| pin.is_of(&origin.source))
     }
@@ -387,7 +389,7 @@ fn wiped(secret: Option<&Passphrase>) -> Option<Wiped> {
 fn name(request: &LoadRequest<'_>) -> String {
     match request {
         LoadRequest::File { path, .. } => path.display().to_string(),
-        LoadRequest::Octets(_) => "of a control client".to_owned(),
+        LoadRequest::Octets(_) => "a key of a VICI client".to_owned(),
         LoadRequest::Token { key, .. } => {
             let handle: String = key.handle.iter().map(|octet| format!("{octet:02x}")).collect();
             format!("{handle} of {}", key.module.display())
@@ -416,13 +418,13 @@ impl KeySource for Signer {
         if let LoadRequest::Token { key, .. } = request {
             self.0.admit(&key.module);
         }
-        // A reload does not wait for a signer that has kept somebody else waiting.
+        // A reload does not wait for a signer that has left another question without an answer.
         let Told::Loaded(found) = self.0.ask(&link, ask, &name, 1).map_err(broken)? else {
             return Err(broken(gone()));
         };
         let mut held = lock(&self.0.held);
         let found = found.inspect_err(|_| held.refuse(pin.as_ref()))?;
-        // Other tokens have not taken the PIN.
+        // Only this token has taken the PIN.
         if let Source::Token { key, .. } = &mut source {
             key.slot = found.slot.or(key.slot);
         }
@@ -512,7 +514,7 @@ impl fmt::Debug for RemoteKey {
 
 #[cfg(test)]
 impl Signer {
-    /// How many requests another signer would get.
+    /// How many requests a new signer would get.
     pub(super) fn kept(&self) -> usize {
         lock(&self.0.held).again().1.len()
     }
@@ -602,7 +604,7 @@ mod tests {
 
     /// Fault: in `Line::replace`, do not call `lose`.
     #[test]
-    fn the_end_of_who_makes_signers_is_that_of_the_signer() {
+    fn the_end_of_the_spawner_is_that_of_the_signer() {
         let (ours, _its) = UnixStream::pair().unwrap();
         let (tell, lost) = mpsc::channel();
         let mut ours = Some(ours);

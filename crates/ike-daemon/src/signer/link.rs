@@ -15,28 +15,28 @@ use zeroize::Zeroizing;
 use super::lock;
 use super::protocol::{Ask, Request, Response, Told, frame, receive, send};
 
-/// After so many questions without an answer a signer is asked no more.
+/// After so many questions without an answer a signer is replaced.
 pub(super) const PATIENCE: u32 = 2;
 
 pub(super) struct Link {
     stream: UnixStream,
-    /// Where frames go; written at once as long as there is no thread.
+    /// Frames for the thread that writes; `None` before there is one: then frames are written directly.
     out: Mutex<Option<Sender<Zeroizing<Vec<u8>>>>>,
     answers: Mutex<Answers>,
     /// The numbers that this signer has for keys.
     keys: Mutex<HashMap<u64, u64>>,
-    /// Another one takes its place.
+    /// A new signer replaces this one.
     retired: AtomicBool,
 }
 
 struct Answers {
-    /// Who waits for which; `None` once there will be none any more.
+    /// Who waits for the answer to which question; `None` after the last answer.
     waiting: Option<HashMap<u64, SyncSender<Told>>>,
-    /// How many there were.
+    /// How many answers there were.
     count: u64,
-    /// Questions without an answer in time since the last answer, of those that were asked after it.
+    /// How many questions that were asked after the last answer had no answer in time.
     unanswered: u32,
-    /// When the last of them was given up.
+    /// When the last of these questions was given up.
     last: Option<Instant>,
 }
 
@@ -48,14 +48,14 @@ impl Link {
         Self { stream, out, answers: Mutex::new(answers), keys, retired: AtomicBool::new(false) }
     }
 
-    /// Has threads write questions and take answers from now on, so that nobody waits for a signer that does not read.
-    /// `lost` is called when there are no more answers, unless it is retired.
+    /// Starts threads that write questions and take answers, so that no other thread waits for a signer that does not read.
+    /// `lost` is called after the last answer, unless the link is retired.
     pub(super) fn start(self: &Arc<Self>, lost: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let (frames, written) = mpsc::channel::<Zeroizing<Vec<u8>>>();
         let mut to = self.stream.try_clone()?;
         thread::Builder::new().name("signer-ask".to_owned()).spawn(move || {
             for frame in written {
-                // The other thread notices that it is gone.
+                // The other thread notices that the signer is gone.
                 if io::Write::write_all(&mut to, &frame).is_err() {
                     return;
                 }
@@ -75,7 +75,7 @@ impl Link {
                     let _ = asker.send(what);
                 }
             }
-            // Whoever waits hears by the end of its channel.
+            // Those who wait notice the end of their channels.
             lock(&link.answers).waiting = None;
             if !link.retired.load(Ordering::SeqCst) {
                 lost();
@@ -84,13 +84,14 @@ impl Link {
         Ok(())
     }
 
-    /// Whether so many questions had no answer in time.
+    /// True if so many questions in a row had no answer in time.
     pub(super) fn is_silent(&self, questions: u32) -> bool {
         lock(&self.answers).unanswered >= questions
     }
 
-    /// Counts a question that is not even asked, if the last one still has no answer after as long again.
-    pub(super) fn spare(&self, limit: Duration) {
+    /// Counts a question that is not asked because the signer is silent, if `limit` has passed since the last question was
+    /// given up.
+    pub(super) fn count_unasked(&self, limit: Duration) {
         let mut answers = lock(&self.answers);
         if answers.last.is_some_and(|last| last.elapsed() >= limit) {
             answers.unanswered += 1;
@@ -116,7 +117,7 @@ impl Link {
                 return gone();
             }
             let mut answers = lock(&self.answers);
-            // One that answers others has but one slow token.
+            // A signer that has answered another question meanwhile is not silent: one token is slow.
             if answers.count == before {
                 answers.unanswered += 1;
                 answers.last = Some(Instant::now());
@@ -128,7 +129,7 @@ impl Link {
         })
     }
 
-    /// The answer where there is no thread that takes answers.
+    /// The answer, read by this thread, before there is a thread that takes answers.
     fn answer_here(&self, number: u64, limit: Duration) -> io::Result<Told> {
         let end = Instant::now() + limit;
         loop {
@@ -142,7 +143,7 @@ impl Link {
             };
             match answer.map_err(late)? {
                 Some(told) if told.number == number => return Ok(told.what),
-                // Nobody has waited for it until it came.
+                // A late answer to a question that was given up.
                 Some(told) if told.number < number => {}
                 _ => return Err(gone()),
             }
@@ -157,7 +158,7 @@ impl Link {
         }
     }
 
-    /// The signer has its number `its` for the key `key`.
+    /// Notes that the signer knows the key `key` by the number `its`.
     pub(super) fn learn(&self, key: u64, its: u64) {
         lock(&self.keys).insert(key, its);
     }
@@ -175,9 +176,9 @@ impl Link {
         self.retired.store(retired, Ordering::SeqCst);
     }
 
-    /// Ends it for both.
+    /// Closes the connection at both ends.
     pub(super) fn close(&self) {
-        // It reads the end of its orders, and the thread that of the answers.
+        // The signer reads the end of its orders, and the thread here the end of the answers.
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 }

@@ -3,15 +3,15 @@
 //! private keys, and need not be able to read their files.
 //!
 //! The two processes talk over a pair of sockets that both have from the start (`protocol.rs`). When one of them
-//! ends, so does the other. A signer that does not answer is replaced: a third process starts it (`nursery.rs`), and it
-//! loads what the first one had loaded. A passphrase or PIN in the configuration file passes through the daemon.
+//! ends, so does the other. The daemon replaces a signer that does not answer: a third process starts a new one
+//! (`spawner.rs`), which loads the same keys. A passphrase or PIN in the configuration file passes through the daemon.
 
 mod client;
 mod link;
 mod local;
-mod nursery;
 mod protocol;
 mod server;
+mod spawner;
 #[cfg(feature = "pkcs11")]
 mod token;
 
@@ -54,12 +54,12 @@ pub trait KeySource: fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// How long a question may wait for its answer.
+    /// Sets how long a question may wait for its answer.
     fn answer_within(&self, limit: Duration) {
         let _ = limit;
     }
 
-    /// True if a question had no answer so far, so that what is missing is no mistake of the configuration.
+    /// True if a question so far had no answer. Then a key that is missing is no mistake of the configuration.
     fn has_failed(&self) -> bool {
         false
     }

@@ -11,7 +11,7 @@ use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 use nix::sys::signal::{SigSet, Signal};
 
 use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
-use super::{KeySource, LoadRequest, Loaded, Local, Passphrase, Refused, lock, nursery};
+use super::{KeySource, LoadRequest, Loaded, Local, Passphrase, Refused, lock, spawner};
 use crate::service::sandbox;
 
 /// Serves the daemon that has started this process, over its standard input, until that is gone.
@@ -26,11 +26,11 @@ pub(crate) fn serve_stdin() -> io::Result<()> {
     SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]).thread_block()?;
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     stream.peer_addr()?;
-    if nursery::is_meant(&stream)? {
-        sandbox::enter_nursery()?;
-        return nursery::serve(&stream);
+    if spawner::is_meant(&stream)? {
+        sandbox::enter_spawner()?;
+        return spawner::serve(&stream);
     }
-    // Who has made it, and could make another, has gone: so does the daemon notice.
+    // A signer ends with the spawner that started it. So the daemon notices the end of the spawner.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     sandbox::enter_signer()?;
     serve(&stream)

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use super::environment::Environment;
 use super::resolv;
 
-/// `updown` programs that run at a time; those of one child run one after the other. Beside them is a lane for name
-/// servers, so that no program of an operator's keeps a file of the host's.
+/// `updown` programs that run at a time; those of one child run one after the other. Jobs of name servers have a lane of
+/// their own, so that no `updown` program delays them.
 const LANES: usize = 4;
 /// What may wait before more is left out.
 const WAITING: usize = 4096;
@@ -23,13 +23,13 @@ const WAITING: usize = 4096;
 const WAITING_OF_ONE: usize = 128;
 /// A program that takes longer is killed.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long all of them have at the end,
+/// How long the end waits for all programs.
 const FAREWELL: Duration = Duration::from_secs(60);
-/// the name servers, whatever the hurry,
+/// How long the end waits for the jobs of name servers, even in a hurry.
 const SETTLED: Duration = Duration::from_secs(3);
-/// and when it is said that the end waits.
+/// When the log says that the end waits.
 const SOON: Duration = Duration::from_secs(1);
-/// How many programs that were not run are named.
+/// How many programs that were not run the log names.
 const NAMED: usize = 32;
 /// How often to look whether a program has ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -80,11 +80,11 @@ struct Jobs {
     all: BTreeMap<u64, Shown>,
     number: u64,
     by_owner: HashMap<u64, usize>,
-    /// No other begins.
+    /// No further job begins.
     over: bool,
 }
 
-/// A job for the log.
+/// A job as the log names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Shown {
     program: String,
@@ -111,7 +111,7 @@ impl Pending {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether jobs that `counts` have to do with are left.
+    /// True if a job for which `counts` is true is left.
     fn any(&self, counts: fn(&Shown) -> bool) -> bool {
         self.jobs().all.values().any(counts)
     }
@@ -137,14 +137,14 @@ impl Pending {
         !over
     }
 
-    /// Waits until none that `counts` is left.
+    /// Waits until no job for which `counts` is true is left.
     async fn done(&self, counts: fn(&Shown) -> bool) {
         while self.any(counts) {
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    /// Has no other begin. Returns what is left.
+    /// Lets no further job begin. Returns the jobs that are left.
     fn give_up(&self) -> Vec<Shown> {
         let mut jobs = self.jobs();
         jobs.over = true;
@@ -205,16 +205,16 @@ impl Lanes {
         (0..=LANES).map(lane).collect()
     }
 
-    /// Waits until all is done, but not for ever, and for programs no longer than until `hurry` is ready. The log names
-    /// what was not run.
+    /// Waits until all jobs are done, for [`FAREWELL`] at the most, and not after `hurry` is ready. The log names the jobs
+    /// that were not run.
     pub(super) async fn finish(&self, hurry: impl Future<Output = ()>) {
         let pending = &*self.pending;
-        // What is too slow for that is told below.
+        // A job that takes longer is named below.
         let _ = tokio::time::timeout(SETTLED, pending.done(Shown::is_of_the_host)).await;
         let wait = async {
             if tokio::time::timeout(SOON, pending.done(|_| true)).await.is_err() {
                 let programs = pending.jobs().all.len();
-                tracing::info!(programs, limit = ?FAREWELL, "the end waits for programs: another signal ends at once");
+                tracing::info!(programs, limit = ?FAREWELL, "the end waits for programs: another signal ends the daemon at once");
                 pending.done(|_| true).await;
             }
         };

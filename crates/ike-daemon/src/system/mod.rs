@@ -210,7 +210,7 @@ impl System {
         let given = assignment.attributes.iter().filter_map(|attribute| attribute.dns());
         let jobs = lock(&self.0.servers).change(given, up, resolve);
         for job in jobs {
-            // A server that cannot be reached any more must not stay.
+            // A removal is never left out: the server cannot be reached any more.
             match up {
                 true => self.0.lanes.put(0, None, job),
                 false => self.0.lanes.put_anyway(0, None, job),
@@ -218,7 +218,7 @@ impl System {
         }
     }
 
-    /// Puts the host's own name servers back: those of peers cannot be reached any more.
+    /// Puts the host's own name servers back, because those of peers cannot be reached any more.
     pub(crate) fn put_name_servers_back(&self) {
         if let Some(resolve) = &self.0.access.resolve {
             for job in lock(&self.0.servers).forget_all(resolve) {
@@ -312,7 +312,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         assert!(has(true));
-        // Behind one that takes long, more than may wait.
+        // A program that takes long, and behind it as many as may wait.
         let hook = |program: &str| {
             let environment = Environment::with(Vec::new());
             Job::Hook { program: program.into(), environment, up: false }

@@ -290,7 +290,7 @@ fn what_cannot_be_is_named() {
             gateway,
             "auth = 'eap-mschapv2'",
             "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\naccounting = 'sometimes'",
-            "`charon.plugins.eap-radius.accounting` cannot be what it is given",
+            "`charon.plugins.eap-radius.accounting` has a value that is not accepted (its section has secrets: no value is quoted)",
         ),
         (
             gateway,
@@ -308,7 +308,7 @@ fn what_cannot_be_is_named() {
             gateway,
             "auth = 'eap-mschapv2'",
             "[secrets.eap-carol]\nid = 'email:^carol$'\nsecret = 'x'",
-            "`secrets.eap-carol.id` cannot be what it is given: a regular expression",
+            "`secrets.eap-carol.id` has a value that is not accepted (its section has secrets: no value is quoted): a regular expression",
         ),
         (
             gateway,

@@ -137,25 +137,25 @@ fn a_signer_that_does_not_answer_costs_a_reload_and_is_replaced() {
     let text = text.replace("[charon]\n", "[charon]\nsigner_timeout = 1\n");
     std::fs::write(&config, text).expect("written");
     let daemon = Running::start(&folder, "left", &config, "127.0.0.54");
-    let nursery = child_of(&daemon.pid().to_string());
-    let first = child_of(&nursery);
+    let spawner = child_of(&daemon.pid().to_string());
+    let first = child_of(&spawner);
     signal("STOP", &first);
     let begun = Instant::now();
     assert_eq!(daemon.ask(&["reload"]).status.code(), Some(3), "it fails");
     daemon.wait_for("the signer does not answer");
     assert_eq!(daemon.ask(&["list"]).status.code(), Some(0), "it answers");
-    // What a reload does not wait for is waited for where a peer does.
+    // A reload does not wait for a silent signer. Each one that fails counts, until the signer is replaced.
     while daemon.ask(&["reload"]).status.code() != Some(0) {
         assert!(begun.elapsed() < PATIENCE, "it is not replaced");
         std::thread::sleep(Duration::from_millis(100));
     }
-    daemon.wait_for("another signer has the keys");
-    let second = child_of(&nursery);
+    daemon.wait_for("the new signer has the keys");
+    let second = child_of(&spawner);
     assert_ne!(first, second);
     assert!(!is_alive(&first), "the first one is gone");
     // Nor does the end wait for one.
     signal("STOP", &second);
-    signal("STOP", &nursery);
+    signal("STOP", &spawner);
     let begun = Instant::now();
     assert_eq!(daemon.end(), Some(0));
     assert!(begun.elapsed() < Duration::from_secs(10));

@@ -37,7 +37,7 @@ fn certificates(folder: &Path) -> Vec<u8> {
     std::fs::read(folder.join("ca.crl")).unwrap()
 }
 
-/// Serves `body` at 198.51.100.8, and tells who asks.
+/// Serves `body` at 198.51.100.8. The receiver gets the address of each client.
 fn serve(body: Vec<u8>) -> Receiver<String> {
     let listener = TcpListener::bind("198.51.100.8:80").unwrap();
     let (sender, asked) = channel();
@@ -71,11 +71,11 @@ fn serve_names() {
     });
 }
 
-/// Neither name server nor server of the list can be reached but through the tunnel, or round it.
+/// The tunnel covers the name server and the server of the list.
 ///
-/// Faults: in `Credentials::fetcher_for`, return the fetcher as it is; in `Round::resolve`, do not ask: the gateway is
+/// Faults: in `Credentials::fetcher_for`, return the fetcher as it is; in `Outside::resolve`, do not ask: the gateway is
 /// refused, because the list is missing.
-pub(crate) fn revocation_is_asked_for_round_the_tunnel_that_is_not_up() {
+pub(crate) fn revocation_is_asked_for_outside_the_tunnel_that_is_down() {
     let host = road_warrior();
     let folder = folder("revocation");
     let asked = serve(certificates(&folder));
@@ -99,7 +99,7 @@ pub(crate) fn revocation_is_asked_for_round_the_tunnel_that_is_not_up() {
     let client = start(&folder, "client", &client, &command, "userspace");
     until(&client, |list| list.contains("\"INSTALLED\""));
     let from = asked.recv_timeout(Duration::from_secs(1)).expect("a question for the list");
-    assert_eq!(from, "192.0.2.1", "round the tunnel, where the virtual IP is not known");
+    assert_eq!(from, "192.0.2.1", "outside the tunnel: the virtual IP is not known yet");
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
 
@@ -113,7 +113,7 @@ fn checks_sources(host: &Host, how: u8) {
 
 /// A road warrior on one of the many systems with `rp_filter = 2`: its gateway dies and comes back.
 ///
-/// Fault: in `UserspacePlane::route`, give a shunt the route beneath alone: the answers of the gateway are dropped.
+/// Fault: in `UserspacePlane::route`, give a shunt the fallback route alone: the answers of the gateway are dropped.
 pub(crate) fn a_full_tunnel_comes_back_although_the_kernel_checks_sources() {
     let host = road_warrior();
     checks_sources(&host, 2);
@@ -125,7 +125,7 @@ pub(crate) fn a_full_tunnel_comes_back_although_the_kernel_checks_sources() {
     drop(gateway);
     client.wait_for("is started again in");
     client.wait_for("is started again in");
-    // Who sends hears of it at once.
+    // Senders get an error immediately.
     let connect = host.inside("timeout 2 bash -c '</dev/tcp/198.51.100.77/9'");
     let told = Command::new("sh").args(["-c", &connect]).output().unwrap();
     let told = String::from_utf8(told.stderr).unwrap();

@@ -12,7 +12,7 @@ ike_test_namespace::harness! {
     ike_test_namespace::VETH => [mobike_shards::moves_of_either_end_keep_every_sa_on_its_shard],
     own_tunnel::VETH_AND_TUN => [
         held::a_full_tunnel_comes_back_although_the_kernel_checks_sources,
-        held::revocation_is_asked_for_round_the_tunnel_that_is_not_up,
+        held::revocation_is_asked_for_outside_the_tunnel_that_is_down,
         own_tunnel::a_full_tunnel_of_both_families_is_up_where_ipv6_is_off,
         own_tunnel::a_resolver_file_behind_a_link_is_read_in_the_sandbox,
         own_tunnel::a_start_that_waits_follows_a_reload,
@@ -22,7 +22,7 @@ ike_test_namespace::harness! {
         own_tunnel::changes_of_routes_do_nothing_to_an_ike_sa_of_a_loopback_address,
         own_tunnel::flows_to_a_peer_whose_name_server_is_silent_hold_no_other_tunnel,
         own_tunnel::list_says_what_a_child_waits_for,
-        own_tunnel::the_source_towards_a_peer_is_asked_for_round_the_own_tunnel,
+        own_tunnel::the_source_towards_a_peer_is_asked_for_outside_its_own_tunnel,
         restart::a_restart_lets_nothing_out_in_clear_and_unblock_does,
         restart::a_stop_of_a_bare_daemon_blocks_nothing,
         restart::a_trap_that_was_never_up_is_blocked_over_a_restart,

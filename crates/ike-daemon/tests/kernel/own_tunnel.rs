@@ -127,7 +127,7 @@ pub(crate) fn until(daemon: &Running, wanted: impl Fn(&str) -> bool) -> String {
 ///
 /// Fault: in `Operator::ends` and `Operator::answer_ends`, ask `ike_tokio::net::source` without a mark: the client says
 /// `no route to 198.51.100.9` for ever, and the second IKE SA starts from the virtual IP.
-pub(crate) fn the_source_towards_a_peer_is_asked_for_round_the_own_tunnel() {
+pub(crate) fn the_source_towards_a_peer_is_asked_for_outside_its_own_tunnel() {
     let host = road_warrior();
     let folder = folder("own-tunnel");
     let exe = env!("CARGO_BIN_EXE_ike-daemon");

@@ -11,7 +11,7 @@ use ike_proto::dataplane::{SaId, Usage};
 use ike_proto::{Answer, ChildSaId, Command, Event, Failure, IkeSaId, Ticket};
 use tokio::sync::{broadcast, mpsc, oneshot};
 
-use crate::net::round::RoundTunnels;
+use crate::net::outside::OutsideTunnels;
 use crate::net::socket::SocketOptions;
 use crate::net::source::source;
 use crate::plane::Busy;
@@ -62,7 +62,7 @@ impl Handle {
         Self { shards, events, counters, options, busy: Arc::default() }
     }
 
-    /// The address of this host from which the kernel would send IKE messages to `remote`, round all tunnels. Sends
+    /// The address of this host from which the kernel would send IKE messages to `remote`, outside all tunnels. Sends
     /// nothing.
     ///
     /// # Errors
@@ -71,9 +71,9 @@ impl Handle {
         source(remote, self.options)
     }
 
-    /// Makes sockets whose packets go round all tunnels, as IKE messages do.
-    pub fn round_tunnels(&self) -> RoundTunnels {
-        RoundTunnels(self.options)
+    /// Makes sockets whose packets leave outside all tunnels, as IKE messages do.
+    pub fn outside_tunnels(&self) -> OutsideTunnels {
+        OutsideTunnels(self.options)
     }
 
     /// The counters, for the drivers to count by.

@@ -1,12 +1,12 @@
 //! Sockets and addresses: the part of the system's network that a driver needs.
 
 mod ancillary;
-mod ask;
+mod dns;
 pub mod files;
 mod kernel;
 pub(crate) mod marker;
+pub(crate) mod outside;
 pub mod path_mtu;
-pub(crate) mod round;
 pub mod socket;
 pub(crate) mod source;
 mod steering;

@@ -27,7 +27,7 @@ mod tests;
 /// The policies of shunts have numbers that the engine never reaches.
 const FIRST: u64 = 1 << 63;
 
-/// Children that are named in a line about all of them.
+/// The most children that one log line names.
 const NAMED: usize = 5;
 
 /// Connection and child.
@@ -99,7 +99,7 @@ impl Shunts {
         self.tell_held();
     }
 
-    /// Says what is held although no child was up: who does not expect that looks for the reason.
+    /// Logs what is held before any child has been up. A user who does not expect that looks in the log for the reason.
     fn tell_held(&self) {
         let held = |armed: &&Armed| matches!(armed.spec.action, PolicyAction::Hold { .. });
         let held: Vec<_> = self.armed.values().filter(held).map(|armed| &armed.spec).collect();
@@ -112,8 +112,8 @@ impl Shunts {
         if !held.is_empty() {
             tracing::info!(
                 children = held.len(),
-                "held until their traps or SAs are there, so that nothing leaves in clear: {}{more}; `hold = no` in a child lets \
-                 its traffic pass until then",
+                "traffic is held until a trap or an SA protects it: {}{more}; set `hold = no` in a child to let its traffic pass \
+                 in clear until then",
                 named.join(", ")
             );
         }

@@ -25,7 +25,7 @@ pub struct UserspaceOptions {
     pub routes: Option<RouteOptions>,
     /// Whether two peers may have children whose traffic selectors overlap. If not, the later child is refused.
     pub overlap: bool,
-    /// Whether ICMP is believed that says of sent packets that they are too big ([`esp::Plane::believe_icmp`]).
+    /// Whether ICMP messages that sent packets were too big are believed ([`esp::Plane::believe_icmp`]).
     pub icmp_too_big: bool,
     /// Queues of the TUN device, each with a worker.
     pub queues: u16,

@@ -48,8 +48,8 @@ pub(super) fn priority(
     }
 }
 
-/// True if this plane made `policy` for [`PolicyAction::Hold`]: as a shunt, right behind one with its selector. The priorities
-/// of shunts are odd.
+/// True if this plane made `policy` for [`PolicyAction::Hold`]. The priorities of shunts are odd. A hold has the priority
+/// after that of a shunt with the same selector.
 pub fn is_hold(policy: &Policy) -> bool {
     let stands_in = policy.priority > LAST_PROTECTING;
     policy.action == Action::Block && stands_in && policy.priority.is_multiple_of(2)

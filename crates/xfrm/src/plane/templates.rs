@@ -60,7 +60,7 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn inward(&self, list: &mut Vec<Wanted>) {
-        // Its local selectors are more than the child's will be. What arrives may pass.
+        // The local selectors of such a hold are wider than the child's will be, so what arrives may pass.
         if self.spec.action == (PolicyAction::Hold { anywhere: true }) {
             return;
         }

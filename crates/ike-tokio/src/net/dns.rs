@@ -1,8 +1,8 @@
-//! Questions to name servers (RFC 1035) that go round all tunnels.
+//! DNS queries (RFC 1035) that leave outside all tunnels.
 //!
-//! getaddrinfo asks by sockets of its own. While a child is not up, what holds its traffic may hold these questions too, and
-//! without the peer's address the child does not come up. So where the system's resolver fails, its name servers are asked
-//! again here, by sockets that no route and no policy of this program holds.
+//! getaddrinfo uses sockets of its own. While a child is down, its hold may stop these queries too, and without the
+//! peer's address the child does not come up. So if the system's resolver fails, the daemon asks the same name servers
+//! itself, by sockets that no route and no policy of this program applies to.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -19,7 +19,8 @@ const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"
 const SERVERS: usize = 3;
 /// How long one of them may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Most answers that are looked at: who guesses the number of the question, and its port, has no more tries.
+/// The most responses that are read for one query. An attacker has to guess the query's ID and port, and has no more tries
+/// than that.
 const MOST_ANSWERS: usize = 16;
 const PORT: u16 = 53;
 /// Types of addresses.
@@ -29,7 +30,7 @@ const AAAA: u16 = 28;
 const HEADER: usize = 12;
 const RECORD: usize = 10;
 
-/// The name servers of this host that are not on this host: those have been asked by others.
+/// The name servers in [`FILES`], without those on this host: the system's resolver has asked these.
 pub(super) fn servers() -> Vec<SocketAddr> {
     let files = FILES.iter().filter_map(|file| std::fs::read_to_string(file).ok());
     let mut all: Vec<_> = files.flat_map(|text| servers_in(&text)).collect();
@@ -47,8 +48,8 @@ fn servers_in(text: &str) -> Vec<SocketAddr> {
     distant.map(|address| SocketAddr::new(address, PORT)).collect()
 }
 
-/// The addresses of `name`, from the first of `servers` that knows any within `limit`. Blocks.
-pub(super) fn ask(
+/// The addresses of `name`, from the first of `servers` that has any. Blocks, for `limit` at the most.
+pub(super) fn look_up(
     name: &str,
     servers: &[SocketAddr],
     limit: Duration,
@@ -101,7 +102,9 @@ fn ask_one(
             return Ok(found);
         }
     }
-    Err(io::Error::other("somebody guesses: too many answers to other questions"))
+    Err(io::Error::other(
+        "too many responses that do not match the query: somebody may be guessing its ID",
+    ))
 }
 
 /// A message with the question for the addresses of `name`. None if it is no name of the DNS.
@@ -211,8 +214,8 @@ mod tests {
     #[test]
     fn a_name_server_knows_an_alias_and_its_addresses() {
         let server = server(|question| vec![answer(question)]);
-        assert_eq!(ask("a.example", &[server], LONG, &connect), both());
-        assert_eq!(ask("a..example", &[server], LONG, &connect), Vec::<IpAddr>::new());
+        assert_eq!(look_up("a.example", &[server], LONG, &connect), both());
+        assert_eq!(look_up("a..example", &[server], LONG, &connect), Vec::<IpAddr>::new());
     }
 
     /// Faults: in `addresses`, do not compare the number; leave the question out.
@@ -225,10 +228,10 @@ mod tests {
             other[13] = b'x';
             vec![number, other, vec![0; 3], answer(question)]
         });
-        assert_eq!(ask("a.example", &[server], LONG, &connect), both());
+        assert_eq!(look_up("a.example", &[server], LONG, &connect), both());
     }
 
-    /// An answer can be forged by who guesses the number and the port of its question.
+    /// An attacker who guesses the ID and the port of a query can forge the response.
     ///
     /// Faults: in `ask_one`, take a fixed number; look at answers for as long as there is time.
     #[test]
@@ -250,19 +253,19 @@ mod tests {
             Ok(socket)
         };
         for _ in 0..8 {
-            assert_eq!(ask("a.example", &[server], LONG, &connect), Vec::<IpAddr>::new());
+            assert_eq!(look_up("a.example", &[server], LONG, &connect), Vec::<IpAddr>::new());
         }
         let numbers: std::collections::BTreeSet<_> = seen.lock().unwrap().iter().copied().collect();
         assert!(numbers.len() >= 7, "{numbers:?}");
         assert!(ports.lock().unwrap().len() >= 7);
     }
 
-    /// Fault: in `ask`, do not look at `limit`.
+    /// Fault: in `look_up`, do not look at `limit`.
     #[test]
     fn silent_name_servers_take_no_more_than_the_time_that_is_left() {
         let silent = server(|_| Vec::new());
         let (begun, limit) = (Instant::now(), Duration::from_millis(100));
-        assert_eq!(ask("a.example", &[silent; 3], limit, &connect), Vec::<IpAddr>::new());
+        assert_eq!(look_up("a.example", &[silent; 3], limit, &connect), Vec::<IpAddr>::new());
         assert!(begun.elapsed() < PATIENCE);
     }
 
@@ -275,7 +278,7 @@ mod tests {
         });
         let cut = server(|question| vec![answer(question)[..question.len() + 20].to_vec()]);
         let good = server(|question| vec![answer(question)]);
-        assert_eq!(ask("a.example", &[failing, cut, good], LONG, &connect), both());
+        assert_eq!(look_up("a.example", &[failing, cut, good], LONG, &connect), both());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Makes signers. The daemon gives up what it takes to start one, so the first process that it starts, the *nursery*,
-//! starts them, one at a time, and hands their sockets over. It holds no key.
+//! Starts signers. The daemon gives up the privileges for that. So the first process that it starts, the *spawner*, starts
+//! the signers, one at a time, and hands their sockets to the daemon. It holds no key.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -17,23 +17,24 @@ use rustix::net::{
 
 use super::link::gone;
 
-/// Asks for a signer; a number follows. No message to a signer begins so: its length would be above every limit.
+/// The first octet of an order for a signer; the order's number follows. No message to a signer begins with this octet: its
+/// length would be above every limit.
 const ANOTHER: u8 = 0xff;
 
-/// How long the nursery has.
+/// How long the spawner has for an order.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a signer that is killed has to end before the next one is made.
+/// How long the spawner waits for the end of a killed signer before it starts the next one.
 const MOMENT: Duration = Duration::from_millis(200);
 
 /// Room for one descriptor.
 const ROOM: usize = rustix::cmsg_space!(ScmRights(1));
 
-/// Has the nursery at the other end of `to` end the signer that it has made, and make another. No two orders in a row have
-/// the same `number`.
+/// Orders a new signer from the spawner at the other end of `to`, which ends the former signer. No two orders in a row may
+/// have the same `number`.
 ///
 /// # Errors
-/// `BrokenPipe` if the nursery is gone.
+/// `BrokenPipe` if the spawner is gone.
 pub(super) fn ask(mut to: &UnixStream, number: u8) -> io::Result<UnixStream> {
     to.write_all(&[ANOTHER, number]).map_err(ended)?;
     let end = Instant::now() + PATIENCE;
@@ -41,15 +42,15 @@ pub(super) fn ask(mut to: &UnixStream, number: u8) -> io::Result<UnixStream> {
         let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         to.set_read_timeout(Some(left))?;
         let (answered, given) = take(to)?;
-        // To an order that nobody waits for any more: the next one has ended that signer.
+        // The answer may be to an earlier order, which was given up: this order has ended that signer.
         if answered == number {
-            let none = || io::Error::other("no process for another signer");
+            let none = || io::Error::other("no process for a new signer");
             return given.map(UnixStream::from).ok_or_else(none);
         }
     }
 }
 
-/// The number of an order, and what was made for it.
+/// The number of an order, and the socket of the signer that was started for it.
 fn take(from: &UnixStream) -> io::Result<(u8, Option<OwnedFd>)> {
     let mut room = [MaybeUninit::uninit(); ROOM];
     let mut control = RecvAncillaryBuffer::new(&mut room);
@@ -74,14 +75,14 @@ fn ended(why: io::Error) -> io::Error {
     }
 }
 
-/// Whether the daemon at the other end of `from` takes this process for a nursery.
+/// True if this process is to be a spawner, by the first octet from the daemon at the other end of `from`.
 pub(super) fn is_meant(from: &UnixStream) -> io::Result<bool> {
     let mut first = [0];
     let (count, _) = retry_on_intr(|| recv(from, &mut first, RecvFlags::PEEK))?;
     Ok(count == 1 && first == [ANOTHER])
 }
 
-/// Serves `from` until its end, which is that of the signer as well.
+/// Serves orders from `from` until its end, and then ends the signer.
 pub(super) fn serve(from: &UnixStream) -> io::Result<()> {
     serve_by(from, |its| {
         let mut signer = Command::new("/proc/self/exe");
@@ -101,12 +102,12 @@ fn serve_by(
             Err(why) if why.kind() == ErrorKind::UnexpectedEof => break,
             Err(why) => return Err(why),
         }
-        // One that the kernel does not let end yet is waited for no longer: the next order finds it.
+        // A signer that the kernel does not end yet delays nothing: the next order tries again.
         made.retain_mut(|child| !has_ended(child));
         let (ours, its) = UnixStream::pair()?;
-        // The daemon hears that there is none, and may ask again.
+        // On an error the daemon gets an answer without a socket, and may order again.
         let child = make(OwnedFd::from(its)).inspect_err(|error| {
-            tracing::error!(%error, "no process for another signer");
+            tracing::error!(%error, "cannot start a new signer");
         });
         let given = [ours.as_fd()];
         let mut room = [MaybeUninit::uninit(); ROOM];
@@ -123,7 +124,7 @@ fn serve_by(
 
 /// Ends `child`; true once it has ended.
 fn has_ended(child: &mut Child) -> bool {
-    // It may have ended, and one that hangs ends by nothing else.
+    // An error means that it has ended. Nothing else ends a signer that hangs.
     let _ = child.kill();
     let end = Instant::now() + MOMENT;
     loop {
@@ -140,7 +141,7 @@ mod tests {
 
     /// Faults, each by itself: in `serve_by`, return the error of `make`; in `ask`, take the first answer.
     #[test]
-    fn a_signer_that_cannot_be_made_ends_no_nursery_and_late_answers_count_for_nothing() {
+    fn a_signer_that_cannot_be_made_ends_no_spawner_and_late_answers_count_for_nothing() {
         let (ours, its) = UnixStream::pair().unwrap();
         let mut orders = 0;
         let make = move |end: OwnedFd| {
@@ -150,10 +151,10 @@ mod tests {
                 _ => Command::new("cat").stdin(Stdio::from(end)).stdout(Stdio::null()).spawn(),
             }
         };
-        let nursery = thread::spawn(move || serve_by(&its, make));
+        let spawner = thread::spawn(move || serve_by(&its, make));
         ask(&ours, 1).unwrap();
         let none = ask(&ours, 2).unwrap_err();
-        assert_ne!(none.kind(), ErrorKind::BrokenPipe, "the nursery is there");
+        assert_ne!(none.kind(), ErrorKind::BrokenPipe, "the spawner is there");
         // Nobody takes the answer to this one.
         (&ours).write_all(&[ANOTHER, 3]).unwrap();
         let mut signer = ask(&ours, 4).unwrap();
@@ -161,7 +162,7 @@ mod tests {
         let alive = signer.read(&mut [0]).unwrap_err();
         assert_eq!(alive.kind(), ErrorKind::WouldBlock, "the last one, and not one that was ended");
         ours.shutdown(std::net::Shutdown::Write).unwrap();
-        nursery.join().unwrap().unwrap();
+        spawner.join().unwrap().unwrap();
         assert_eq!(ask(&ours, 5).unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 }

@@ -1,8 +1,9 @@
-//! One daemon at a time has the kernel's data plane of a network namespace: a second one would take the first one's
-//! states for an earlier run's.
+//! A lock, so that one daemon at a time uses the kernel's data plane of a network namespace. A second daemon would take the
+//! states of the first one for those of an earlier run.
 //!
-//! Names of abstract sockets are the namespace's, and go with the process however it ends. But anybody can take one:
-//! who has a name is asked for its user, and there are several names.
+//! The lock is a listening socket with an abstract name. Such names belong to the namespace, and the kernel frees them
+//! when the process ends, however it ends. But every user can take any name. So there are several names, and the holder
+//! of a name counts only if it runs as root or as the same user.
 
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
@@ -19,53 +20,53 @@ use rustix::net::{
 
 const NAME: &str = "ike-daemon/xfrm";
 
-/// How many names there are, for those that a stranger has.
+/// How many names there are: strangers may hold some.
 const NAMES: usize = 8;
 
-/// How long a name that was just taken has to be served.
+/// How long a process has from taking a name to accepting connections.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// How long who has a name has to take a connection, for others may ask as well.
+/// How long the holder of a name has to accept a connection: others may connect as well.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Who has a name.
+/// The holder of a name.
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
     Nobody,
-    /// A process of this user; `None` where it does not say.
+    /// A process of this user; `None` if it does not accept connections.
     User(Option<u32>),
 }
 
-/// Keeps other daemons away as long as it lasts.
+/// The lock, held until this is dropped.
 #[derive(Debug)]
-pub(super) struct Sole {
+pub(super) struct InstanceLock {
     listener: UnixListener,
-    /// Takes connections, and ends them: a line that is full would hide whose the name is.
+    /// Accepts connections and closes them. With a full backlog, others could not connect and learn the user.
     thread: Option<JoinHandle<()>>,
 }
 
-impl Sole {
+impl InstanceLock {
     fn new(listener: UnixListener) -> io::Result<Self> {
         let its = listener.try_clone()?;
         let take = move || {
             loop {
                 match its.accept() {
                     Ok(_) => {}
-                    // The end.
+                    // The socket was shut down.
                     Err(error) if error.kind() == ErrorKind::InvalidInput => return,
-                    // Of descriptors or memory there may be more later.
+                    // Too few descriptors, or too little memory: that may change.
                     Err(_) => thread::sleep(MOMENT),
                 }
             }
         };
-        let thread = thread::Builder::new().name("sole".to_owned()).spawn(take)?;
+        let thread = thread::Builder::new().name("instance-lock".to_owned()).spawn(take)?;
         Ok(Self { listener, thread: Some(thread) })
     }
 }
 
-impl Drop for Sole {
+impl Drop for InstanceLock {
     fn drop(&mut self) {
-        // It wakes the thread, after which nobody has the name.
+        // That wakes the thread. The name is free after it has ended.
         let _ = shutdown(&self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -73,28 +74,31 @@ impl Drop for Sole {
     }
 }
 
-/// `None` if other users have every name.
-pub(super) fn sole() -> io::Result<Option<Sole>> {
-    // One of an earlier version has this name, which does not say whose it is: anybody can take it.
+/// Takes the lock. `None` if other users hold every name.
+///
+/// # Errors
+/// If another daemon holds the lock.
+pub(super) fn lock_instance() -> io::Result<Option<InstanceLock>> {
+    // Earlier versions bind a datagram socket to this name. It does not tell the user, so it is no proof of a daemon.
     if UnixDatagram::unbound()?.connect_addr(&SocketAddr::from_abstract_name(NAME)?).is_ok() {
         tracing::warn!(
             name = NAME,
-            "a process has the name that ike-daemon of an earlier version has: end that one first, if it is one"
+            "a process holds the socket name of earlier versions of ike-daemon: if it is an ike-daemon, end it first"
         );
     }
     let own = rustix::process::geteuid().as_raw();
     among(NAME, |uid| uid == 0 || uid == own)
 }
 
-fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<Sole>> {
+fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<InstanceLock>> {
     let mut own = None;
-    // All of them: a stranger may have had one when an earlier daemon began.
+    // All names are asked: the first daemon may hold a later one, because a stranger held those before it.
     for number in 0..NAMES {
         let name = format!("{name}/{number}");
         let mut holder = holder(&name)?;
         if own.is_none() && holder == Holder::Nobody {
             match UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?) {
-                Ok(listener) => own = Some(Sole::new(listener)?),
+                Ok(listener) => own = Some(InstanceLock::new(listener)?),
                 Err(error) if error.kind() == ErrorKind::AddrInUse => holder = new_holder(&name)?,
                 Err(error) => return Err(error),
             }
@@ -106,17 +110,23 @@ fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<Sol
                 return Err(io::Error::new(ErrorKind::AddrInUse, why));
             }
             Holder::User(uid) => {
-                tracing::warn!(name, uid, "another user has a name that keeps second daemons away");
+                tracing::warn!(
+                    name,
+                    uid,
+                    "a process of another user holds this socket name: it does not count as an ike-daemon"
+                );
             }
         }
     }
     if own.is_none() {
-        tracing::warn!("other users have all names: nothing keeps a second daemon away");
+        tracing::warn!(
+            "other users hold all socket names of the lock: do not start a second ike-daemon in this network namespace"
+        );
     }
     Ok(own)
 }
 
-/// Who has taken a name a moment ago, or does not serve it.
+/// The holder of a name that was taken a moment ago.
 fn new_holder(name: &str) -> io::Result<Holder> {
     thread::sleep(MOMENT);
     match holder(name)? {
@@ -128,14 +138,14 @@ fn new_holder(name: &str) -> io::Result<Holder> {
 fn holder(name: &str) -> io::Result<Holder> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
-    // Whoever waits comes before those who ask later.
+    // Connections that came before this one are accepted first.
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
     match connect(&socket, &address) {
-        // Those of the process that listens.
+        // The credentials of the process that listens.
         Ok(()) => Ok(Holder::User(Some(sockopt::socket_peercred(&socket)?.uid.as_raw()))),
         Err(Errno::CONNREFUSED) => Ok(Holder::Nobody),
-        // It takes none.
+        // It accepts no connection.
         Err(_) => Ok(Holder::User(None)),
     }
 }
@@ -161,17 +171,17 @@ mod tests {
         let why = among(&name, |_| true).unwrap_err();
         assert_eq!(why.kind(), ErrorKind::AddrInUse);
         drop(first);
-        // There was a stranger when that one began.
+        // As if a stranger had held the names before it.
         let _first = bind(&name, 3);
         assert!(among(&name, |_| true).is_err());
     }
 
-    /// Fault: in `Sole::new`, begin no thread.
+    /// Fault: in `InstanceLock::new`, begin no thread.
     #[test]
-    fn who_asks_very_often_does_not_hide_the_first_daemon() {
+    fn many_connections_do_not_hide_the_first_daemon() {
         let name = name("full");
         let first = among(&name, |_| true).unwrap().unwrap();
-        // A short line is soon full.
+        // A short backlog is soon full.
         rustix::net::listen(&first.listener, 1).unwrap();
         let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

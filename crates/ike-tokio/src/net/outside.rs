@@ -1,4 +1,4 @@
-//! Sockets for questions of this program that no tunnel of its own may hold.
+//! Sockets for packets that must not depend on a tunnel of this program.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::ask;
+use super::dns;
 use super::socket::{SocketOptions, mark_and_bypass};
 use super::source::connected;
 
-/// Makes sockets whose packets go round all tunnels, as IKE messages do: no route and no policy of this program holds
-/// them. All calls block.
+/// Makes sockets whose packets leave outside all tunnels, as IKE messages do: no route and no policy of this program
+/// applies to them. All calls block.
 #[derive(Debug, Clone, Copy)]
-pub struct RoundTunnels(pub(crate) SocketOptions);
+pub struct OutsideTunnels(pub(crate) SocketOptions);
 
-impl RoundTunnels {
+impl OutsideTunnels {
     /// A TCP connection to `remote`, made within `limit`.
     ///
     /// # Errors
@@ -27,13 +27,13 @@ impl RoundTunnels {
         Ok(socket.into())
     }
 
-    /// The name servers of this host that are not on this host: those ask others by sockets of their own.
+    /// The name servers that this host uses, without those on this host itself: they ask others by sockets of their own.
     pub fn name_servers(&self) -> Vec<SocketAddr> {
-        ask::servers()
+        dns::servers()
     }
 
-    /// The addresses of `name`, from the first of `servers` that knows any within `limit`.
+    /// The addresses of `name`, from the first of `servers` that has any. Takes `limit` at the most.
     pub fn addresses(&self, name: &str, servers: &[SocketAddr], limit: Duration) -> Vec<IpAddr> {
-        ask::ask(name, servers, limit, &|server| connected(server, self.0))
+        dns::look_up(name, servers, limit, &|server| connected(server, self.0))
     }
 }

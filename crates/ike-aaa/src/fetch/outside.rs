@@ -1,4 +1,4 @@
-//! Fetches round tunnels, for the client of HTTP.
+//! Fetches outside tunnels: a resolver and a connector for the HTTP client.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ike_tokio::RoundTunnels;
+use ike_tokio::OutsideTunnels;
 use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
@@ -14,20 +14,20 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
 };
 
-/// Tells which addresses are reached round tunnels, and reaches them.
+/// Connects outside the tunnels to the addresses for which `wants` is true, and by ordinary sockets to the others.
 #[derive(Clone)]
-pub(crate) struct Round {
-    pub(crate) sockets: RoundTunnels,
+pub(crate) struct Outside {
+    pub(crate) sockets: OutsideTunnels,
     pub(crate) wants: Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>,
 }
 
-impl fmt::Debug for Round {
+impl fmt::Debug for Outside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Round").finish_non_exhaustive()
+        f.debug_struct("Outside").finish_non_exhaustive()
     }
 }
 
-impl Round {
+impl Outside {
     fn dial(&self, address: SocketAddr, limit: Duration) -> io::Result<TcpStream> {
         match (self.wants)(address) {
             true => self.sockets.connect(address, limit),
@@ -35,7 +35,7 @@ impl Round {
         }
     }
 
-    /// The name servers that are reached round tunnels.
+    /// The name servers that are asked outside the tunnels.
     fn servers(&self) -> Vec<SocketAddr> {
         let mut servers = self.sockets.name_servers();
         servers.retain(|server| (self.wants)(*server));
@@ -43,13 +43,13 @@ impl Round {
     }
 }
 
-/// The name in `uri`. One without a dot is one of the host's own domains, which only the resolver knows.
+/// The host name in `uri`. A name without a dot is left out: only the system's resolver knows the host's own domains.
 fn name(uri: &Uri) -> Option<&str> {
     uri.host().filter(|host| host.trim_end_matches('.').contains('.'))
 }
 
-/// The system's resolver by `system`, and where it fails, `servers` by `ask`: all of it within `patience`. The resolver
-/// has it alone where there are no such servers.
+/// Calls `system`, the system's resolver, and if that fails, `ask`, which asks `servers`. Both together take `patience` at
+/// the most. Without `servers` the system's resolver may use all of it.
 fn in_turn<T, E>(
     patience: Option<Duration>,
     servers: &[SocketAddr],
@@ -67,9 +67,9 @@ fn in_turn<T, E>(
     })
 }
 
-/// The system's resolver comes first: it knows files and other sources. What blocks the traffic of a tunnel blocks its
-/// questions as well.
-impl Resolver for Round {
+/// The system's resolver comes first, because it knows files and other sources. The block of a tunnel that is down stops
+/// its queries too.
+impl Resolver for Outside {
     fn resolve(
         &self,
         uri: &Uri,
@@ -94,7 +94,7 @@ impl Resolver for Round {
     }
 }
 
-impl Connector for Round {
+impl Connector for Outside {
     type Out = Stream;
 
     fn connect(
@@ -174,7 +174,7 @@ const HTTP: u16 = 80;
 const ADDRESSES: usize = 16;
 /// How long a look-up may take if nothing limits it.
 const RESOLVING: Duration = Duration::from_secs(10);
-/// How long the system's resolver may take of it if there are others to be asked.
+/// How long the system's resolver may take of it if name servers can be asked afterwards.
 const SYSTEM: Duration = Duration::from_secs(2);
 /// How long a connection may take if nothing limits it.
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -183,11 +183,11 @@ const CONNECTING: Duration = Duration::from_secs(5);
 mod tests {
     use super::*;
 
-    /// A slow resolver that nobody stands in for has all the time that there is.
+    /// Without name servers to ask afterwards, a slow resolver may use all the time.
     ///
     /// Faults: in `in_turn`, limit the resolver always; never; give `ask` all of `patience`.
     #[test]
-    fn the_resolver_shares_its_time_with_name_servers_that_are_asked_round_tunnels() {
+    fn the_resolver_shares_its_time_with_name_servers_that_are_asked_outside_tunnels() {
         let all = Duration::from_secs(5);
         let alone = in_turn(Some(all), &[], Err::<(), _>, |_| panic!("asked"));
         assert_eq!(alone, Err(Some(all)));

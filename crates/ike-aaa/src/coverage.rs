@@ -1,9 +1,9 @@
-//! Which fetches go round tunnels.
+//! Which tunnels cover the server of a fetch, and so which fetches leave outside the tunnels.
 //!
-//! Revocation information about a peer is asked for before its tunnel is up. What blocks the traffic of that tunnel would
-//! block the question too, and the tunnel would never come up. So such a fetch goes round the tunnel, in clear. A tunnel
-//! that is up has the fetch, unless what blocks it is narrower. One that is down keeps the fetches for other peers. What the
-//! operator has dropped goes nowhere.
+//! The daemon fetches revocation information about a peer before the peer's tunnel is up. The block of that tunnel would
+//! stop the fetch, and the tunnel would never come up. So such a fetch leaves outside the tunnel, in clear. A tunnel that
+//! is up carries the fetch, unless a narrower block covers the server. A tunnel that is down stops the fetches about other
+//! peers. A child with `mode = drop` stops every fetch.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,14 +16,14 @@ use ike_proto::dataplane::TrafficSelector;
 use ike_proto::dataplane::precedence::address_bits;
 use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId};
 
-/// What children protect by configuration, and what those that are up do.
+/// What the configured children protect, and what the children that are up protect.
 #[derive(Debug, Default)]
-pub(crate) struct Ways(Mutex<Known>);
+pub(crate) struct Coverage(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     configured: Vec<Configured>,
-    /// Where nothing is to go.
+    /// What children with `mode = drop` drop.
     dropped: Vec<TrafficSelector>,
     up: HashMap<ChildSaId, Up>,
 }
@@ -44,12 +44,12 @@ struct Up {
     remote: Vec<TrafficSelector>,
 }
 
-impl Ways {
+impl Coverage {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Another configuration is in force.
+    /// Takes note of a new configuration.
     pub(crate) fn configure(&self, config: &EndpointConfig) {
         let children = config.connections.iter().flat_map(|connection| {
             connection.children.iter().map(|child| Configured {
@@ -95,9 +95,9 @@ impl Ways {
         }
     }
 
-    /// True if what is asked about a peer of `connection` goes to `server` round tunnels: none that is up has it, and the
-    /// narrowest that would is of that connection.
-    pub(crate) fn goes_round(&self, connection: &str, server: SocketAddr) -> bool {
+    /// True if a fetch about a peer of `connection` goes to `server` outside the tunnels: no tunnel that is up covers the
+    /// server, and of the children that are down and cover it, the narrowest is of this connection.
+    pub(crate) fn goes_outside(&self, connection: &str, server: SocketAddr) -> bool {
         let (known, address) = (self.known(), server.ip());
         if known.dropped.iter().any(|ts| is_for(ts, server)) {
             return false;
@@ -105,13 +105,13 @@ impl Ways {
         let blocks = known.configured.iter().filter(|child| child.blocks);
         let blocked = blocks.filter_map(|child| width(&child.remote, address)).min();
         let up = known.up.values().filter_map(|up| width(&up.remote, address)).min();
-        // A block that is narrower than all tunnels comes before them.
+        // A block that is narrower than every tunnel that is up has precedence.
         if up.is_some_and(|up| blocked.is_none_or(|blocked| up <= blocked)) {
             return false;
         }
         let widths = known.configured.iter().filter_map(|child| {
             let is_own = child.connection == connection;
-            // The own one comes before others that are as narrow.
+            // Of equally narrow children the peer's own one has precedence.
             let width = width(&child.remote, address).filter(|_| is_own || child.blocks)?;
             Some((width, !is_own))
         });
@@ -136,7 +136,7 @@ fn is_for(ts: &TrafficSelector, server: SocketAddr) -> bool {
         && (ts.start_port..=ts.end_port).contains(&server.port())
 }
 
-/// The selectors of `spec`: the peer's addresses instead of `dynamic`, as far as they are known.
+/// The selectors of `spec`, with the known addresses of the peer in place of `dynamic`.
 fn resolved<'a>(
     spec: &'a TsSpec,
     connection: &'a ConnectionConfig,
@@ -150,7 +150,7 @@ fn resolved<'a>(
     fixed.into_iter().chain(hosts.map(|host| spec.resolve(host)))
 }
 
-/// How wide the narrowest of `selectors` is that covers `address`, whatever ports it is for.
+/// The width of the narrowest of `selectors` that covers `address`. Ports do not matter.
 fn width(selectors: &[TrafficSelector], address: IpAddr) -> Option<u32> {
     let covers = |ts: &&TrafficSelector| {
         ts.start.is_ipv4() == address.is_ipv4() && (ts.start..=ts.end).contains(&address)
@@ -182,43 +182,43 @@ mod tests {
         Arc::new(connection)
     }
 
-    fn ways(connections: Vec<Arc<ConnectionConfig>>) -> Ways {
-        let ways = Ways::default();
-        ways.configure(&EndpointConfig { connections, ..EndpointConfig::default() });
-        ways
+    fn coverage(connections: Vec<Arc<ConnectionConfig>>) -> Coverage {
+        let coverage = Coverage::default();
+        coverage.configure(&EndpointConfig { connections, ..EndpointConfig::default() });
+        coverage
     }
 
     fn server(address: &str, port: u16) -> SocketAddr {
         SocketAddr::new(address.parse().unwrap(), port)
     }
 
-    /// Faults: in `goes_round`, do not ask what is up, or take it however wide it is; leave out `is_other`; take the widest.
+    /// Faults: in `goes_outside`, do not ask what is up, or take it however wide it is; leave out `is_other`; take the widest.
     #[test]
-    fn a_fetch_goes_round_the_tunnel_of_its_own_peer_alone() {
+    fn a_fetch_leaves_outside_the_tunnel_of_its_own_peer_alone() {
         let all = connection("all", "0.0.0.0/0", Action::Start);
         let net = connection("net", "10.2.0.0/16", Action::Trap);
         let manual = connection("manual", "10.2.3.0/24", Action::None);
         let host = connection("host", "dynamic", Action::Trap);
-        let ways = ways(vec![all, net, manual, host]);
-        let round = |name, address: &str| ways.goes_round(name, server(address, 80));
-        assert!(round("all", "198.51.100.1") && round("net", "10.2.3.4"));
-        assert!(round("host", "192.0.2.7") && round("manual", "10.2.3.4"));
-        assert!(!round("net", "198.51.100.1"), "it is none of its business");
-        assert!(!round("all", "10.2.3.4"), "another tunnel protects it, and is down");
-        assert!(!round("all", "2001:db8::1"), "nothing covers it");
+        let coverage = coverage(vec![all, net, manual, host]);
+        let outside = |name, address: &str| coverage.goes_outside(name, server(address, 80));
+        assert!(outside("all", "198.51.100.1") && outside("net", "10.2.3.4"));
+        assert!(outside("host", "192.0.2.7") && outside("manual", "10.2.3.4"));
+        assert!(!outside("net", "198.51.100.1"), "its own tunnel does not cover the server");
+        assert!(!outside("all", "10.2.3.4"), "another tunnel protects it, and is down");
+        assert!(!outside("all", "2001:db8::1"), "nothing covers it");
         let remote = vec!["0.0.0.0/0".parse().unwrap()];
-        ways.known().up.insert(ChildSaId(1), Up { ike: IkeSaId(1), remote });
-        assert!(!round("all", "198.51.100.1"), "a tunnel has it");
-        assert!(round("net", "10.2.3.4"), "the block is narrower than the tunnel");
-        assert!(!round("all", "10.2.3.4"), "the narrower one is another's");
+        coverage.known().up.insert(ChildSaId(1), Up { ike: IkeSaId(1), remote });
+        assert!(!outside("all", "198.51.100.1"), "a tunnel has it");
+        assert!(outside("net", "10.2.3.4"), "the block is narrower than the tunnel");
+        assert!(!outside("all", "10.2.3.4"), "the narrower one is another's");
         let remote = vec!["10.2.0.0/16".parse().unwrap()];
-        ways.known().up.insert(ChildSaId(2), Up { ike: IkeSaId(2), remote });
-        assert!(!round("net", "10.2.3.4") && !round("manual", "10.2.3.4"), "a tunnel has it");
+        coverage.known().up.insert(ChildSaId(2), Up { ike: IkeSaId(2), remote });
+        assert!(!outside("net", "10.2.3.4") && !outside("manual", "10.2.3.4"), "a tunnel has it");
     }
 
-    /// Faults: in `goes_round`, do not ask what is dropped; in `is_for`, leave the ports out.
+    /// Faults: in `goes_outside`, do not ask what is dropped; in `is_for`, leave the ports out.
     #[test]
-    fn what_is_dropped_goes_round_nothing() {
+    fn what_is_dropped_is_not_fetched_outside() {
         let drop = ShuntConfig {
             connection: "none".into(),
             child: "drop".into(),
@@ -229,41 +229,41 @@ mod tests {
             processing: Arc::default(),
         };
         let pass = ShuntConfig { drop: false, remote_ts: drop.local_ts.clone(), ..drop.clone() };
-        let ways = Ways::default();
+        let coverage = Coverage::default();
         let connections = vec![connection("all", "0.0.0.0/0", Action::Start)];
         let shunts = vec![drop, pass];
-        ways.configure(&EndpointConfig { connections, shunts, ..EndpointConfig::default() });
-        assert!(!ways.goes_round("all", server("198.51.100.1", 53)));
-        assert!(ways.goes_round("all", server("198.51.100.1", 80)));
-        assert!(ways.goes_round("all", server("203.0.113.1", 53)));
+        coverage.configure(&EndpointConfig { connections, shunts, ..EndpointConfig::default() });
+        assert!(!coverage.goes_outside("all", server("198.51.100.1", 53)));
+        assert!(coverage.goes_outside("all", server("198.51.100.1", 80)));
+        assert!(coverage.goes_outside("all", server("203.0.113.1", 53)));
     }
 
     /// Faults: in `blocks`, do not look at `failure_shunt`; leave the trap out.
     #[test]
     fn a_child_that_never_blocks_keeps_no_fetch() {
         let mut net = connection("net", "10.2.0.0/16", Action::Start);
-        let round = |net: &Arc<ConnectionConfig>| {
+        let outside = |net: &Arc<ConnectionConfig>| {
             let all = connection("all", "0.0.0.0/0", Action::Start);
-            ways(vec![all, Arc::clone(net)]).goes_round("all", server("10.2.3.4", 80))
+            coverage(vec![all, Arc::clone(net)]).goes_outside("all", server("10.2.3.4", 80))
         };
-        assert!(!round(&net));
+        assert!(!outside(&net));
         let change = |net: &mut Arc<ConnectionConfig>, change: fn(&mut ChildConfig)| {
             change(Arc::make_mut(&mut Arc::make_mut(net).children[0]));
         };
         change(&mut net, |child| child.failure_shunt = FailureShunt::Passthrough);
-        assert!(round(&net));
+        assert!(outside(&net));
         change(&mut net, |child| child.start_action = Action::Trap);
-        assert!(!round(&net), "what a trap takes waits for its own tunnel");
+        assert!(!outside(&net), "what a trap takes waits for its own tunnel");
     }
 
-    /// Two gateways that stand in for each other.
+    /// Two full tunnels to two gateways, of which one is a backup.
     ///
-    /// Fault: in `goes_round`, let others come before the own one.
+    /// Fault: in `goes_outside`, let others come before the own one.
     #[test]
     fn two_full_tunnels_do_not_keep_each_other_down() {
         let one = |name| connection(name, "0.0.0.0/0", Action::Start);
-        let ways = ways(vec![one("a"), one("b")]);
+        let coverage = coverage(vec![one("a"), one("b")]);
         let address = server("198.51.100.1", 80);
-        assert!(ways.goes_round("a", address) && ways.goes_round("b", address));
+        assert!(coverage.goes_outside("a", address) && coverage.goes_outside("b", address));
     }
 }
