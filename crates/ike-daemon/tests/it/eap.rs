@@ -326,7 +326,7 @@ fn what_cannot_be_is_named() {
             gateway,
             "auth = 'eap-radius'",
             "[charon.plugins.eap-radius]\naddress = '192.0.2.1'\nsecret = 'x'\n[charon.plugins.eap-radius.dae]\nlisten = 'here'",
-            "dae.listen` cannot be",
+            "dae.listen` has a value that is not accepted",
         ),
         (
             gateway,
