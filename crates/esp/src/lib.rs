@@ -44,6 +44,7 @@ pub mod spd;
 mod split;
 pub mod stats;
 pub mod tcp;
+#[cfg(all(feature = "tun", target_os = "linux"))]
 mod too_big;
 pub mod tos;
 pub mod udp;

@@ -19,9 +19,9 @@ use crate::plane::{Clock, RUN, Shared};
 use crate::reassembly::{Reassembler, Whole};
 use crate::sad::{Contents, Path, Sa, Spent};
 use crate::selector::sides;
+use crate::sizes::LEAST_V6;
 use crate::split::split;
 use crate::stats::{DropReason, Tally};
-use crate::too_big::LEAST_V6;
 
 /// Protects packets. One per thread; it remembers the flows it has seen.
 pub struct Outbound {

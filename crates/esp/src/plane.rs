@@ -22,10 +22,10 @@ use crate::packet;
 #[cfg(feature = "tun")]
 use crate::sad::Sa;
 use crate::sad::{Path, Sad, no_such_sa};
+#[cfg(feature = "tun")]
+use crate::sizes::LEAST_V6;
 use crate::spd::Spd;
 use crate::stats::Stats;
-#[cfg(feature = "tun")]
-use crate::too_big::LEAST_V6;
 
 /// A userspace ESP data plane without I/O. A clone is another handle to the same plane.
 ///

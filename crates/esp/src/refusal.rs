@@ -14,30 +14,42 @@ use crate::ip::{self, Fragment, IPV4_HEADER, IPV6_HEADER, IpPacket, proto};
 const ICMP_HEADER: usize = 8;
 /// The most octets of a message for each family: what every host takes.
 const LONGEST: [usize; 2] = [576, 1280];
-/// Type and code.
-const PROHIBITED_V4: [u8; 2] = [3, 13];
-const PROHIBITED_V6: [u8; 2] = [1, 1];
-/// The types of ICMP errors for IPv4, which are never answered.
+/// Types and codes of IPv4 and IPv6.
+const PROHIBITED: [[u8; 2]; 2] = [[3, 13], [1, 1]];
+/// The types of ICMP errors for IPv4, and of redirects, which are never answered.
 const ERRORS_V4: [u8; 5] = [3, 4, 5, 11, 12];
+/// Redirect, which is no error by its number (RFC 4443 §2.4).
+const REDIRECT_V6: u8 = 137;
 
-/// Appends the message about `packet` to `out`. Returns `None` and appends nothing if the packet must not be answered (RFC
-/// 1122 §3.2.2, RFC 4443 §2.4).
+/// Appends to `out` that the child for `packet` is down, as [`message`] does.
+pub(crate) fn refusal(packet: &[u8], out: &mut Buffer) -> Option<()> {
+    message(packet, PROHIBITED, 0, out)
+}
+
+/// Appends to `out` the ICMP error about `packet`, of the types and codes `kinds` for IPv4 and IPv6, with `word` in front of
+/// the quote. Returns `None` and appends nothing if the packet must not be answered (RFC 1122 §3.2.2, RFC 4443 §2.4).
 ///
 /// The source of the message is the destination of `packet`, so that the host's source check (`rp_filter`) lets it in.
-pub(crate) fn refusal(packet: &[u8], out: &mut Buffer) -> Option<()> {
+pub(crate) fn message(
+    packet: &[u8],
+    kinds: [[u8; 2]; 2],
+    word: u32,
+    out: &mut Buffer,
+) -> Option<()> {
     let ip = IpPacket::parse(packet).ok()?;
     let may_be_told = ip.fragment != Fragment::Later && is_host(ip.src) && !is_error(&ip);
     let packet = packet.get(..ip.total_len).filter(|_| may_be_told && is_host(ip.dst))?;
+    let [of_v4, of_v6] = kinds;
     let (longest, [kind, code], protocol, header) = match ip.dst {
-        IpAddr::V4(_) => (LONGEST[0], PROHIBITED_V4, proto::ICMP, IPV4_HEADER),
-        IpAddr::V6(_) => (LONGEST[1], PROHIBITED_V6, proto::ICMPV6, IPV6_HEADER),
+        IpAddr::V4(_) => (LONGEST[0], of_v4, proto::ICMP, IPV4_HEADER),
+        IpAddr::V6(_) => (LONGEST[1], of_v6, proto::ICMPV6, IPV6_HEADER),
     };
     let quoted = packet.get(..longest - header - ICMP_HEADER).unwrap_or(packet);
     let len = ICMP_HEADER + quoted.len();
     let (outer, used) = ip::header(ip.dst, ip.src, 0, protocol, len)?;
     let icmp = |sum: u16| {
-        let [high, low] = sum.to_be_bytes();
-        [kind, code, high, low, 0, 0, 0, 0]
+        let ([high, low], [w0, w1, w2, w3]) = (sum.to_be_bytes(), word.to_be_bytes());
+        [kind, code, high, low, w0, w1, w2, w3]
     };
     let sum = match (ip.src, ip.dst) {
         (IpAddr::V6(to), IpAddr::V6(from)) => {
@@ -52,18 +64,19 @@ pub(crate) fn refusal(packet: &[u8], out: &mut Buffer) -> Option<()> {
     Some(())
 }
 
-/// True unless the address is multicast, broadcast or unspecified.
+/// True if the address is of one host, which is not only this one.
 fn is_host(address: IpAddr) -> bool {
     let broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
-    !address.is_multicast() && !address.is_unspecified() && !broadcast
+    let many = address.is_multicast() || broadcast;
+    !many && !address.is_unspecified() && !address.is_loopback()
 }
 
-/// True for an ICMP error, and for a packet that may be one.
+/// True for an ICMP error, a redirect, and a packet that may be one.
 fn is_error(ip: &IpPacket) -> bool {
     let kind = ip.ports.map(|(kind, _)| (kind >> 8) as u8);
     match ip.protocol {
         Some(proto::ICMP) => kind.is_none_or(|kind| ERRORS_V4.contains(&kind)),
-        Some(proto::ICMPV6) => kind.is_none_or(|kind| kind < 128),
+        Some(proto::ICMPV6) => kind.is_none_or(|kind| kind < 128 || kind == REDIRECT_V6),
         Some(_) => false,
         None => true,
     }
@@ -84,7 +97,7 @@ mod tests {
         refusal(packet, &mut out).map(|()| out.to_vec())
     }
 
-    /// Fault: in `refusal`, leave `next` out of the sum.
+    /// Fault: in `message`, leave `next` out of the sum.
     #[test]
     fn senders_are_told_in_either_family() {
         let four = packet("10.1.0.1", "10.2.0.1", proto::TCP, &[7; 900]);
@@ -107,7 +120,7 @@ mod tests {
         assert_eq!(about[48..], six);
     }
 
-    /// Fault: in `refusal`, leave `may_be_told` out.
+    /// Fault: in `message`, leave `may_be_told` out; or in `is_host` the loopback, in `is_error` the redirect or `None`.
     #[test]
     fn no_message_answers_an_error_a_group_or_a_later_fragment() {
         let echo = packet("10.1.0.1", "10.2.0.1", proto::ICMP, &[8, 0, 0, 0, 0, 0, 0, 0]);
@@ -118,7 +131,15 @@ mod tests {
         let six = packet("fd01::1", "fd02::1", proto::ICMPV6, &[2, 0, 0, 0, 0, 0, 0, 0]);
         let group = packet("10.1.0.1", "239.1.1.1", proto::UDP, &[0; 8]);
         let nobody = packet("0.0.0.0", "10.2.0.1", proto::UDP, &[0; 8]);
-        for packet in [later, error, six, group, nobody, vec![0x45; 9]] {
+        let redirect = packet("fd01::1", "fd02::1", proto::ICMPV6, &[137, 0, 0, 0, 0, 0, 0, 0]);
+        let loops = packet("127.0.0.1", "10.2.0.1", proto::UDP, &[0; 8]);
+        let loops_v6 = packet("::1", "fd02::1", proto::UDP, &[0; 8]);
+        // A first fragment, in which options hide what follows them.
+        let hidden = [proto::DESTINATION, 0, 0, 1, 0, 0, 0, 9, proto::ICMPV6, 9, 0, 0, 0, 0, 0, 0];
+        let hidden = packet("fd01::1", "fd02::1", proto::FRAGMENT, &hidden);
+        assert_eq!(IpPacket::parse(&hidden).map(|ip| ip.protocol), Ok(None));
+        let more = [redirect, loops, loops_v6, hidden];
+        for packet in [later, error, six, group, nobody, vec![0x45; 9]].into_iter().chain(more) {
             assert_eq!(told(&packet), None, "{packet:?}");
         }
     }

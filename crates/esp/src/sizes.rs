@@ -6,7 +6,10 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use crate::too_big::{LEAST_V4, LEAST_V6};
+/// The smallest MTU that IPv6 knows (RFC 8200 §5).
+pub(crate) const LEAST_V6: u16 = 1280;
+/// The smallest size that is told of IPv4: every host takes it (RFC 791 §3.1).
+pub(crate) const LEAST_V4: u16 = 576;
 
 /// Milliseconds until a lowered MTU has aged.
 pub(crate) const AGES: u64 = 10 * 60 * 1000;

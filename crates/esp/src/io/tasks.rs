@@ -17,6 +17,7 @@ use super::encap::{EncapSocket, IkeDatagram, RecvBatch};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp, strip_header};
 use super::sender::{SendQueue, Sockets};
+use crate::buffer::Buffer;
 use crate::fields::Fields;
 use crate::inbound::{Carrier, Inbound, Outer};
 use crate::ip::IpPacket;
@@ -35,8 +36,8 @@ const ENOUGH: usize = 48 * 1024;
 /// After an error of a device or socket, so that a lasting one does not spin.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The most ICMP "too big" answers to packets that are read together.
-const MAX_ANSWERS: usize = 32;
+/// Reads of the device before what they brought is sent and answered, also where all of it is dropped.
+const MAX_READS: u32 = 256;
 
 /// Between two looks for paths whose lowered MTU has aged.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -44,7 +45,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(10);
 /// Between two lines about packets that come back to the device, or about fragments.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
-/// The most ICMP "prohibited" messages in a second, for each queue.
+/// The most ICMP messages of a kind in a second, for each queue (RFC 1812 §4.3.2.8, RFC 4443 §2.4).
 const A_SECOND: u32 = 200;
 
 /// The error of reading a device that has been deleted.
@@ -136,9 +137,7 @@ pub(super) async fn outbound(
     let mut batch = ReadBatch::new();
     let mut queue = SendQueue::default();
     let (mut returned, mut incomplete) = (Returned::default(), Incomplete::default());
-    let mut refused = Refused::default();
-    // For the senders of packets that were too big.
-    let (mut answers, mut answering) = (Vec::new(), WriteBatch::new());
+    let mut answers = Answers::default();
     loop {
         match next(&mut removals, || worker.renew(), reader.recv(&mut batch)).await {
             Ok(()) => {}
@@ -153,32 +152,24 @@ pub(super) async fn outbound(
                 continue;
             }
         }
-        let now = now();
+        let (now, mut round) = (now(), Round::default());
         loop {
-            let (returns, refusals) = (&mut returned, &mut refused);
+            let (returns, answers) = (&mut returned, &mut answers);
             let other = |packet: &[u8], fate: &Fate<'_>| match fate {
                 Fate::Pass => pass(clear.as_deref(), packet),
                 Fate::Drop(DropReason::OwnOuter) => returns.tell(now, packet),
-                Fate::Drop(DropReason::Blocked) => refusals.tell(now, packet),
-                Fate::TooBig(most) => answers.extend(too_big::answer(packet, *most)),
+                Fate::Drop(DropReason::Blocked) => answers.refuse(now, packet),
+                Fate::TooBig(most) => answers.too_big(now, packet, *most),
                 Fate::Send(_) | Fate::Held | Fate::Drop(_) => {}
             };
             seal(&mut worker, now, &batch, &mut queue, &sockets, other);
             // Small packets come one by one from the device; together they make runs to send.
-            if queue.data.len() >= ENOUGH || !reader.try_recv(&mut batch) {
+            if !round.reads_on(queue.data.len()) || !reader.try_recv(&mut batch) {
                 break;
             }
         }
         queue.flush(&sockets).await;
-        deliver(&writer, &mut refused.messages).await;
-        // Senders that get no answer send again.
-        answers.truncate(MAX_ANSWERS);
-        for (answer, slot) in answers.iter().zip(answering.slots(answers.len())) {
-            slot.extend_from_slice(answer);
-        }
-        answering.commit(answers.len());
-        answers.clear();
-        deliver(&writer, &mut answering).await;
+        deliver(&writer, &mut answers.messages).await;
         incomplete.tell(now, &worker);
         alarm.check();
     }
@@ -254,32 +245,73 @@ impl Incomplete {
     }
 }
 
-/// ICMP messages to the senders of packets of children that are down.
-struct Refused {
+/// The reads of the device that are sent together.
+#[derive(Default)]
+struct Round {
+    reads: u32,
+}
+
+impl Round {
+    /// True if the device may be read again, after a read; `sealed` octets wait to be sent.
+    fn reads_on(&mut self, sealed: usize) -> bool {
+        self.reads += 1;
+        self.reads < MAX_READS && sealed < ENOUGH
+    }
+}
+
+/// ICMP messages to the senders of packets that go nowhere. Senders that get none send again.
+struct Answers {
     messages: WriteBatch,
-    /// When the present second began, and the messages since.
+    refusals: Rate,
+    too_big: Rate,
+}
+
+/// A kind of messages, and how many of them there were in the present second.
+#[derive(Default)]
+struct Rate {
     since: Option<Instant>,
     count: u32,
 }
 
-impl Default for Refused {
+impl Default for Answers {
     fn default() -> Self {
-        Self { messages: WriteBatch::new(), since: None, count: 0 }
+        let (refusals, too_big) = Default::default();
+        Self { messages: WriteBatch::new(), refusals, too_big }
     }
 }
 
-impl Refused {
-    fn tell(&mut self, now: Instant, packet: &[u8]) {
+impl Answers {
+    /// About a packet of a child that is down.
+    fn refuse(&mut self, now: Instant, packet: &[u8]) {
+        let Self { messages, refusals, .. } = self;
+        refusals.tell(now, messages, |message| refusal(packet, message));
+    }
+
+    /// About a packet of which the path takes `most` octets.
+    fn too_big(&mut self, now: Instant, packet: &[u8], most: u16) {
+        let Self { messages, too_big, .. } = self;
+        too_big.tell(now, messages, |message| too_big::answer(packet, most, message));
+    }
+}
+
+impl Rate {
+    /// Adds the message that `write` appends, if one is due and there is room.
+    fn tell(
+        &mut self,
+        now: Instant,
+        messages: &mut WriteBatch,
+        write: impl FnOnce(&mut Buffer) -> Option<()>,
+    ) {
         let is_new = |since| now.saturating_duration_since(since) >= Duration::from_secs(1);
         if self.since.is_none_or(is_new) {
             (self.since, self.count) = (Some(now), 0);
         }
         if self.count < A_SECOND
-            && self.messages.room() > 0
-            && let [message] = self.messages.slots(1)
-            && refusal(packet, message).is_some()
+            && messages.room() > 0
+            && let [message] = messages.slots(1)
+            && write(message).is_some()
         {
-            self.messages.commit(1);
+            messages.commit(1);
             self.count += 1;
         }
     }
@@ -451,4 +483,47 @@ fn pass(clear: Option<&ClearSockets>, packet: &[u8]) {
 /// Stands for a destination address the kernel did not tell.
 fn unspecified(ipv4: bool) -> IpAddr {
     if ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip;
+
+    /// Fault: in `Round::reads_on`, leave `MAX_READS` out. While a host sends packets that are dropped, nothing else is
+    /// sent or answered.
+    #[test]
+    fn a_round_of_dropped_packets_ends() {
+        let mut round = Round::default();
+        assert_eq!((0..10_000).take_while(|_| round.reads_on(0)).count(), 255);
+        assert!(Round::default().reads_on(ENOUGH - 1) && !Round::default().reads_on(ENOUGH));
+    }
+
+    /// Fault: in `Rate::tell`, leave `room` or `A_SECOND` out, or in `Answers` take one rate for both kinds.
+    #[test]
+    fn answers_are_bounded_in_each_round_and_each_second() {
+        let (src, dst) = ([10, 1, 0, 1].into(), [10, 2, 0, 1].into());
+        let (header, len) = ip::header(src, dst, 0, ip::proto::UDP, 1000).expect("a header");
+        let packet = [&header[..len], &[0; 1000]].concat();
+        let (start, mut answers) = (now(), Answers::default());
+        let round = |answers: &mut Answers, now, refuse: bool| {
+            for _ in 0..10_000 {
+                match refuse {
+                    true => answers.refuse(now, &packet),
+                    false => answers.too_big(now, &packet, 900),
+                }
+            }
+            let room = answers.messages.room();
+            answers.messages = WriteBatch::new();
+            WriteBatch::new().room() - room
+        };
+        let most = WriteBatch::new().room();
+        assert!(most < A_SECOND as usize && A_SECOND as usize <= 2 * most);
+        let rest = A_SECOND as usize - most;
+        for refuse in [false, true] {
+            let counts = [0; 3].map(|_| round(&mut answers, start, refuse));
+            assert_eq!(counts, [most, rest, 0], "refuse: {refuse}");
+        }
+        assert_eq!(round(&mut answers, start + Duration::from_secs(1), false), most);
+    }
 }
