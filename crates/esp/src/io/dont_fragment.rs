@@ -65,7 +65,8 @@ impl DontFragment {
     fn set(&self, socket: &impl AsFd, wanted: Dividing) -> io::Result<()> {
         let (v4, v6) = match wanted {
             Dividing::Nowhere => (Ipv4PathMtuDiscovery::PROBE, Ipv6PathMtuDiscovery::PROBE),
-            Dividing::Anywhere => (Ipv4PathMtuDiscovery::DONT, Ipv6PathMtuDiscovery::WANT),
+            // Not DONT: it follows what the kernel has heard, and hears no more itself. Over IPv6 nobody else divides.
+            Dividing::Anywhere => (Ipv4PathMtuDiscovery::OMIT, Ipv6PathMtuDiscovery::WANT),
             Dividing::Here => (Ipv4PathMtuDiscovery::WANT, Ipv6PathMtuDiscovery::WANT),
         };
         if self.ipv4 {

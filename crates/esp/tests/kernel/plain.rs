@@ -178,7 +178,8 @@ fn too_big(answer: &[u8]) -> (u16, bool) {
 /// to lose another one's.
 ///
 /// Fault: in `errors::keep`, set nothing; or in `errors::tell`, leave ICMP out. The path's size is never known. Or in
-/// `PlainEsp::send` and `EncapSocket::send_one`, do not send again after an error: packets are lost.
+/// `PlainEsp::send` and `EncapSocket::send_one`, do not send again after an error: packets are lost. Or in
+/// `DontFragment::set`, take DONT for OMIT.
 pub(crate) fn the_size_of_a_path_reaches_the_inner_side() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -273,6 +274,16 @@ async fn size_reaches_the_inner_side(far: &Host, v4: bool, encap: bool) {
     assert!(host.send(inner(1280)).await);
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(counts().1 - after.1, 1, "{what}");
+    if v4 {
+        // What the kernel has heard of the path, perhaps from a stranger, does not divide what may be divided.
+        run_ip("route add 198.51.100.2 via 192.0.2.9 mtu 600");
+        let before = counts();
+        assert!(host.send(crate::common::fragment(tunnel.packet(1172), 0, false)).await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let after = counts();
+        assert!(after.0 > before.0 && after.1 == before.1, "{before:?} {after:?}: {what}");
+        run_ip("route del 198.51.100.2");
+    }
     left.shutdown().await;
 }
 
