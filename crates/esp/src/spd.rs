@@ -92,24 +92,34 @@ impl Spd {
 
     /// True if a fragment between `local` and `remote` does not show which policy its packet meets, because a selector
     /// looks at ports, or at a protocol that is hidden. Where a selector takes fragments without ports by themselves
-    /// (OPAQUE), each meets its own policy (RFC 4301 §7.2).
+    /// (OPAQUE), each meets its own policy (RFC 4301 §7.2), unless a later one would pass in clear whose packet another
+    /// policy does not pass.
     pub fn needs_whole(&self, local: &Side, remote: &Side) -> bool {
+        // All fragments of a packet are treated alike, the first one too.
+        let later = |side: &Side| Side { port: None, ..*side };
+        let (local, remote) = (&later(local), &later(remote));
         let of_both = |entry: &Entry, test: fn(&TrafficSelector, &Side) -> bool| {
             test(&entry.local, local) || test(&entry.remote, remote)
+        };
+        let looks_beyond = |entry: &Entry| {
+            of_both(entry, |ts, side| {
+                looks_at_ports(ts) || ts.protocol != 0 && side.protocol.is_none()
+            })
         };
         let mut possible = self
             .entries
             .iter()
             .filter(|entry| admits_some(&entry.local, local) && admits_some(&entry.remote, remote));
-        if possible.clone().any(|entry| of_both(entry, |ts, _| is_opaque(ts))) {
-            return false;
+        if !possible.clone().any(|entry| of_both(entry, |ts, _| is_opaque(ts))) {
+            // The first that looks at neither takes the packet, whatever it hides.
+            return possible.next().is_some_and(looks_beyond);
         }
-        // The first that looks at neither takes the packet, whatever it hides.
-        possible.next().is_some_and(|entry| {
-            of_both(entry, |ts, side| {
-                looks_at_ports(ts) || ts.protocol != 0 && side.protocol.is_none()
-            })
-        })
+        let own = |entry: &&Entry| matches(&entry.local, local) && matches(&entry.remote, remote);
+        let Some(policy) = possible.clone().find(own) else { return false };
+        // Packets with ports do not meet an OPAQUE policy, so others may take them whatever their place.
+        let protects =
+            |entry: &Entry| entry.policy.action != PolicyAction::Pass && looks_beyond(entry);
+        policy.policy.action == PolicyAction::Pass && possible.any(protects)
     }
 
     /// Every pair of selectors, local first, with the action for its traffic, in the order in which they apply.

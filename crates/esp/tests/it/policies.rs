@@ -286,6 +286,40 @@ fn fragments_come_together_where_ports_matter() {
     }
 }
 
+/// Where a policy passes fragments whose ports are not to be seen, those of a protected datagram are no such fragments.
+///
+/// Fault: in `Spd::needs_whole`, return false where there is an OPAQUE selector. The later fragments leave in clear. Or
+/// take the ports of the first fragment as they are: it goes alone, and nothing arrives.
+#[test]
+fn what_is_protected_does_not_leave_in_fragments_that_pass() {
+    for (tunnel, whole) in ported() {
+        let mut pair = tunnel.connect();
+        let opaque = |ts: &str| ts.replace(']', "/opaque]");
+        let (local, remote) = match whole[0] >> 4 {
+            4 => (opaque("10.1.0.0/16[udp]"), opaque("10.2.0.0/16[udp]")),
+            _ => (opaque("2001:db8:1::/48[udp]"), opaque("2001:db8:2::/48[udp]")),
+        };
+        let any = |ts: &str| ts.split('[').next().unwrap().to_owned();
+        for (local, remote) in [(&local, &remote), (&any(&local), &remote)] {
+            let pass = PolicySpec { priority: 1, ..policy(8, local, remote, PolicyAction::Pass) };
+            pair.left.apply(Command::InstallPolicy(Box::new(pass))).unwrap();
+            let pieces = common::fragments(&whole, 1352);
+            let (last, others) = pieces.split_last().unwrap();
+            for piece in others.iter().rev() {
+                assert_eq!(pair.seal(piece), Err(Verdict::Held), "{local} {remote}");
+            }
+            assert!(pair.send(last).is_ok());
+        }
+        // Nothing passes that a policy for such fragments drops.
+        let drops = policy(9, &local, &remote, PolicyAction::Drop);
+        let drops = PolicySpec { priority: 1, ..drops };
+        pair.left.apply(Command::RemovePolicy(PolicyId(8))).unwrap();
+        pair.left.apply(Command::InstallPolicy(Box::new(drops))).unwrap();
+        let pieces = common::fragments(&whole, 1352);
+        assert_eq!(pair.seal(&pieces[1]), Err(Verdict::Drop(DropReason::PolicyDrop)));
+    }
+}
+
 /// Fault: in `Reassembler::make_room`, do not count what is given up, or do not give up the oldest.
 #[test]
 fn fragments_that_do_not_come_together_are_counted() {
