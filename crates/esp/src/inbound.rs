@@ -13,7 +13,7 @@ use crate::ip::{self, BadIp, Fragment, IpPacket, parse_each, proto};
 use crate::mss;
 use crate::packet;
 use crate::plane::{Clock, RUN, Shared};
-use crate::sad::{Accepted, Contents, Refused, Sa};
+use crate::sad::{Accepted, Contents, Fit, Refused, Sa};
 use crate::selector::sides;
 use crate::slots::Slots;
 use crate::stats::{DropReason, Tally};
@@ -336,14 +336,14 @@ fn tunnel(
         if !sa.admits(&local, &remote) {
             return Err(DropReason::Selectors);
         }
-        (ip.total_len, ip.tos, sa.narrow && mss::opens(payload, &ip))
+        (ip.total_len, ip.tos, sa.fit().narrow && mss::opens(payload, &ip))
     });
     let tos = sa.copied.inside(inner, outer.fields.tos).ok_or(DropReason::Congestion)?;
     if tos != inner {
         ip::set_tos(payload, tos);
     }
     if syn {
-        mss::lower(payload, sa.limit);
+        mss::lower(payload, sa.fit().limit);
     }
     Ok(len)
 }
@@ -373,8 +373,9 @@ fn transport(
     if !sa.admits(&local, &remote) {
         return Err(DropReason::Selectors);
     }
-    if sa.narrow {
-        mss::lower(packet, sa.limit);
+    let Fit { limit, narrow, .. } = sa.fit();
+    if narrow {
+        mss::lower(packet, limit);
     }
     if outer.carrier != Carrier::Ip {
         ip::fix_checksum(src, dst, next_header, packet.get_mut(len..).unwrap_or_default());

@@ -10,7 +10,7 @@ const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const SEGMENT_SIZE: u8 = 2;
 const SEGMENT_SIZE_LEN: usize = 4;
-/// The Authentication Option, whose MAC mostly covers the options (RFC 5925 §2.2): no change passes.
+/// The Authentication Option, whose MAC mostly covers the options (RFC 5925 §5.1): no change passes.
 const AUTHENTICATION: u8 = 29;
 /// The size is never lowered below this, the least that Linux uses.
 const LEAST: u16 = 88;

@@ -17,7 +17,7 @@ use crate::mss;
 use crate::packet::MAX_IV;
 use crate::plane::{Clock, RUN, Shared};
 use crate::reassembly::{Reassembler, Whole};
-use crate::sad::{Contents, Path, Sa, Spent};
+use crate::sad::{Contents, Fit, Path, Sa, Spent};
 use crate::selector::sides;
 use crate::sizes::LEAST_V6;
 use crate::split::split;
@@ -312,17 +312,18 @@ impl Alone<'_> {
 #[cold]
 fn fit(sa: &Sa, packet: &[u8]) -> Result<Vec<Vec<u8>>, u16> {
     let mut whole = packet.to_vec();
-    if packet.len() <= usize::from(sa.limit) {
-        mss::lower(&mut whole, sa.limit);
+    let limit = sa.fit().limit;
+    if packet.len() <= usize::from(limit) {
+        mss::lower(&mut whole, limit);
         return Ok(vec![whole]);
     }
     let Ok(ip) = IpPacket::parse(packet) else { return Ok(vec![whole]) };
-    let most = if ip.dst.is_ipv4() { sa.limit } else { sa.limit.max(LEAST_V6) };
+    let most = if ip.dst.is_ipv4() { limit } else { limit.max(LEAST_V6) };
     if ip.dont_fragment && packet.len() > usize::from(most) {
         return Err(most);
     }
     let divides = !ip.dont_fragment && sa.contents == Contents::Packet && !sa.looks_at_ports();
-    let pieces = if divides { split(packet, sa.limit.into(), 0) } else { None };
+    let pieces = if divides { split(packet, limit.into(), 0) } else { None };
     Ok(pieces.unwrap_or_else(|| vec![whole]))
 }
 
@@ -348,7 +349,7 @@ impl<'p> Run<'p> {
         let len = self.items.iter().map(|item| item.payload.len() as u64).sum();
         let mut first = sa.take_sequences(self.items.len() as u64, len, now);
         let mut sealed = 0;
-        let least = sa.least_payload(shared.mtu().min(sa.limit.into()));
+        let least = sa.least_payload(shared.mtu().min(sa.fit().limit.into()));
         for item in &self.items {
             let seq = match &mut first {
                 Some(next) => Ok(std::mem::replace(next, *next + 1)),
@@ -381,7 +382,11 @@ impl<'p> Item<'p> {
             }
             Contents::Payload => transport_payload(sa, packet)?,
         };
-        fields.dont_fragment &= packet.len() <= usize::from(sa.limit);
+        if packet.len() > usize::from(sa.longest()) {
+            return Err(DropReason::TooBig);
+        }
+        let Fit { limit, divided, .. } = sa.fit();
+        fields.dont_fragment &= packet.len() <= usize::from(limit) && !divided;
         Ok(Self { packet, payload, next_header, fields })
     }
 }
@@ -453,11 +458,12 @@ fn judge<'c, 'p>(
         };
         let packet = packet.get(..ip.total_len).ok_or(Other::Drop(DropReason::Malformed))?;
         let fragment = sa.contents == Contents::Payload && ip.fragment != Fragment::None;
-        let fits = packet.len() <= usize::from(sa.limit);
-        if !fragment && (!fits || sa.narrow && mss::opens(packet, &ip)) {
+        let Fit { limit, narrow, divided } = sa.fit();
+        let fits = packet.len() <= usize::from(limit);
+        if !fragment && (!fits || narrow && mss::opens(packet, &ip)) {
             return Err(Other::Misfit(Arc::clone(sa)));
         }
-        let (next_header, payload, fields) = match sa.contents {
+        let (next_header, payload, mut fields) = match sa.contents {
             Contents::Packet => {
                 let fields = sa.copied.outside(ip.tos, ip.dont_fragment);
                 (ip.tunnel_protocol(), packet, fields)
@@ -465,6 +471,7 @@ fn judge<'c, 'p>(
             Contents::Payload if ip.fragment != Fragment::None => return Err(Other::Fragment),
             Contents::Payload => transport_payload(sa, packet).map_err(Other::Drop)?,
         };
+        fields.dont_fragment &= !divided;
         Ok((sa, Item { packet, payload, next_header, fields }))
     })
 }

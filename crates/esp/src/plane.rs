@@ -13,6 +13,7 @@ use ipsec_types::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event, Mode,
     PolicyAction, Reply, SaId, Usage,
 };
+use tracing::info;
 
 use crate::events::Events;
 use crate::fields::Copied;
@@ -22,6 +23,7 @@ use crate::packet;
 #[cfg(feature = "tun")]
 use crate::sad::Sa;
 use crate::sad::{Path, Sad, no_such_sa};
+use crate::sizes::Ends;
 #[cfg(feature = "tun")]
 use crate::sizes::LEAST_V6;
 use crate::spd::Spd;
@@ -172,8 +174,8 @@ impl Plane {
 
     /// Sets the MTU of the link from `local` to `peer` to `octets`. Inner packets that do not fit are divided, or their
     /// senders are told ([`Fate::TooBig`](crate::Fate::TooBig)). Without this call all packets go out as they are.
-    pub fn set_link(&self, local: IpAddr, peer: IpAddr, octets: u16) {
-        self.shared.change(|tables| tables.sad.link((local, peer), octets));
+    pub fn set_link(&self, local: IpAddr, peer: SocketAddr, octets: u16) {
+        self.shared.amend(|tables| tables.sad.link(Ends { peer, local }, octets));
     }
 
     /// Sets whether [`Self::too_big`] believes reports (RFC 4301 §6.1.1); by default it does. If not, the paths of SAs that
@@ -189,8 +191,8 @@ impl Plane {
     }
 
     /// The MTU of the path from `local` to `peer`, as far as it is known.
-    pub fn path_mtu(&self, local: IpAddr, peer: IpAddr) -> Option<u16> {
-        self.shared.tables().sad.path_mtu((local, peer))
+    pub fn path_mtu(&self, local: IpAddr, peer: SocketAddr) -> Option<u16> {
+        self.shared.tables().sad.path_mtu(Ends { peer, local })
     }
 
     /// Takes a report that an ESP packet was too big for its path. The report is believed only if it quotes the SPI and a
@@ -201,29 +203,44 @@ impl Plane {
         if !self.shared.believes.load(Ordering::Relaxed) {
             return None;
         }
-        let (spi, low) = packet::header(quoted)?;
-        let id = SaId { spi, dst: peer.ip() };
         let now = self.shared.tick(now);
+        let Some((spi, low)) = packet::header(quoted) else {
+            if carrier == Carrier::Udp && peer.is_ipv4() {
+                self.divide(now, peer);
+            }
+            return None;
+        };
+        let id = SaId { spi, dst: peer.ip() };
         let ends = {
             let tables = self.shared.tables();
             let sa = tables.sad.get(id).filter(|sa| sa.direction == Direction::Out)?;
-            let (of, port) = match sa.path.encap {
-                None => (Carrier::Ip, 0),
-                Some(Encapsulation::Udp(ports)) => (Carrier::Udp, ports.dst_port),
+            let of = match sa.path.encap {
+                None => Carrier::Ip,
+                Some(Encapsulation::Udp(_)) => Carrier::Udp,
                 Some(Encapsulation::Tcp(_)) => return None,
             };
-            let same = (carrier, peer.port()) == (of, port) && sa.sent_lately(low);
-            same.then(|| sa.ends())?
+            let ends = sa.ends();
+            ((carrier, peer) == (of, ends.peer) && sa.sent_lately(low, now)).then_some(ends)?
         };
-        self.shared.change(|tables| tables.sad.lower(now, ends, octets)).then_some(id)
+        self.shared.amend(|tables| tables.sad.lower(now, ends, octets)).then_some(id)
+    }
+
+    /// Has packets to `peer` be fragmented on the way for a while. For a router that quotes no more than RFC 792 asks for, a
+    /// UDP header: what it says may be anybody's guess, so the size stays as it is.
+    fn divide(&self, now: u64, peer: SocketAddr) {
+        let paths = self.shared.tables().sad.undivided(peer);
+        if paths.is_empty() {
+            return;
+        }
+        self.shared.amend(|tables| paths.iter().for_each(|ends| tables.sad.divide(now, *ends)));
+        info!(%peer, "ICMP says that an ESP packet was too big, but not which: for a minute the path may fragment ESP");
     }
 
     /// Gives paths whose MTU has been lowered for ten minutes the MTU of their links again. To be called now and then.
     pub fn try_larger(&self, now: Instant) {
         let now = self.shared.tick(now);
-        // A change of the tables costs every worker its cache.
         if self.shared.tables().sad.is_due(now) {
-            self.shared.change(|tables| tables.sad.try_larger(now));
+            self.shared.amend(|tables| tables.sad.try_larger(now));
         }
     }
 
@@ -232,7 +249,7 @@ impl Plane {
     pub(crate) fn link_too_small(&self, now: Instant, peer: IpAddr, octets: u16) -> bool {
         let now = self.shared.tick(now);
         let paths = self.shared.tables().sad.paths_to(peer);
-        let lower = |ends| self.shared.change(|tables| tables.sad.lower(now, ends, octets));
+        let lower = |ends| self.shared.amend(|tables| tables.sad.lower(now, ends, octets));
         paths.into_iter().map(lower).fold(false, |news, lowered| news | lowered)
     }
 
@@ -412,10 +429,37 @@ impl Shared {
         ms
     }
 
+    /// Changes what workers look up, which costs each of them its cache.
     fn change<T>(&self, f: impl FnOnce(&mut Tables) -> T) -> T {
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         let result = f(&mut tables);
         self.generation.fetch_add(1, Ordering::Release);
         result
+    }
+
+    /// Changes what workers find in the SAs they hold.
+    fn amend<T>(&self, f: impl FnOnce(&mut Tables) -> T) -> T {
+        f(&mut self.tables.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(all(test, feature = "tun"))]
+mod tests {
+    use super::*;
+
+    /// Fault: in `Plane::set_link` or `link_too_small`, take `change` for `amend`.
+    #[test]
+    fn a_size_of_one_path_costs_no_worker_its_cache() {
+        #[expect(clippy::disallowed_methods, reason = "an Instant to count from")]
+        let now = Instant::now();
+        let plane = Plane::new(now, &pq_kem::sym::Ciphers);
+        let (local, peer) = ([192, 0, 2, 1].into(), SocketAddr::from(([192, 0, 2, 2], 4500)));
+        let before = plane.shared.generation();
+        plane.set_link(local, peer, 1500);
+        assert!(plane.link_too_small(now, peer.ip(), 1400));
+        plane.divide(1, peer);
+        plane.try_larger(now + Duration::from_secs(600));
+        assert_eq!(plane.path_mtu(local, peer), Some(1500));
+        assert_eq!(plane.shared.generation(), before);
     }
 }

@@ -2,21 +2,25 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipsec_types::crypto::CipherProvider;
-use ipsec_types::dataplane::{DataPlaneError, Direction, Encapsulation, SaId, SaSpec};
+use ipsec_types::dataplane::{DataPlaneError, Direction, EncapPorts, Encapsulation, SaId, SaSpec};
 
 use crate::ip::{IPV4_HEADER, IPV6_HEADER};
 use crate::sizes::{Ends, Sizes};
 
 mod state;
 
+pub(crate) use state::Fit;
 pub use state::{Accepted, Accepting, Contents, Exhausted, Refused, SaState, Spent};
 
 /// How many paths without an SA are remembered.
 const SPARE_PATHS: usize = 64;
+
+/// Octets of the longest ESP packet in TCP (RFC 9329 §3: the length counts itself).
+const LONGEST_IN_TCP: usize = 65_533;
 
 /// Octets of a UDP header.
 const UDP_HEADER: usize = 8;
@@ -40,10 +44,6 @@ pub struct Sa {
     pub id: SaId,
     /// Outer addresses and ports.
     pub path: Path,
-    /// Octets of the largest inner packet that needs no fragments outside.
-    pub(crate) limit: u16,
-    /// True if the segment size in TCP SYNs has to be checked: `limit` is below the MTU of the device.
-    pub(crate) narrow: bool,
     state: Arc<SaState>,
 }
 
@@ -118,8 +118,7 @@ impl Sad {
     /// Sets the MTU of the device.
     pub(crate) fn set_mtu(&mut self, mtu: u16) {
         self.mtu = mtu;
-        let all: Vec<_> = self.sas.values().cloned().collect();
-        self.resize(all);
+        self.sas.values().for_each(|sa| self.fit(sa));
     }
 
     /// Sets the MTU of the link between this end and a peer.
@@ -128,8 +127,10 @@ impl Sad {
             self.refit(ends);
         }
         // An SA may have two paths for a moment.
-        if self.sizes.ends().len() > 2 * self.sas.len() + SPARE_PATHS {
-            let used: HashSet<Ends> = self.sas.values().map(|sa| sa.ends()).collect();
+        if self.sizes.len() > 2 * self.sas.len() + SPARE_PATHS {
+            // The link is set before its SA is installed.
+            let used = self.sas.values().map(|sa| sa.ends()).chain([ends]);
+            let used: HashSet<Ends> = used.collect();
             self.sizes.keep(&used);
         }
     }
@@ -148,9 +149,20 @@ impl Sad {
         news
     }
 
-    /// The paths to `peer`.
+    /// The paths to `peer`, whatever its port.
     pub(crate) fn paths_to(&self, peer: IpAddr) -> Vec<Ends> {
-        self.sizes.ends().filter(|(_, of)| *of == peer).collect()
+        self.sizes.to(peer)
+    }
+
+    /// See [`Sizes::undivided`].
+    pub(crate) fn undivided(&self, peer: SocketAddr) -> Vec<Ends> {
+        self.sizes.undivided(peer)
+    }
+
+    /// Has the path between `ends` fragment packets for a while, from `now` (ms) on.
+    pub(crate) fn divide(&mut self, now: u64, ends: Ends) {
+        self.sizes.divide(now, ends);
+        self.refit(ends);
     }
 
     /// True if [`Self::try_larger`] has something to do.
@@ -158,33 +170,30 @@ impl Sad {
         self.sizes.is_due(now)
     }
 
-    /// Gives paths whose lowered MTU has aged the MTU of their links again.
+    /// See [`Sizes::try_larger`].
     pub(crate) fn try_larger(&mut self, now: u64) {
         for ends in self.sizes.try_larger(now) {
             self.refit(ends);
         }
     }
 
-    fn refit(&mut self, ends: Ends) {
-        let all = self.sas.values().filter(|sa| sa.ends() == ends).cloned().collect();
-        self.resize(all);
+    fn refit(&self, ends: Ends) {
+        self.sas.values().filter(|sa| sa.ends() == ends).for_each(|sa| self.fit(sa));
     }
 
-    fn resize(&mut self, sas: Vec<Arc<Sa>>) {
-        for sa in sas {
-            let Sa { id, path, .. } = *sa;
-            self.put(self.sized(id, path, Arc::clone(&sa.state)));
-        }
-    }
-
-    /// The SA with the sizes that its path allows.
+    /// The SA, with what its path takes.
     fn sized(&self, id: SaId, path: Path, state: Arc<SaState>) -> Arc<Sa> {
-        let mut sa = Sa { id, path, limit: u16::MAX, narrow: false, state };
-        if let Some(outer) = self.sizes.outer(sa.ends()) {
-            sa.limit = sa.room(outer);
-            sa.narrow = sa.limit < self.mtu;
-        }
-        Arc::new(sa)
+        let sa = Arc::new(Sa { id, path, state });
+        self.fit(&sa);
+        sa
+    }
+
+    /// Tells the SA what its path takes.
+    fn fit(&self, sa: &Sa) {
+        let (ends, outer) = (sa.ends(), self.sizes.outer(sa.ends()));
+        let limit = outer.map_or(sa.longest(), |outer| sa.room(outer));
+        let narrow = outer.is_some() && limit < self.mtu;
+        sa.set_fit(Fit { limit, narrow, divided: self.sizes.is_divided(ends) });
     }
 
     /// Removes all SAs.
@@ -245,30 +254,46 @@ pub(crate) fn no_such_sa(id: SaId) -> DataPlaneError {
 }
 
 impl Sa {
-    /// This end and the peer.
+    /// The peer and this end.
     pub(crate) fn ends(&self) -> Ends {
-        let Path { src, dst, .. } = self.path;
-        match self.direction {
-            Direction::Out => (src, dst),
-            Direction::In => (dst, src),
-        }
+        self.path.ends(self.direction)
+    }
+
+    /// Octets of the largest inner packet that fits into any outer packet.
+    pub(crate) fn longest(&self) -> u16 {
+        self.room(u16::MAX)
     }
 
     /// Octets of the largest inner packet that fits into `outer` octets.
     fn room(&self, outer: u16) -> u16 {
         let ip = if self.path.dst.is_ipv4() { IPV4_HEADER } else { IPV6_HEADER };
-        let carrier = match self.path.encap {
-            None => 0,
-            Some(Encapsulation::Udp(_)) => UDP_HEADER,
+        let packet = match self.path.encap {
+            None => usize::from(outer).saturating_sub(ip),
+            Some(Encapsulation::Udp(_)) => usize::from(outer).saturating_sub(ip + UDP_HEADER),
             // TCP cuts the stream as it likes.
-            Some(Encapsulation::Tcp(_)) => return u16::MAX,
+            Some(Encapsulation::Tcp(_)) => LONGEST_IN_TCP,
         };
-        let room = self.cipher.payload_room(usize::from(outer).saturating_sub(ip + carrier));
+        let room = self.cipher.payload_room(packet);
         let room = match self.contents {
             Contents::Packet => room,
             Contents::Payload => room + ip,
         };
         u16::try_from(room).unwrap_or(u16::MAX)
+    }
+}
+
+impl Path {
+    /// The peer and this end, for an SA of `direction`.
+    pub(crate) fn ends(&self, direction: Direction) -> Ends {
+        let Self { src, dst, encap } = *self;
+        let ports = match encap {
+            Some(Encapsulation::Udp(ports)) => ports,
+            None | Some(Encapsulation::Tcp(_)) => EncapPorts { src_port: 0, dst_port: 0 },
+        };
+        match direction {
+            Direction::Out => Ends { local: src, peer: SocketAddr::new(dst, ports.dst_port) },
+            Direction::In => Ends { local: dst, peer: SocketAddr::new(src, ports.src_port) },
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 //! A path begins with the MTU of its link. Reports lower it. A lowered MTU ages: after ten minutes the path has the MTU of
 //! its link again (RFC 4301 §8.2.2).
 
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::collections::{BTreeMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 
 /// The smallest MTU that IPv6 knows (RFC 8200 §5).
 pub(crate) const LEAST_V6: u16 = 1280;
@@ -16,23 +17,36 @@ pub(crate) const AGES: u64 = 10 * 60 * 1000;
 /// Milliseconds between two reports that are believed.
 const BETWEEN: u64 = 1000;
 
-/// This end and the peer.
-pub(crate) type Ends = (IpAddr, IpAddr);
+/// Milliseconds for which packets may be fragmented on a path, because of a report that is not believed.
+const DIVIDED: u64 = 60 * 1000;
+
+/// MTUs of usual links, for routers that do not say theirs (RFC 1191 §7).
+const PLATEAUS: [u16; 7] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006];
+
+/// The peer and this end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Ends {
+    /// With the UDP port, or 0 without UDP: peers behind a NAT share its address.
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: IpAddr,
+}
 
 /// The paths of a plane.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
-    paths: HashMap<Ends, Size>,
+    paths: BTreeMap<Ends, Size>,
 }
 
 #[derive(Debug)]
 struct Size {
     /// The MTU of the link.
     link: u16,
-    /// The present MTU of the path.
+    /// The MTU of the path.
     now: u16,
     /// When the MTU was lowered last; `None` if it is that of the link.
     since: Option<u64>,
+    /// When the path began to be one that may fragment.
+    divided: Option<u64>,
 }
 
 impl Sizes {
@@ -41,10 +55,16 @@ impl Sizes {
         self.paths.get(&ends).map(|size| size.now)
     }
 
+    /// True if the path between `ends` may fragment packets (Don't Fragment is not set).
+    pub(crate) fn is_divided(&self, ends: Ends) -> bool {
+        self.paths.get(&ends).is_some_and(|size| size.divided.is_some())
+    }
+
     /// Sets the MTU of the link between `ends`. True if that changes the MTU of the path.
     pub(crate) fn link(&mut self, ends: Ends, octets: u16) -> bool {
         let octets = octets.max(least(ends));
-        let size = self.paths.entry(ends).or_insert(Size { link: octets, now: 0, since: None });
+        let new = Size { link: octets, now: 0, since: None, divided: None };
+        let size = self.paths.entry(ends).or_insert(new);
         size.link = octets;
         let now = match size.since {
             Some(_) => size.now.min(octets),
@@ -54,35 +74,69 @@ impl Sizes {
     }
 
     /// Lowers the MTU of the path between `ends` to `octets`, at `now` (ms). True if that changes it.
+    ///
+    /// An MTU that IPv6 does not know is a mistake or a lie (RFC 8201 §4). 0 is of routers older than RFC 1191.
     pub(crate) fn lower(&mut self, now: u64, ends: Ends, octets: u16) -> bool {
-        let octets = octets.max(least(ends));
         let Some(size) = self.paths.get_mut(&ends) else { return false };
+        let octets = match (ends.peer.is_ipv4(), octets) {
+            (true, 0) => size.below().max(LEAST_V4),
+            (true, octets) => octets.max(LEAST_V4),
+            (false, octets) => octets,
+        };
         let recent = size.since.is_some_and(|since| now.saturating_sub(since) < BETWEEN);
-        if octets >= size.now || recent {
+        if octets < least(ends) || octets >= size.now || recent {
             return false;
         }
         (size.now, size.since) = (octets, Some(now));
         true
     }
 
-    /// All paths.
-    pub(crate) fn ends(&self) -> impl ExactSizeIterator<Item = Ends> {
-        self.paths.keys().copied()
+    /// Paths to `peer` that are not divided now.
+    pub(crate) fn undivided(&self, peer: SocketAddr) -> Vec<Ends> {
+        let to = self.paths.range(all_to(peer, peer));
+        to.filter(|(_, size)| size.divided.is_none()).map(|(ends, _)| *ends).collect()
     }
 
-    /// True if some lowered MTU has aged.
+    /// Has the path between `ends` fragment packets for a while, from `now` (ms) on.
+    pub(crate) fn divide(&mut self, now: u64, ends: Ends) {
+        if let Some(size) = self.paths.get_mut(&ends) {
+            size.divided = Some(now);
+        }
+    }
+
+    /// The number of paths.
+    pub(crate) fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// The paths to `peer`, whatever its port.
+    pub(crate) fn to(&self, peer: IpAddr) -> Vec<Ends> {
+        let [first, last] = [0, u16::MAX].map(|port| SocketAddr::new(peer, port));
+        self.paths.range(all_to(first, last)).map(|(ends, _)| *ends).collect()
+    }
+
+    /// True if some path is due for [`Self::try_larger`].
     pub(crate) fn is_due(&self, now: u64) -> bool {
-        self.paths.values().any(|size| size.aged(now))
+        self.paths.values().any(|size| size.aged(now) || size.is_whole_again(now))
     }
 
-    /// Gives paths whose lowered MTU has aged the MTU of their links again, and returns these paths.
+    /// Gives paths whose lowered MTU has aged the MTU of their links again, and has paths no longer fragment that did for a
+    /// while; returns these paths.
     pub(crate) fn try_larger(&mut self, now: u64) -> Vec<Ends> {
-        let due = self.paths.iter_mut().filter(|(_, size)| size.aged(now));
-        due.map(|(ends, size)| {
-            (size.now, size.since) = (size.link, None);
-            *ends
-        })
-        .collect()
+        let mut due = Vec::new();
+        for (ends, size) in &mut self.paths {
+            let (aged, whole) = (size.aged(now), size.is_whole_again(now));
+            if aged {
+                (size.now, size.since) = (size.link, None);
+            }
+            if whole {
+                size.divided = None;
+            }
+            if aged || whole {
+                due.push(*ends);
+            }
+        }
+        due
     }
 
     /// Forgets the paths that are not in `used`.
@@ -95,10 +149,25 @@ impl Size {
     fn aged(&self, now: u64) -> bool {
         self.since.is_some_and(|since| now.saturating_sub(since) >= AGES)
     }
+
+    fn is_whole_again(&self, now: u64) -> bool {
+        self.divided.is_some_and(|since| now.saturating_sub(since) >= DIVIDED)
+    }
+
+    /// The MTU of the widest usual link that is narrower.
+    fn below(&self) -> u16 {
+        PLATEAUS.into_iter().find(|octets| *octets < self.now).unwrap_or(0)
+    }
 }
 
-fn least((_, peer): Ends) -> u16 {
-    if peer.is_ipv4() { LEAST_V4 } else { LEAST_V6 }
+fn least(ends: Ends) -> u16 {
+    if ends.peer.is_ipv4() { LEAST_V4 } else { LEAST_V6 }
+}
+
+/// The paths to peers from `first` to `last`.
+fn all_to(first: SocketAddr, last: SocketAddr) -> RangeInclusive<Ends> {
+    let [low, high] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::from(u128::MAX).into()];
+    Ends { peer: first, local: low }..=Ends { peer: last, local: high }
 }
 
 #[cfg(test)]
@@ -107,11 +176,11 @@ mod tests {
 
     fn ends(v6: bool) -> Ends {
         let ends = if v6 { ["2001:db8::1", "2001:db8::2"] } else { ["192.0.2.1", "192.0.2.2"] };
-        let [own, peer] = ends.map(|end| end.parse().unwrap());
-        (own, peer)
+        let [local, peer] = ends.map(|end| end.parse().unwrap());
+        Ends { local, peer: SocketAddr::new(peer, 4500) }
     }
 
-    /// Fault: in `lower`, leave `recent` out, or `max(least(ends))`.
+    /// Fault: in `lower`, leave `recent` out, or either look at the least.
     #[test]
     fn a_size_falls_once_a_second_and_not_below_the_least() {
         for (v6, least) in [(false, 576), (true, 1280)] {
@@ -121,10 +190,46 @@ mod tests {
             assert!(sizes.lower(0, ends, 1400));
             assert!(!sizes.lower(999, ends, 1300));
             assert_eq!(sizes.outer(ends), Some(1400));
-            assert!(sizes.lower(1000, ends, 68));
+            assert_eq!(sizes.lower(1000, ends, 68), !v6, "IPv6 has no such MTU");
+            assert_eq!(sizes.lower(2000, ends, 1280), v6);
             assert_eq!(sizes.outer(ends), Some(least));
             assert!(!sizes.lower(9000, ends, 1450), "it does not grow by that");
         }
+    }
+
+    /// Fault: in `lower`, take 0 for a size.
+    #[test]
+    fn a_router_that_tells_no_size_is_taken_to_have_the_next_usual_one() {
+        let (mut sizes, ends) = (Sizes::default(), ends(false));
+        sizes.link(ends, 9000);
+        let mut now = 0;
+        let seen = [0; 7].map(|size| {
+            now += BETWEEN;
+            sizes.lower(now, ends, size);
+            sizes.outer(ends).unwrap()
+        });
+        assert_eq!(seen, [8166, 4352, 2002, 1492, 1006, 576, 576]);
+    }
+
+    /// Fault: in `undivided`, do not ask for the port, or leave the filter out.
+    #[test]
+    fn a_path_is_divided_for_a_minute() {
+        let (mut sizes, mine) = (Sizes::default(), ends(false));
+        let neighbour = Ends { peer: SocketAddr::new(mine.peer.ip(), 4501), ..mine };
+        let (plain, other) = (ends(true), "[2001:db8::2]:9".parse().unwrap());
+        for ends in [mine, neighbour, plain] {
+            sizes.link(ends, 1500);
+        }
+        assert_eq!(sizes.to(mine.peer.ip()), [mine, neighbour]);
+        assert_eq!(sizes.undivided(other), []);
+        assert_eq!(sizes.undivided(mine.peer), [mine]);
+        sizes.divide(7, mine);
+        assert_eq!(sizes.undivided(mine.peer), []);
+        assert_eq!([mine, neighbour].map(|ends| sizes.is_divided(ends)), [true, false]);
+        assert_eq!(sizes.outer(mine), Some(1500));
+        assert!(!sizes.is_due(DIVIDED + 6) && sizes.is_due(DIVIDED + 7));
+        assert_eq!(sizes.try_larger(DIVIDED + 7), [mine]);
+        assert!(!sizes.is_divided(mine));
     }
 
     /// Fault: in `try_larger`, take `AGES` twice.

@@ -51,7 +51,7 @@ reasons! {
     Incomplete = "incomplete",
     /// IP options or IPv6 extension headers that transport mode here cannot carry.
     TransportHeaders = "transport_headers",
-    /// Too big for the path to the peer, and must not be divided. The sender is told.
+    /// Too big for the path to the peer, and must not be divided: the sender is told. Or too big for any packet outside.
     TooBig = "too_big",
     /// The cipher refused: a local fault.
     Crypto = "crypto",

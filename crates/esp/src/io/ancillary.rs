@@ -103,6 +103,20 @@ impl Ancillary {
     }
 }
 
+/// Calls `send` with `fields`, and once more without the flow label if the kernel refuses it: once a program of the host has
+/// a label of its own, the others may use none but theirs (IPV6_FLOWLABEL_MGR).
+pub(super) fn with_label<T>(
+    fields: &Fields,
+    mut send: impl FnMut(&Fields) -> io::Result<T>,
+) -> io::Result<T> {
+    match send(fields) {
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput && fields.flow_label != 0 => {
+            send(&Fields { flow_label: 0, ..*fields })
+        }
+        done => done,
+    }
+}
+
 /// Has the kernel tell the header fields of what arrives. A raw IPv4 socket gets the header itself.
 pub(super) fn tell_fields(socket: &impl AsFd) -> io::Result<()> {
     if SockRef::from(socket).domain()? == Domain::IPV4 {

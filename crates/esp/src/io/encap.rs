@@ -16,13 +16,16 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tracing::warn;
 
-use super::ancillary::{Ancillary, receive, tell_fields};
+use super::ancillary::{Ancillary, receive, tell_fields, with_label};
 use super::dont_fragment::{Dividing, DontFragment};
 use super::errors;
 use crate::fields::Fields;
 use crate::inbound::{Carrier, Outer};
 use crate::plane::Plane;
 use crate::udp::NON_ESP_MARKER;
+
+/// Octets of the longest datagram over IPv4.
+const LONGEST: usize = 65_535 - 20 - 8;
 
 /// Octets that one receive may coalesce.
 const MAX_DATAGRAM: usize = 65535;
@@ -125,10 +128,15 @@ impl EncapSocket {
             segment_size: None,
             src_ip: own(source, remote),
         };
+        if datagram.len() > LONGEST {
+            // The kernel would put it into the queue of errors, with the MTU of the path for that of the link.
+            return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
+        }
         self.send_one(&transmit, &Fields::PLAIN, Dividing::Here).await
     }
 
-    /// Sends `contents` as datagrams of `segment` octets; the last may be shorter.
+    /// Sends `contents` as datagrams of `segment` octets; the last may be shorter. Datagrams that the kernel
+    /// refuses are lost; the last error is returned.
     pub(super) async fn send(
         &self,
         source: Option<IpAddr>,
@@ -152,10 +160,12 @@ impl EncapSocket {
                 return Ok(());
             }
         }
+        let mut result = Ok(());
         for datagram in contents.chunks(segment.max(1)) {
-            self.send_one(&transmit(datagram, None), fields, dividing).await?;
+            let sent = self.send_one(&transmit(datagram, None), fields, dividing).await;
+            result = sent.and(result);
         }
-        Ok(())
+        result
     }
 
     /// How many datagrams one send may hold.
@@ -184,7 +194,7 @@ impl EncapSocket {
         let ecn_alone = fields.tos <= 0b11 && fields.hop_limit.is_none() && fields.flow_label == 0;
         let send = || match ecn_alone {
             true => self.state.try_send(UdpSockRef::from(&self.socket), transmit),
-            false => self.send_with_fields(transmit, fields),
+            false => with_label(fields, |fields| self.send_with_fields(transmit, fields)),
         };
         let send = || self.dont_fragment.during(&self.socket, dividing, send);
         // The error may be an ICMP error about an earlier packet, perhaps to another peer: that is no reason to lose this one.
@@ -248,9 +258,14 @@ impl RecvBatch {
                     }
                 }
             }
-            match fields {
+            let mut look = || match fields {
                 Some(fields) => receive(socket, &mut slices, meta, &mut **fields),
                 None => state.recv(UdpSockRef::from(socket), &mut slices, meta),
+            };
+            // An error that is still in the queue fails one look, and there may be more errors than are taken at a time.
+            match look() {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => look(),
+                done => done,
             }
         };
         *count = socket.async_io(Interest::READABLE | Interest::ERROR, recv).await?;
@@ -336,4 +351,55 @@ pub(super) fn choose(
         s.local.port() == port && (s.local.ip().is_unspecified() || s.local.ip() == source)
     };
     family.clone().find(exact).or_else(|| family.next())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    async fn socket() -> EncapSocket {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        EncapSocket::new(socket).unwrap()
+    }
+
+    /// Fault: in `EncapSocket::send`, return at the first error.
+    #[tokio::test]
+    async fn a_datagram_that_is_refused_takes_no_other_with_it() {
+        let (from, to) = (socket().await, socket().await);
+        let run = vec![7; LONGEST + 20];
+        let sent = from.send(None, to.local, &Fields::PLAIN, &run, LONGEST + 10).await;
+        assert_eq!(sent.unwrap_err().raw_os_error(), Some(libc::EMSGSIZE));
+        let mut datagram = [0; 100];
+        let arrives = tokio::time::timeout(Duration::from_secs(20), to.socket.recv(&mut datagram));
+        assert_eq!(arrives.await.expect("a datagram").unwrap(), 10);
+    }
+
+    /// Fault: in `RecvBatch::fill`, look once. A stranger who makes errors holds up what arrives.
+    #[tokio::test]
+    async fn many_errors_hold_up_no_datagram() {
+        let (to, from) = (socket().await, socket().await);
+        let nobody = socket().await.local;
+        for _ in 0..200 {
+            to.send_raw(None, nobody, b"1").await.unwrap();
+        }
+        from.send_raw(None, to.local, b"2").await.unwrap();
+        let mut batch = RecvBatch::new(None, false);
+        let drain = |_: Option<&Plane>| errors::drain(&to.socket, Carrier::Udp, None);
+        batch.fill(&to.socket, &to.state, drain).await.unwrap();
+        assert_eq!(batch.count, 1);
+        assert!(drain(None), "and errors are left");
+    }
+
+    /// Fault: in `EncapSocket::send_raw`, leave `LONGEST` out.
+    #[tokio::test]
+    async fn no_error_of_the_own_link_tells_the_size_of_a_path() {
+        let (from, to) = (socket().await, socket().await);
+        assert!(from.send_raw(None, to.local, &vec![0; LONGEST + 1]).await.is_err());
+        let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
+        let mut octets = [std::mem::MaybeUninit::uninit(); 9];
+        let error = SockRef::from(&from.socket).recv_with_flags(&mut octets, flags).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
 }

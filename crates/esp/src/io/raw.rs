@@ -12,7 +12,7 @@ use socket2::{Domain, MsgHdr, Protocol, SockAddr, SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-use super::ancillary::Ancillary;
+use super::ancillary::{Ancillary, with_label};
 use super::dont_fragment::{Dividing, DontFragment};
 use super::encap::{RecvBatch, allow_fragments, enlarge_buffers};
 use super::errors;
@@ -128,11 +128,23 @@ impl Ends<'_> {
             return self.send_all(socket, packets);
         }
         let Some(first) = packets.first() else { return Ok(0) };
+        with_label(self.fields, |fields| {
+            let to = Ends { fields, ..*self };
+            if fields.flow_label == 0 {
+                to.send_all(socket, packets)
+            } else {
+                to.send_one(socket, first)
+            }
+        })
+    }
+
+    /// Hands `packet` to the kernel, with the flow label.
+    fn send_one(&self, socket: &UdpSocket, packet: &[IoSlice<'_>; 1]) -> io::Result<usize> {
         let Self { src, dst, fields } = *self;
         let source = Some(src).filter(|src| !src.is_unspecified());
         let ancillary = Ancillary::new(source, dst.is_ipv4(), fields);
         let to = SockAddr::from(SocketAddr::new(dst, 0));
-        let message = MsgHdr::new().with_addr(&to).with_buffers(first);
+        let message = MsgHdr::new().with_addr(&to).with_buffers(packet);
         let message = message.with_control(ancillary.octets());
         SockRef::from(socket).sendmsg(&message, libc::MSG_DONTWAIT).map(|_| 1)
     }

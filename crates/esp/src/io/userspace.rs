@@ -29,6 +29,8 @@ use super::tasks::{self, Alarm, Reading, Retired};
 use crate::fields::Fields;
 use crate::inbound::{Carrier, Outer};
 use crate::plane::Plane;
+use crate::sad::Path;
+use crate::sizes::Ends;
 use crate::udp::{Datagram, classify};
 
 /// Datagrams that wait in [`UserspacePlane::inbound_udp`]; more are lost.
@@ -206,6 +208,12 @@ impl UserspacePlane {
         matches!(encap, Some(Encapsulation::Tcp(_))) && !self.tcp_esp
     }
 
+    /// Takes the link of an SA to be a usual one.
+    fn set_link(&self, path: &Path, direction: Direction) {
+        let Ends { peer, local } = path.ends(direction);
+        self.plane.set_link(local, peer, self.plane.usual_link());
+    }
+
     /// Passes the current SPD to the guard.
     fn guard(&mut self) -> Result<(), DataPlaneError> {
         let Some(guard) = &mut self.guard else { return Ok(()) };
@@ -328,18 +336,17 @@ impl DataPlane for UserspacePlane {
                 self.removals.send_replace(());
                 reply
             }
-            Command::UpdateSa { src, dst, .. } => {
+            Command::UpdateSa { src, dst, encap, .. } => {
+                let path = Path { src: src.ip(), dst: dst.ip(), encap };
                 // Of an inbound SA the peer is the source.
-                self.plane.set_link(src.ip(), dst.ip(), self.plane.usual_link());
-                self.plane.set_link(dst.ip(), src.ip(), self.plane.usual_link());
+                for direction in [Direction::Out, Direction::In] {
+                    self.set_link(&path, direction);
+                }
                 self.plane.apply(command)
             }
             Command::InstallSa(spec) => {
-                let (local, peer) = match spec.direction {
-                    Direction::Out => (spec.src, spec.id.dst),
-                    Direction::In => (spec.id.dst, spec.src),
-                };
-                self.plane.set_link(local, peer, self.plane.usual_link());
+                let path = Path { src: spec.src, dst: spec.id.dst, encap: spec.encap };
+                self.set_link(&path, spec.direction);
                 let inbound = (spec.direction == Direction::In).then_some(spec.id.spi);
                 let reply = self.plane.apply(Command::InstallSa(spec))?;
                 if let Some(spi) = inbound {

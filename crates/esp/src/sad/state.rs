@@ -1,7 +1,7 @@
 //! The state of an SA that all workers share: its key, its sequence numbers, its window, its limits.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use ipsec_types::crypto::{CipherProvider, Secret};
 use ipsec_types::dataplane::{
@@ -43,12 +43,24 @@ pub struct SaState {
     bytes: AtomicU64,
     /// When it was last used, in ms of the plane's clock plus one; 0 for never.
     last_used: AtomicU64,
+    lately: Lately,
+    /// A [`Fit`], which changes while packets are sent.
+    fit: AtomicU32,
     soft: AtomicBool,
     hard: AtomicBool,
     seen: ReplayView,
     /// Held for some nanoseconds, by workers that never wait meanwhile.
     inbound: SpinMutex<InboundState, Yield>,
     keys: (Secret, Secret),
+}
+
+/// How many packets were sent lately.
+#[derive(Default)]
+struct Lately {
+    /// The second of the plane's clock in which the SA was last used.
+    second: AtomicU64,
+    /// Packets sent before that second, and before the one before.
+    before: [AtomicU64; 2],
 }
 
 /// The state that every received packet changes.
@@ -103,6 +115,23 @@ pub enum Contents {
     Packet,
     /// The payload of one: transport mode.
     Payload,
+}
+
+/// What the path of an SA takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fit {
+    /// Octets of the largest inner packet whose outer packet fits the path.
+    pub(crate) limit: u16,
+    /// TCP on both ends of the tunnel is to know of the limit.
+    pub(crate) narrow: bool,
+    /// The path may fragment: Don't Fragment is not set outside.
+    pub(crate) divided: bool,
+}
+
+impl Fit {
+    fn pack(self) -> u32 {
+        u32::from(self.limit) | u32::from(self.narrow) << 16 | u32::from(self.divided) << 17
+    }
 }
 
 impl SaState {
@@ -162,6 +191,8 @@ impl SaState {
             sent: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
+            lately: Lately::default(),
+            fit: AtomicU32::new(Fit { limit: u16::MAX, narrow: false, divided: false }.pack()),
             soft: AtomicBool::new(false),
             hard: AtomicBool::new(false),
             seen: window.view(),
@@ -233,11 +264,26 @@ impl SaState {
         Some(first)
     }
 
-    /// True if a packet whose sequence number has the low half `low` is among the last ones sent.
-    pub(crate) fn sent_lately(&self, low: u32) -> bool {
+    /// True if the packet with the low half `low` of its sequence number was among the last sent, or sent in the last
+    /// second, at `now` (ms of the plane's clock).
+    pub(crate) fn sent_lately(&self, low: u32, now: u64) -> bool {
         let sent = self.sent.load(Ordering::Relaxed);
+        let before = self.lately.before(now / 1000).unwrap_or(sent);
+        let lately = sent.saturating_sub(before).max(LATELY).min(sent);
         let age = (sent as u32).wrapping_sub(low);
-        u64::from(age) < sent.min(LATELY)
+        u64::from(age) < lately
+    }
+
+    /// What its path takes.
+    #[inline]
+    pub(crate) fn fit(&self) -> Fit {
+        let packed = self.fit.load(Ordering::Relaxed);
+        let flag = |bit: u32| packed & (1 << bit) != 0;
+        Fit { limit: packed as u16, narrow: flag(16), divided: flag(17) }
+    }
+
+    pub(super) fn set_fit(&self, fit: Fit) {
+        self.fit.store(fit.pack(), Ordering::Relaxed);
     }
 
     /// True if its traffic selectors look at ports, so that it must not carry later fragments.
@@ -322,6 +368,33 @@ impl SaState {
         // Without the look first, every packet would take the cache line from the other workers.
         if self.last_used.load(Ordering::Relaxed) != now + 1 {
             self.last_used.store(now + 1, Ordering::Relaxed);
+            self.lately.begin(now / 1000, self.sent.load(Ordering::Relaxed));
+        }
+    }
+}
+
+impl Lately {
+    /// Takes note that `sent` packets were sent when `second` begins. That the first run of it is among them does not matter:
+    /// it is not longer than what counts as sent lately in any case.
+    fn begin(&self, second: u64, sent: u64) {
+        let last = self.second.load(Ordering::Relaxed);
+        if last != second {
+            let [this, one_before] = &self.before;
+            // Nothing was sent in a second that is left out.
+            let previous = if last + 1 == second { this.load(Ordering::Relaxed) } else { sent };
+            one_before.store(previous, Ordering::Relaxed);
+            this.store(sent, Ordering::Relaxed);
+            self.second.store(second, Ordering::Relaxed);
+        }
+    }
+
+    /// Packets sent until a second ago or longer, in `second`. `None` if nothing was sent since.
+    fn before(&self, second: u64) -> Option<u64> {
+        let [this, one_before] = &self.before;
+        match second.saturating_sub(self.second.load(Ordering::Relaxed)) {
+            0 => Some(one_before.load(Ordering::Relaxed)),
+            1 => Some(this.load(Ordering::Relaxed)),
+            _ => None,
         }
     }
 }
@@ -425,6 +498,31 @@ mod tests {
             assert_eq!(sa.sent.load(Ordering::Relaxed), last);
             assert_eq!(sa.usage().0, 3, "octets of what was not sent");
         }
+    }
+
+    /// A fast sender has more packets under way than a slow one.
+    ///
+    /// Fault: in `sent_lately`, leave `before` out; or in `Lately::begin`, take what was sent before a pause.
+    #[test]
+    fn packets_of_the_last_second_were_sent_lately() {
+        let sa = state(true, Direction::Out);
+        let send = |count, now| {
+            for _ in 0..count / 32 {
+                sa.take_sequences(32, 32, now).unwrap();
+            }
+        };
+        let oldest = |now| (1..).find(|low| sa.sent_lately(*low, now));
+        send(3200, 0);
+        send(64_000, 5000);
+        assert_eq!(oldest(5000), Some(3200 + 33), "but for the first run");
+        send(32_000, 6000);
+        assert_eq!(oldest(6000), Some(3200 + 33), "and the second before");
+        assert_eq!(oldest(7000), Some(67_200 + 33));
+        let last = 99_200;
+        assert_eq!(oldest(8000), Some(last - 4095));
+        send(64, 9000);
+        assert_eq!(oldest(9000), Some(last + 64 - 4095));
+        assert!(!sa.sent_lately(last + 65, 9000) && !sa.sent_lately(0, 9000));
     }
 
     /// The high half of an extended sequence number is never sent and both ends agree on it.

@@ -11,10 +11,15 @@ use crate::common::{self, Pair, SUITES, Tunnel, fragment, ts};
 /// The octets of a packet of IPv4 with a header of 20 octets, UDP or ICMP.
 const HEADERS: usize = 28;
 
+/// The far end of `tunnel`, as the paths of the near one name it.
+fn peer(tunnel: &Tunnel) -> SocketAddr {
+    SocketAddr::new(tunnel.right, if tunnel.encap { 4500 } else { 0 })
+}
+
 /// A pair of planes, of which the sender has a link of `octets`.
 fn behind(tunnel: &Tunnel, octets: u16) -> Pair {
     let pair = tunnel.connect();
-    pair.left.set_link(tunnel.left, tunnel.right, octets);
+    pair.left.set_link(tunnel.left, peer(tunnel), octets);
     pair
 }
 
@@ -138,14 +143,14 @@ fn segment_sizes_are_lowered_both_ways() {
         assert_eq!({ sender }.send(&packet), Ok(expected.clone()));
         let mut narrow = receiver;
         let (outgoing, esp) = tunnel.connect().seal(&packet).unwrap();
-        narrow.right.set_link(tunnel.right, tunnel.left, 1300);
+        narrow.right.set_link(tunnel.right, SocketAddr::new(tunnel.left, 0), 1300);
         assert_eq!(narrow.open(&outgoing, &esp), Ok(expected));
     }
 }
 
 fn report<'a>(tunnel: &Tunnel, octets: u16, quoted: &'a [u8]) -> TooBig<'a> {
-    let (port, carrier) = if tunnel.encap { (4500, Carrier::Udp) } else { (0, Carrier::Ip) };
-    TooBig { peer: SocketAddr::new(tunnel.right, port), carrier, octets, quoted }
+    let carrier = if tunnel.encap { Carrier::Udp } else { Carrier::Ip };
+    TooBig { peer: peer(tunnel), carrier, octets, quoted }
 }
 
 /// RFC 4301 §6.1.1: an attacker who sees no packet of the SA cannot make packets smaller.
@@ -157,11 +162,14 @@ fn too_big_is_believed_of_packets_that_were_sent_alone() {
         let tunnel = Tunnel { encap, ..Tunnel::v4() };
         let mut pair = behind(&tunnel, 1500);
         let mut last = Vec::new();
-        for _ in 0..5000 {
+        for n in 0..5000 {
+            if n == 904 {
+                pair.advance(Duration::from_secs(2));
+            }
             last = pair.seal(&tunnel.packet(9)).unwrap().1;
         }
         let plane = pair.left.clone();
-        let size = |plane: &Plane| plane.path_mtu(tunnel.left, tunnel.right);
+        let size = |plane: &Plane| plane.path_mtu(tunnel.left, peer(&tunnel));
         let numbered = |number: u32| [&last[..4], &number.to_be_bytes()].concat();
         let mut forged = last.clone();
         forged[0] ^= 1;
@@ -202,7 +210,7 @@ fn too_big_is_believed_of_packets_that_were_sent_alone() {
 fn a_size_is_of_one_path_and_of_all_its_sas() {
     let tunnel = Tunnel::v4();
     let mut pair = behind(&tunnel, 1500);
-    let other = common::addr("198.51.100.7");
+    let other = SocketAddr::new(common::addr("198.51.100.7"), 0);
     pair.left.set_link(tunnel.left, other, 1500);
     let (_, esp) = pair.seal(&tunnel.packet(9)).unwrap();
     assert!(pair.left.too_big(pair.now, &report(&tunnel, 1300, &esp)).is_some());
@@ -220,4 +228,95 @@ fn a_size_is_of_one_path_and_of_all_its_sas() {
     }
     pair.left.apply(Command::InstallPolicy(Box::new(policy))).unwrap();
     assert_eq!(pair.seal(&large), Err(Verdict::TooBig(most)));
+}
+
+/// RFC 792 asks of a router to quote eight octets, which are all UDP header: no more than the address and port of a peer,
+/// which strangers may know. That has packets be fragmented for a minute, and no size change.
+///
+/// Fault: in `Plane::too_big`, leave `divide` out, or do not ask for UDP over IPv4; or in `outbound::judge`, `divided`.
+#[test]
+fn a_report_that_quotes_too_little_allows_fragments_for_a_minute() {
+    for (v4, encap) in [(true, true), (true, false), (false, true)] {
+        let tunnel = Tunnel { encap, ..if v4 { Tunnel::v4() } else { Tunnel::v6() } };
+        let mut pair = behind(&tunnel, 1500);
+        let plane = pair.left.clone();
+        let (small, large) = (tunnel.packet(9), tunnel.packet(1300));
+        assert!(pair.seal(&small).unwrap().0.fields.dont_fragment);
+        let mut of_other = report(&tunnel, 600, &[]);
+        of_other.peer.set_port(4501);
+        for report in [of_other, report(&tunnel, 600, &[])] {
+            assert!(pair.seal(&large).unwrap().0.fields.dont_fragment);
+            assert_eq!(plane.too_big(pair.now, &report), None);
+        }
+        let (outgoing, esp) = pair.seal(&large).unwrap();
+        assert_eq!(!outgoing.fields.dont_fragment, v4 && encap);
+        assert_eq!(plane.path_mtu(tunnel.left, peer(&tunnel)), Some(1500));
+        assert_eq!(pair.open(&outgoing, &esp), Ok(large.clone()));
+        pair.advance(Duration::from_secs(60));
+        // Again within the minute makes it no longer.
+        pair.left.too_big(pair.now - Duration::from_secs(1), &report(&tunnel, 600, &[]));
+        plane.try_larger(pair.now);
+        assert!(pair.seal(&large).unwrap().0.fields.dont_fragment);
+    }
+}
+
+/// Neighbours behind one NAT share its address, and may have paths of their own behind it.
+///
+/// Fault: in `Path::ends`, take port 0.
+#[test]
+fn neighbours_of_one_address_have_a_size_each() {
+    let tunnel = Tunnel { encap: true, ..Tunnel::v4() };
+    let mut pair = behind(&tunnel, 1500);
+    let neighbour = SocketAddr::new(tunnel.right, 4501);
+    pair.left.set_link(tunnel.left, neighbour, 1500);
+    let (_, esp) = pair.seal(&tunnel.packet(9)).unwrap();
+    assert!(pair.left.too_big(pair.now, &report(&tunnel, 1300, &esp)).is_some());
+    assert_eq!(pair.left.path_mtu(tunnel.left, neighbour), Some(1500));
+    assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1300));
+}
+
+/// Fault: in `Sad::link`, forget the path whose link it is.
+#[test]
+fn a_link_is_known_before_its_sa_is_installed() {
+    let plane = Tunnel::v4().connect().left;
+    for n in 1..=255 {
+        let peer = SocketAddr::new([203, 0, 113, n].into(), 4500);
+        plane.set_link(common::addr("192.0.2.1"), peer, 1500);
+        assert_eq!(plane.path_mtu(common::addr("192.0.2.1"), peer), Some(1500), "{n}");
+    }
+}
+
+/// The kernel would refuse it, and say so with the MTU of the path for that of the link.
+///
+/// Fault: in `outbound::Item::of`, leave `longest` out.
+#[test]
+fn a_packet_that_no_packet_outside_has_room_for_is_counted() {
+    let v6 = (vec![ts("2001:db8:1::/48[udp]")], vec![ts("2001:db8:2::/48[udp/2000]")]);
+    let v4 = (vec![ts("10.1.0.0/16[udp]")], vec![ts("10.2.0.0/16[udp/2000]")]);
+    for (base, (left_ts, right_ts)) in [(Tunnel::v4(), v4), (Tunnel::v6(), v6)] {
+        for encap in [false, true] {
+            let tunnel = Tunnel {
+                encap,
+                left_ts: left_ts.clone(),
+                right_ts: right_ts.clone(),
+                ..base.clone()
+            };
+            let mut pair = tunnel.connect();
+            let whole = |payload| {
+                let whole = tunnel.packet(payload);
+                if whole[0] >> 4 == 4 { fragment(whole, 0, false) } else { whole }
+            };
+            for (payload, fits) in [(65_000, true), (65_535 - 20 - 8, false)] {
+                let pieces = common::fragments(&whole(payload), 1352);
+                let (last, others) = pieces.split_last().unwrap();
+                for piece in others {
+                    assert_eq!(pair.seal(piece), Err(Verdict::Held));
+                }
+                let sealed = pair.seal(last);
+                let dropped = Err(Verdict::Drop(esp::DropReason::TooBig));
+                assert!(if fits { sealed.is_ok() } else { sealed == dropped }, "{sealed:?}");
+            }
+            assert_eq!(pair.left.stats().dropped(esp::DropReason::TooBig), 1);
+        }
+    }
 }

@@ -564,7 +564,7 @@ pub(crate) fn the_kernel_hears_that_a_packet_is_too_big() {
             host.plane.apply(Command::InstallSa(Box::new(sa))).unwrap();
             let policy = PolicySpec { id: PolicyId(id), ..tunnel.policy() };
             host.plane.apply(Command::InstallPolicy(Box::new(policy))).unwrap();
-            host.plane.plane().set_link(tunnel.left, tunnel.right, 1350);
+            host.plane.plane().set_link(tunnel.left, SocketAddr::new(tunnel.right, 0), 1350);
             let from = if to.is_ipv4() { "10.1.0.1:0" } else { "[fd01::1]:0" };
             let socket = std::net::UdpSocket::bind(from).unwrap();
             socket.connect(to).unwrap();

@@ -27,6 +27,7 @@ ike_test_namespace::harness! {
         device::a_device_that_somebody_deletes,
         plain::runs_over_raw_sockets,
         plain::header_fields_of_transport_mode_over_raw_sockets,
+        plain::packets_leave_without_a_flow_label_that_the_host_refuses,
         plain::the_size_of_a_path_reaches_the_inner_side,
         plain::the_size_of_the_own_link_reaches_the_inner_side,
         queues::flows_over_two_queues,

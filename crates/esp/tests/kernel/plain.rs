@@ -9,6 +9,9 @@ use esp::io::{Config, Device, EncapSocket, MemoryHost, PlainEsp, UserspacePlane}
 use esp::ip;
 use ike_test_namespace::{Host, ip as run_ip};
 use ipsec_types::dataplane::{Command, DataPlane, Direction, PolicyId, PolicySpec, SaSpec};
+use nix::libc;
+use nix::sys::socket::SetSockOpt;
+use nix::sys::socket::sockopt::SetStruct;
 use socket2::{Domain, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
@@ -113,6 +116,61 @@ pub(crate) fn header_fields_of_transport_mode_over_raw_sockets() {
                 assert_eq!(got, packet, "over {outer}");
             }
         }
+    });
+}
+
+/// The request of `IPV6_FLOWLABEL_MGR` (linux/in6.h).
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct LabelRequest {
+    dst: [u8; 16],
+    label: [u8; 4],
+    action: u8,
+    share: u8,
+    flags: u16,
+    expires: u16,
+    linger: u16,
+    pad: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct LabelManager;
+nix::setsockopt_impl!(
+    LabelManager,
+    libc::IPPROTO_IPV6,
+    libc::IPV6_FLOWLABEL_MGR,
+    LabelRequest,
+    SetStruct<'_, LabelRequest>
+);
+
+/// Once a program of the host has a flow label for itself, the kernel refuses packets with others.
+///
+/// Fault: in `ancillary::with_label`, return every error. Packets with a label are lost.
+pub(crate) fn packets_leave_without_a_flow_label_that_the_host_refuses() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        run_ip("link set lo up");
+        let other = Socket::new(Domain::IPV6, Type::DGRAM, None).unwrap();
+        let dst = Ipv6Addr::LOCALHOST.octets();
+        // It is created, for this socket alone.
+        let (flags, share) = (1, 1);
+        let label = [0, 5, 0x43, 0x21];
+        let request =
+            LabelRequest { dst, label, action: 0, share, flags, expires: 0, linger: 0, pad: 0 };
+        LabelManager.set(&other, &request).unwrap();
+        let ((mut left, from), (mut right, mut to)) = (end(), end());
+        let outer = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        let tunnel = Tunnel { left: outer, right: outer, ..Tunnel::v4() }.transport();
+        right.apply(Command::InstallSa(Box::new(tunnel.sa(Direction::In)))).unwrap();
+        left.apply(Command::InstallSa(Box::new(tunnel.sa(Direction::Out)))).unwrap();
+        left.apply(Command::InstallPolicy(Box::new(tunnel.policy()))).unwrap();
+        for packet in crate::common::of_many_fields(&tunnel) {
+            assert!(from.send(packet.clone()).await);
+            let got = timeout(LONG, to.recv()).await.expect("a packet").unwrap();
+            // The kernel makes a label up.
+            assert_eq!((got[0], got[1] >> 4, &got[4..]), (packet[0], packet[1] >> 4, &packet[4..]));
+        }
+        drop(other);
     });
 }
 
@@ -233,8 +291,11 @@ async fn size_reaches_the_inner_side(far: &Host, v4: bool, encap: bool) {
     let answer = timeout(LONG, answer).await.unwrap_or_else(|_| panic!("no answer: {what}"));
     let (most, of_v4) = too_big(&answer);
     assert!(of_v4 && (1230..1280).contains(&most), "{most}: {what}");
-    assert_eq!(left.plane().path_mtu(outer[0], outer[1]), Some(1320), "{what}");
-    assert_eq!(left.plane().path_mtu(outer[0], outer[2]), Some(1500), "{what}");
+    let size = |peer| {
+        let peer = SocketAddr::new(peer, if encap { 4500 } else { 0 });
+        left.plane().path_mtu(outer[0], peer)
+    };
+    assert_eq!((size(outer[1]), size(outer[2])), (Some(1320), Some(1500)), "{what}");
 
     // The bulk of them each after an error about somebody else.
     let counts = || (figure(far, v4, "InReceives"), figure(far, v4, "ReasmOKs"));
