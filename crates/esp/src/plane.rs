@@ -338,9 +338,14 @@ impl Plane {
     fn usage(&self, id: SaId) -> Result<Usage, DataPlaneError> {
         let now = self.shared.clock.load(Ordering::Relaxed);
         let tables = self.shared.tables();
-        let (bytes, packets, last) = tables.sad.get(id).ok_or_else(|| no_such_sa(id))?.usage();
+        let sa = tables.sad.get(id).ok_or_else(|| no_such_sa(id))?;
+        let (bytes, packets, last) = sa.usage();
         let idle = last.map(|last| Duration::from_millis(now.saturating_sub(last)));
-        Ok(Usage { bytes, packets, idle, ..Usage::default() })
+        let path_mtu = match sa.direction {
+            Direction::Out => tables.sad.path_mtu(sa.ends()),
+            Direction::In => None,
+        };
+        Ok(Usage { bytes, packets, idle, path_mtu, ..Usage::default() })
     }
 }
 

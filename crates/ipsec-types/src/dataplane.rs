@@ -431,6 +431,8 @@ pub struct Usage {
     pub idle: Option<Duration>,
     /// Hardware offload in use, as the data plane found it: [`HwOffload::No`], `Crypto` or `Packet`.
     pub offload: HwOffload,
+    /// Octets that the path to the peer takes, of an outbound SA of a data plane that knows it.
+    pub path_mtu: Option<u16>,
 }
 
 /// The answer to one command.

@@ -83,6 +83,22 @@ fn usage_counts_inner_octets_and_idle_time() {
     assert!(pair.left.apply(Command::QueryUsage(unknown)).is_err());
 }
 
+/// Fault: in `Plane::usage`, leave `path_mtu` out, or the direction.
+#[test]
+fn usage_tells_the_mtu_of_the_path_outwards() {
+    let tunnel = Tunnel::v4();
+    let mut pair = tunnel.connect();
+    pair.left.set_link(tunnel.left, SocketAddr::new(tunnel.right, 0), 1450);
+    pair.right.set_link(tunnel.right, SocketAddr::new(tunnel.left, 0), 1450);
+    let told = [&mut pair.left, &mut pair.right].map(|plane| {
+        match plane.apply(Command::QueryUsage(tunnel.id())) {
+            Ok(Reply::Usage(_, usage)) => usage.path_mtu,
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(told, [Some(1450), None]);
+}
+
 /// Neither forgeries nor replays count as use.
 #[test]
 fn only_authentic_packets_count() {

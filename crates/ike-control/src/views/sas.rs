@@ -187,6 +187,9 @@ pub struct ChildSa {
     /// The same of what leaves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hw_offload_out: Option<String>,
+    /// Octets of the largest packet that the path to the peer takes, where ESP in user space knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_mtu: Option<u16>,
     /// Octets received.
     pub bytes_in: u64,
     /// Packets received.
@@ -349,6 +352,7 @@ impl ChildSa {
             esn: s.algorithms.esn,
             hw_offload_in: offload(inbound.offload),
             hw_offload_out: offload(outbound.offload),
+            path_mtu: outbound.path_mtu,
             bytes_in: inbound.bytes,
             packets_in: inbound.packets,
             use_in: inbound.idle.map(|idle| idle.as_secs()),

@@ -122,6 +122,9 @@ fn child(out: &mut String, sa: &ChildSa) -> std::fmt::Result {
         let (inward, outward) = (word(&sa.hw_offload_in), word(&sa.hw_offload_out));
         writeln!(out, "    hardware offload: in {inward}, out {outward}")?;
     }
+    if let Some(octets) = sa.path_mtu {
+        writeln!(out, "    path MTU {octets}")?;
+    }
     write!(out, "    installed {}s ago in {:.1} ms", sa.install_time, sa.setup_time_ms)?;
     if let Some(rekey) = sa.rekey_time {
         write!(out, ", rekeying in {rekey}s")?;
@@ -168,4 +171,27 @@ pub fn suite(algorithms: &Algorithms) -> String {
         let _ = write!(text, "/KE{}_{name}", index + 1);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `child`, leave the path MTU out.
+    #[test]
+    fn the_path_mtu_is_told_where_it_is_known() {
+        let mut json = serde_json::json!({
+            "name": "net", "uniqueid": 1, "reqid": 1, "state": "INSTALLED", "mode": "TUNNEL",
+            "protocol": "ESP", "encap": false, "spi-in": "00000001", "spi-out": "00000002",
+            "esn": false, "bytes-in": 0, "packets-in": 0, "bytes-out": 0, "packets-out": 0,
+            "install-time": 0, "local-ts": [], "remote-ts": [], "setup-time-ms": 0.0,
+        });
+        let mut told = |octets: serde_json::Value| {
+            json["path-mtu"] = octets;
+            let mut out = String::new();
+            child(&mut out, &serde_json::from_value(json.clone()).unwrap()).unwrap();
+            out.contains("    path MTU 1320\n")
+        };
+        assert!(told(1320.into()) && !told(serde_json::Value::Null));
+    }
 }

@@ -208,6 +208,7 @@ impl Sas {
                 Some(OffloadMode::Crypto) => HwOffload::Crypto,
                 Some(OffloadMode::Packet) => HwOffload::Packet,
             },
+            path_mtu: None,
         })
     }
 
