@@ -1,5 +1,7 @@
 //! The control side: commands in, events out.
 
+#[cfg(all(feature = "tun", target_os = "linux"))]
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -7,12 +9,12 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use ipsec_types::crypto::{CipherProvider, SecureRandom};
-#[cfg(all(feature = "tun", target_os = "linux"))]
-use ipsec_types::dataplane::TrafficSelector;
 use ipsec_types::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event, Mode,
     PolicyAction, Reply, SaId, Usage,
 };
+#[cfg(all(feature = "tun", target_os = "linux"))]
+use ipsec_types::dataplane::{PolicyId, PolicySpec, TrafficSelector};
 use tracing::info;
 
 use crate::events::Events;
@@ -78,6 +80,8 @@ pub(crate) struct Shared {
     mtu: AtomicU16,
     /// An inbound SA needs, or once needed, all fields of the outer header.
     needs_outer_fields: AtomicBool,
+    /// The size of some path has changed.
+    resized: AtomicBool,
     /// Whether reports that packets were too big are believed.
     believes: AtomicBool,
 }
@@ -118,6 +122,15 @@ pub(crate) struct Tables {
     pub(crate) spd: Spd,
 }
 
+#[cfg(all(feature = "tun", target_os = "linux"))]
+impl Tables {
+    fn narrow_limit(&self, policy: &PolicySpec) -> Option<u16> {
+        let PolicyAction::Protect { outbound: Some(id), .. } = policy.action else { return None };
+        let fit = self.sad.get(id)?.fit();
+        fit.narrow.then_some(fit.limit)
+    }
+}
+
 impl Plane {
     /// The capabilities of the plane.
     pub const CAPABILITIES: Capabilities = Capabilities {
@@ -145,6 +158,7 @@ impl Plane {
                 clock: AtomicU64::new(0),
                 mtu: AtomicU16::new(TUNNEL_MTU),
                 needs_outer_fields: AtomicBool::new(false),
+                resized: AtomicBool::new(false),
                 believes: AtomicBool::new(true),
             }),
         }
@@ -175,7 +189,8 @@ impl Plane {
     /// Sets the MTU of the link from `local` to `peer` to `octets`. Inner packets that do not fit are divided, or their
     /// senders are told ([`Fate::TooBig`](crate::Fate::TooBig)). Without this call all packets go out as they are.
     pub fn set_link(&self, local: IpAddr, peer: SocketAddr, octets: u16) {
-        self.shared.amend(|tables| tables.sad.link(Ends { peer, local }, octets));
+        let resized = self.shared.amend(|tables| tables.sad.link(Ends { peer, local }, octets));
+        self.shared.note(resized);
     }
 
     /// Sets whether [`Self::too_big`] believes reports (RFC 4301 §6.1.1); by default it does. If not, the paths of SAs that
@@ -222,7 +237,8 @@ impl Plane {
             let ends = sa.ends();
             ((carrier, peer) == (of, ends.peer) && sa.sent_lately(low, now)).then_some(ends)?
         };
-        self.shared.amend(|tables| tables.sad.lower(now, ends, octets)).then_some(id)
+        let lowered = self.shared.amend(|tables| tables.sad.lower(now, ends, octets));
+        self.shared.note(lowered).then_some(id)
     }
 
     /// Has packets to `peer` be fragmented on the way for a while. For a router that quotes no more than RFC 792 asks for, a
@@ -241,6 +257,7 @@ impl Plane {
         let now = self.shared.tick(now);
         if self.shared.tables().sad.is_due(now) {
             self.shared.amend(|tables| tables.sad.try_larger(now));
+            self.shared.note(true);
         }
     }
 
@@ -250,13 +267,38 @@ impl Plane {
         let now = self.shared.tick(now);
         let paths = self.shared.tables().sad.paths_to(peer);
         let lower = |ends| self.shared.amend(|tables| tables.sad.lower(now, ends, octets));
-        paths.into_iter().map(lower).fold(false, |news, lowered| news | lowered)
+        let lowered = paths.into_iter().map(lower).fold(false, |news, lowered| news | lowered);
+        self.shared.note(lowered)
     }
 
     /// True if all of [`Outer::fields`](crate::Outer::fields) have to be right, because an inbound SA hands them up: in
     /// transport mode, or with `copy_dscp = in`. Once true, it stays true.
     pub fn needs_outer_fields(&self) -> bool {
         self.shared.needs_outer_fields.load(Ordering::Relaxed)
+    }
+
+    /// True if sizes of paths may have changed since [`Self::narrowed`] was called last.
+    #[cfg(all(feature = "tun", target_os = "linux"))]
+    pub(crate) fn is_resized(&self) -> bool {
+        self.shared.resized.load(Ordering::Relaxed)
+    }
+
+    /// The policies whose SAs take less than the device brings, with the octets of the largest packet inside.
+    #[cfg(all(feature = "tun", target_os = "linux"))]
+    pub(crate) fn narrowed(&self) -> BTreeMap<PolicyId, (Arc<PolicySpec>, u16)> {
+        self.shared.resized.store(false, Ordering::Release);
+        let tables = self.shared.tables();
+        let narrow = |policy: &Arc<PolicySpec>| {
+            let limit = tables.narrow_limit(policy)?;
+            Some((policy.id, (Arc::clone(policy), limit)))
+        };
+        tables.spd.policies().filter_map(narrow).collect()
+    }
+
+    /// As [`Self::narrowed`], for one policy.
+    #[cfg(all(feature = "tun", target_os = "linux"))]
+    pub(crate) fn narrow_limit(&self, policy: &PolicySpec) -> Option<u16> {
+        self.shared.tables().narrow_limit(policy)
     }
 
     /// Counters.
@@ -440,6 +482,14 @@ impl Shared {
         let result = f(&mut tables);
         self.generation.fetch_add(1, Ordering::Release);
         result
+    }
+
+    /// Takes note if the size of a path has changed, and returns whether it has.
+    fn note(&self, resized: bool) -> bool {
+        if resized {
+            self.resized.store(true, Ordering::Release);
+        }
+        resized
     }
 
     /// Changes what workers find in the SAs they hold.

@@ -121,9 +121,11 @@ impl Sad {
         self.sas.values().for_each(|sa| self.fit(sa));
     }
 
-    /// Sets the MTU of the link between this end and a peer.
-    pub(crate) fn link(&mut self, ends: Ends, octets: u16) {
-        if self.sizes.link(ends, octets) {
+    /// Sets the MTU of the link between this end and a peer. True if that changes the MTU of a path that was known.
+    pub(crate) fn link(&mut self, ends: Ends, octets: u16) -> bool {
+        let known = self.sizes.outer(ends).is_some();
+        let changes = self.sizes.link(ends, octets);
+        if changes {
             self.refit(ends);
         }
         // An SA may have two paths for a moment.
@@ -133,6 +135,7 @@ impl Sad {
             let used: HashSet<Ends> = used.collect();
             self.sizes.keep(&used);
         }
+        known && changes
     }
 
     /// The MTU of the path between this end and a peer, as far as it is known.

@@ -122,6 +122,12 @@ impl Spd {
         policy.policy.action == PolicyAction::Pass && possible.any(protects)
     }
 
+    /// The policies, some of them more than once.
+    #[cfg(all(feature = "tun", target_os = "linux"))]
+    pub(crate) fn policies(&self) -> impl Iterator<Item = &Arc<PolicySpec>> {
+        self.entries.iter().map(|entry| &entry.policy)
+    }
+
     /// Every pair of selectors, local first, with the action for its traffic, in the order in which they apply.
     pub fn pairs(
         &self,

@@ -91,7 +91,7 @@ impl Holders {
     /// The prefixes with a route into a device and without a block as a fallback, of whichever child.
     pub(super) fn unblocked(&self) -> BTreeSet<Prefix> {
         let led = self.policies.values().flat_map(|(routes, _)| {
-            let is_led = |route: &&Route| matches!(route.via, Via::Device(_));
+            let is_led = |route: &&Route| matches!(route.via, Via::Device(_) | Via::Narrow { .. });
             let own = |prefix| routes.iter().any(|r| r.prefix == prefix && r.via.is_block());
             let led = routes.iter().filter(is_led).map(|route| route.prefix);
             led.filter(move |prefix| !own(*prefix))

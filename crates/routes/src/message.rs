@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteProtocol, RouteType,
+    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage};
 
@@ -64,7 +64,8 @@ impl Way {
             _ => None,
         };
         let kind = route.header.kind;
-        let mut way = Self { kind: kind.into(), device: None, gateway: None, source: None };
+        let mut way =
+            Self { kind: kind.into(), device: None, gateway: None, source: None, mtu: None };
         for attribute in &route.attributes {
             match attribute {
                 // The kernel gives routes of IPv6 that lead nowhere a device.
@@ -73,6 +74,12 @@ impl Way {
                 }
                 RouteAttribute::Gateway(gateway) => way.gateway = address(gateway),
                 RouteAttribute::PrefSource(source) => way.source = address(source),
+                RouteAttribute::Metrics(metrics) => {
+                    way.mtu = metrics.iter().find_map(|metric| match metric {
+                        RouteMetric::Mtu(mtu) => Some(*mtu),
+                        _ => None,
+                    });
+                }
                 _ => {}
             }
         }

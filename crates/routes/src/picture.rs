@@ -42,6 +42,7 @@ pub(super) struct Way {
     pub(super) device: Option<u32>,
     pub(super) gateway: Option<IpAddr>,
     pub(super) source: Option<IpAddr>,
+    pub(super) mtu: Option<u32>,
 }
 
 /// The rules and routes of this program.
@@ -121,7 +122,7 @@ mod tests {
     }
 
     fn way(device: u32) -> Way {
-        Way { kind: 1, device: Some(device), gateway: None, source: None }
+        Way { kind: 1, device: Some(device), gateway: None, source: None, mtu: None }
     }
 
     fn picture(rules: &[Rule], routes: &[(&str, u32)]) -> Picture {

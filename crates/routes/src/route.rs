@@ -10,6 +10,13 @@ use super::prefix::Prefix;
 pub enum Via {
     /// Into a device with this index.
     Device(u32),
+    /// Into a device with this index, in packets of no more than so many octets; of IPv6 no less than 1,280.
+    Narrow {
+        /// The index.
+        device: u32,
+        /// Octets of the largest packet (`mtu`).
+        mtu: u16,
+    },
     /// The way that packets between these ends of a tunnel go.
     Peer {
         /// This end.

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use ipsec_types::dataplane::patience::Patience;
 use ipsec_types::dataplane::{PolicyId, TrafficSelector};
 use rtnetlink::packet_route::route::{
-    RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType,
+    RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
 use rtnetlink::sys::AsyncSocket;
@@ -32,6 +32,8 @@ const AT_ONCE: usize = 64;
 /// How long until a next try at what has failed.
 const AGAIN: Duration = Duration::from_secs(1);
 const EEXIST: i32 = 17;
+/// The smallest MTU that IPv6 knows (RFC 8200 §5).
+const LEAST_V6: u16 = 1280;
 
 /// What the thread knows.
 pub(super) struct Table {
@@ -648,7 +650,9 @@ impl Table {
             .protocol(OURS)
             .table_id(self.options.table);
         match via {
-            Via::Device(index) => builder = builder.output_interface(index),
+            Via::Device(index) | Via::Narrow { device: index, .. } => {
+                builder = builder.output_interface(index);
+            }
             Via::Peer { .. } => {}
             Via::Elsewhere => return Ok(builder.kind(RouteType::Throw).build()),
             Via::Unreachable | Via::Wall => {
@@ -667,7 +671,13 @@ impl Table {
         if let Some(source) = source {
             builder = builder.pref_source(source).map_err(io::Error::other)?;
         }
-        Ok(builder.build())
+        let mut message = builder.build();
+        if let Via::Narrow { mtu, .. } = via {
+            let mtu = if prefix.address.is_ipv4() { mtu } else { mtu.max(LEAST_V6) };
+            let metrics = vec![RouteMetric::Mtu(mtu.into())];
+            message.attributes.push(RouteAttribute::Metrics(metrics));
+        }
+        Ok(message)
     }
 }
 

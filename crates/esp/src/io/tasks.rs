@@ -65,7 +65,7 @@ pub(super) struct Alarm {
 
 impl Alarm {
     pub(super) fn check(&self) {
-        if self.plane.has_event() {
+        if self.plane.has_event() || self.plane.is_resized() {
             self.notify.notify_one();
         }
     }
@@ -95,10 +95,11 @@ pub(super) fn forget_retired(
 }
 
 /// Looks for paths whose lowered MTU has aged, from time to time.
-pub(super) async fn try_larger(plane: Plane) {
+pub(super) async fn try_larger(alarm: Alarm) {
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
-        plane.try_larger(now());
+        alarm.plane.try_larger(now());
+        alarm.check();
     }
 }
 

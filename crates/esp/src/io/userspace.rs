@@ -1,5 +1,6 @@
 //! The plane with its tasks, which a driver holds.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -72,6 +73,8 @@ pub struct UserspacePlane {
     routes: Option<(Routes, u32)>,
     guard: Option<Guard>,
     exemptions: Exemptions,
+    /// Policies whose routes have an MTU of their own.
+    narrowed: BTreeMap<PolicyId, (Arc<PolicySpec>, u16)>,
     early: Early,
     retired: mpsc::UnboundedSender<Retired>,
     removals: watch::Sender<()>,
@@ -138,8 +141,8 @@ impl UserspacePlane {
                 seen.clone(),
             ));
         }
+        tasks.spawn(tasks::try_larger(alarm.clone()));
         tasks.spawn(tasks::inbound_fed(inbox, plane.inbound(), writer, early.clone(), alarm, seen));
-        tasks.spawn(tasks::try_larger(plane.clone()));
         let retired = tasks::forget_retired(&mut tasks, plane.clone(), removals.clone());
         Ok(Self {
             plane,
@@ -151,6 +154,7 @@ impl UserspacePlane {
             routes,
             guard,
             exemptions: Exemptions::default(),
+            narrowed: BTreeMap::new(),
             early,
             retired,
             removals,
@@ -226,7 +230,12 @@ impl UserspacePlane {
         let Some((routes, device)) = &self.routes else { return Ok(()) };
         let changed = self.exemptions.add(policy);
         let (id, local, remote) = (policy.id, &policy.local_ts, &policy.remote_ts);
-        let device = Via::Device(*device);
+        let narrow = self.plane.narrow_limit(policy);
+        match narrow {
+            Some(mtu) => self.narrowed.insert(id, (Arc::new(policy.clone()), mtu)),
+            None => self.narrowed.remove(&id),
+        };
+        let device = device_with(*device, narrow);
         match policy.action {
             PolicyAction::Protect { .. } | PolicyAction::Trap | PolicyAction::Drop => {
                 routes.install(id, local, remote, device)?;
@@ -245,10 +254,29 @@ impl UserspacePlane {
     }
 
     fn unroute(&mut self, id: PolicyId) -> Result<(), DataPlaneError> {
+        self.narrowed.remove(&id);
         let changed = self.exemptions.remove(id);
         let Some((routes, _)) = &self.routes else { return Ok(()) };
         routes.remove(id)?;
         self.exempt(changed)
+    }
+
+    /// Gives the routes of policies the MTU of their SAs, which the kernel then tells senders.
+    fn resize_routes(&mut self) {
+        let now = self.plane.narrowed();
+        let before = std::mem::replace(&mut self.narrowed, now.clone());
+        let news = now.iter().filter(|(id, _)| !before.contains_key(id));
+        for (id, (policy, _)) in before.iter().chain(news) {
+            let [was, is] = [&before, &now].map(|of| of.get(id).map(|(_, mtu)| *mtu));
+            let (local, remote) = (&policy.local_ts, &policy.remote_ts);
+            if was != is
+                && let Some((routes, device)) = &self.routes
+                && let Err(error) = routes.install(*id, local, remote, device_with(*device, is))
+            {
+                let child = &policy.child;
+                warn!(%error, child, "the MTU of the child's path is not that of its routes");
+            }
+        }
     }
 
     /// Gives exemptions their routes or takes them away.
@@ -265,6 +293,11 @@ impl UserspacePlane {
     pub async fn shutdown(mut self) {
         self.tasks.shutdown().await;
     }
+}
+
+/// The route into the device, for packets of `mtu` octets if that is less than the device's own.
+fn device_with(device: u32, mtu: Option<u16>) -> Via {
+    mtu.map_or(Via::Device(device), |mtu| Via::Narrow { device, mtu })
 }
 
 /// Without nf_tables in the kernel the tunnel works as well, only less safely.
@@ -312,6 +345,7 @@ impl DataPlane for UserspacePlane {
             }
             Command::Flush => {
                 self.exemptions = Exemptions::default();
+                self.narrowed.clear();
                 if let Some((routes, _)) = &self.routes {
                     routes.flush()?;
                     routes.at_the_end(Leftovers::Remove)?;
@@ -359,6 +393,9 @@ impl DataPlane for UserspacePlane {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
+        if self.plane.is_resized() {
+            self.resize_routes();
+        }
         self.plane.poll_event()
     }
 }

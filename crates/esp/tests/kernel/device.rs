@@ -584,3 +584,47 @@ pub(crate) fn the_kernel_hears_that_a_packet_is_too_big() {
         }
     });
 }
+
+/// The routes of a child have the MTU of its path, once the driver is woken: the kernel tells its own sockets and, when it
+/// forwards, the senders.
+///
+/// Fault: in `UserspacePlane::poll_event`, do not call `resize_routes`; or in `resize_routes`, leave out those of `before`.
+pub(crate) fn routes_have_the_size_of_the_path() {
+    inside(async {
+        let mut host = Host::new();
+        let tunnel = Tunnel {
+            left: addr("192.0.2.1"),
+            right: addr("198.51.100.1"),
+            left_ts: vec![ts("10.1.0.0/16"), ts("fd01::/16")],
+            right_ts: vec![ts("10.2.0.0/16"), ts("fd02::/16")],
+            ..Tunnel::v4()
+        };
+        host.plane.apply(Command::InstallSa(Box::new(tunnel.sa(Direction::Out)))).unwrap();
+        host.plane.apply(Command::InstallPolicy(Box::new(tunnel.policy()))).unwrap();
+        let sizes = || {
+            let four = std::net::UdpSocket::bind("10.1.0.1:0").unwrap();
+            four.connect("10.2.0.1:9").unwrap();
+            let six = std::net::UdpSocket::bind("[fd01::1]:0").unwrap();
+            six.connect("[fd02::1]:9").unwrap();
+            let four = rustix::net::sockopt::ip_mtu(&four).unwrap();
+            (four, rustix::net::sockopt::ipv6_mtu(&six).unwrap())
+        };
+        let peer = SocketAddr::new(tunnel.right, 0);
+        // 54 octets less and down to whole units of four; IPv6 has no less than 1,280.
+        for (link, inside) in
+            [(1500, (1400, 1400)), (1350, (1294, 1294)), (1300, (1246, 1280)), (1500, (1400, 1400))]
+        {
+            host.plane.plane().set_link(tunnel.left, peer, link);
+            assert_eq!(host.plane.poll_event(), None);
+            assert_eq!(sizes(), inside, "{link}");
+        }
+        host.plane.plane().set_link(tunnel.left, peer, 1350);
+        // A rekeyed child has its size from the start.
+        host.plane.apply(Command::InstallPolicy(Box::new(tunnel.policy()))).unwrap();
+        assert_eq!(sizes(), (1294, 1294));
+        // Its routes go, with their MTU.
+        host.plane.apply(Command::RemovePolicy(tunnel.policy().id)).unwrap();
+        assert_eq!(host.plane.poll_event(), None);
+        assert_ne!(sizes().0, 1294);
+    });
+}

@@ -23,6 +23,7 @@ ike_test_namespace::harness! {
         device::addresses_that_come_and_go,
         device::many_policies,
         device::the_kernel_hears_that_a_packet_is_too_big,
+        device::routes_have_the_size_of_the_path,
         leaving::what_is_protected_leaves_by_the_device_or_not_at_all,
         device::a_device_that_somebody_deletes,
         plain::runs_over_raw_sockets,
