@@ -9,9 +9,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use ike_proto::config::{
-    Action, ChildConfig, ConnectionConfig, EndpointConfig, FailureShunt, TsSpec,
-};
+use ike_proto::config::EndpointConfig;
 use ike_proto::dataplane::TrafficSelector;
 use ike_proto::dataplane::precedence::address_bits;
 use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId};
@@ -52,14 +50,12 @@ impl Coverage {
     /// Takes note of a new configuration.
     pub(crate) fn configure(&self, config: &EndpointConfig) {
         let children = config.connections.iter().flat_map(|connection| {
-            connection.children.iter().map(|child| Configured {
+            let peers = || connection.remote_addrs.iter().filter_map(|peer| peer.host());
+            connection.children.iter().map(move |child| Configured {
                 connection: connection.name.clone(),
-                remote: child
-                    .remote_ts
-                    .iter()
-                    .flat_map(|spec| resolved(spec, connection))
-                    .collect(),
-                blocks: blocks(child),
+                remote: child.remote_ts.iter().flat_map(|spec| spec.resolved(peers())).collect(),
+                // Packets that match a trap wait.
+                blocks: child.blocks_from().is_some() || child.wants_trap(),
             })
         });
         let configured = children.collect();
@@ -119,35 +115,11 @@ impl Coverage {
     }
 }
 
-/// True if traffic of `child` may be blocked, or wait, while it is down.
-fn blocks(child: &ChildConfig) -> bool {
-    let actions = [child.start_action, child.close_action, child.dpd_action];
-    match child.failure_shunt {
-        FailureShunt::Passthrough => actions.contains(&Action::Trap),
-        FailureShunt::Auto => actions.iter().any(|action| *action != Action::None),
-        FailureShunt::Reject | FailureShunt::Drop => true,
-    }
-}
-
 /// True if packets of TCP or UDP to `server` are among those of `ts`.
 fn is_for(ts: &TrafficSelector, server: SocketAddr) -> bool {
     width(std::slice::from_ref(ts), server.ip()).is_some()
         && matches!(ts.protocol, 0 | TCP | UDP)
         && (ts.start_port..=ts.end_port).contains(&server.port())
-}
-
-/// The selectors of `spec`, with the known addresses of the peer in place of `dynamic`.
-fn resolved<'a>(
-    spec: &'a TsSpec,
-    connection: &'a ConnectionConfig,
-) -> impl Iterator<Item = TrafficSelector> + 'a {
-    let fixed = match spec {
-        TsSpec::Fixed(ts) => Some(*ts),
-        TsSpec::Dynamic { .. } => None,
-    };
-    let hosts = connection.remote_addrs.iter().filter_map(|peer| peer.host());
-    let hosts = hosts.filter(move |_| fixed.is_none());
-    fixed.into_iter().chain(hosts.map(|host| spec.resolve(host)))
 }
 
 /// The width of the narrowest of `selectors` that covers `address`. Ports do not matter.
@@ -165,7 +137,9 @@ const UDP: u8 = 17;
 mod tests {
     use std::sync::Arc;
 
-    use ike_proto::config::{AddressSpec, ShuntConfig};
+    use ike_proto::config::{
+        Action, AddressSpec, ChildConfig, ConnectionConfig, FailureShunt, ShuntConfig, TsSpec,
+    };
 
     use super::*;
 
@@ -238,7 +212,7 @@ mod tests {
         assert!(coverage.goes_outside("all", server("203.0.113.1", 53)));
     }
 
-    /// Faults: in `blocks`, do not look at `failure_shunt`; leave the trap out.
+    /// Faults: in `Coverage::configure`, let each child block; leave the trap out.
     #[test]
     fn a_child_that_never_blocks_keeps_no_fetch() {
         let mut net = connection("net", "10.2.0.0/16", Action::Start);

@@ -54,7 +54,7 @@ mod watch;
 pub use ipsec_types::dataplane::{DEFAULT_MARK, RouteOptions};
 pub use kept::KeptAddresses;
 pub use mended::put_back;
-pub use near::{Near, NearWatch};
+pub use near::{Near, NearWatch, networks};
 pub use route::Via;
 pub use watch::HostWatch;
 

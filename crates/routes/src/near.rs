@@ -1,6 +1,7 @@
 //! The networks that this host reaches without its default route, and notice of changes to them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as std_mpsc;
@@ -67,15 +68,15 @@ impl NearWatch {
     ///
     /// # Errors
     /// Netlink is not available.
-    pub fn start(table: u32, bell: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+    pub fn start(table: u32, bell: impl Fn() + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (ready, started) = std_mpsc::sync_channel(1);
         let known = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("ike-near".into())
             .spawn(move || run(table, &known, &bell, &ready))?;
-        let died = || std::io::Error::other("the thread that watches routes died");
-        started.recv().map_err(|_| died())?.map_err(std::io::Error::other)?;
+        let died = || io::Error::other("the thread that watches routes died");
+        started.recv().map_err(|_| died())?.map_err(io::Error::other)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -142,7 +143,7 @@ async fn watch(
     loop {
         if shared.wanted.load(Ordering::Acquire) {
             settle(&mut news).await;
-            match networks(&handle).await {
+            match read(&handle).await {
                 Ok(now) => {
                     failed = false;
                     let mut found = shared.lock();
@@ -186,8 +187,22 @@ async fn settle(news: &mut (impl Stream<Item = ()> + Unpin)) {
     _ = tokio::time::timeout(SETTLE, more).await;
 }
 
+/// The networks with routes in the main table, and this host's addresses. Needs no privilege. Blocks until the kernel has
+/// answered; not for a thread of an asynchronous runtime.
+///
+/// # Errors
+/// Netlink is not available.
+pub fn networks() -> io::Result<BTreeSet<Near>> {
+    let ask = async {
+        let (connection, handle, _) = new_connection()?;
+        tokio::spawn(connection);
+        read(&handle).await.map_err(io::Error::other)
+    };
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(ask)
+}
+
 /// The prefixes of the main table, without default routes, and this host's addresses. The kernel tells of all tables.
-async fn networks(handle: &Handle) -> Result<BTreeSet<Near>, String> {
+async fn read(handle: &Handle) -> Result<BTreeSet<Near>, String> {
     let main = u32::from(RouteHeader::RT_TABLE_MAIN);
     let any = [
         RouteMessageBuilder::<Ipv4Addr>::new().table_id(main).build(),

@@ -1,10 +1,11 @@
-//! The SSH connection of the shell that runs this program, and the children that hold its packets while they are down.
+//! The SSH connection of the shell that runs this program, and the children that block its packets while they are down.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ike_proto::config::{Action, ChildConfig, ConnectionConfig, FailureShunt, TsSpec};
+use ike_proto::config::{AddressSpec, ChildConfig, ConnectionConfig, Since, TsSpec};
 use ike_proto::dataplane::TrafficSelector;
 
 use crate::config::Config;
@@ -12,6 +13,8 @@ use crate::plane::{is_all, is_not_global, is_on_the_link};
 
 /// How many ancestors of this process are examined.
 const ANCESTORS: usize = 32;
+/// How much of a process's environment is read, in octets.
+const LONGEST: u64 = 1 << 20;
 const TCP: u8 = 6;
 
 /// The two ends of an SSH connection, as this host sees them.
@@ -30,7 +33,7 @@ impl Ssh {
         let mut process = "self".to_owned();
         for _ in 0..ANCESTORS {
             let folder = PathBuf::from("/proc").join(&process);
-            let environment = std::fs::read(folder.join("environ")).unwrap_or_default();
+            let environment = head(&folder.join("environ")).unwrap_or_default();
             let found = environment.split(|octet| *octet == 0).find_map(|variable| {
                 let text = std::str::from_utf8(variable).ok()?;
                 Self::parse(text.strip_prefix("SSH_CONNECTION=")?)
@@ -55,9 +58,9 @@ impl Ssh {
         Some(Self { peer: end()?, own: end()? })
     }
 
-    /// A warning for each child of `config` that holds packets of this connection while the child is down.
+    /// A warning for each child of `config` that blocks packets of this connection from the start, while the child is down.
     pub(super) fn warnings(&self, config: &Config) -> Vec<String> {
-        let endpoint = &config.endpoint;
+        let endpoint = config.unresolved();
         let near = config.plane.bypass_lan && is_near(self.peer.0);
         let passes = endpoint.shunts.iter().any(|shunt| {
             let of = |list: &[TrafficSelector], end| list.iter().any(|ts| has(ts, end));
@@ -66,45 +69,52 @@ impl Ssh {
         let children = endpoint.connections.iter().flat_map(|connection| {
             connection.children.iter().map(move |child| (connection, child))
         });
-        let held = children.filter(|(connection, child)| self.is_held(connection, child, near));
         let warning = |(connection, child): (&Arc<ConnectionConfig>, &Arc<ChildConfig>)| {
-            let (peer, name, child) = (self.peer.0, &connection.name, &child.name);
-            format!(
-                "connection {name}, child {child}: while the child is down, it holds packets to {peer}, from where the SSH \
-                 connection of this shell comes; set `hold = no` in the child, or add a child with `mode = pass` for {peer}"
-            )
-        };
-        held.filter(|_| !passes).map(warning).collect()
-    }
-
-    fn is_held(&self, connection: &ConnectionConfig, child: &ChildConfig, near: bool) -> bool {
-        let holds = child.hold
-            && child.start_action != Action::None
-            && child.failure_shunt != FailureShunt::Passthrough
-            && child.processing.policies;
-        let hosts = |specs: &[ike_proto::config::AddressSpec]| -> Vec<IpAddr> {
-            specs.iter().filter_map(|spec| spec.host()).collect()
-        };
-        let remote = child.remote_ts.iter().any(|spec| match spec {
-            TsSpec::Fixed(ts) => has(ts, self.peer) && !(near && is_all(ts)),
-            TsSpec::Dynamic { .. } => hosts(&connection.remote_addrs)
-                .iter()
-                .any(|host| has(&spec.resolve(*host), self.peer)),
-        });
-        // Without `local_addrs`, or with virtual IPs, `dynamic` may be each address of this host.
-        let own = hosts(&connection.local_addrs);
-        let anywhere = own.is_empty() || !connection.vips.is_empty();
-        let local = || {
-            child.local_ts.iter().any(|spec| match spec {
-                TsSpec::Fixed(ts) => has(ts, self.own),
-                TsSpec::Dynamic { .. } if anywhere => has(&spec.resolve(self.own.0), self.own),
-                TsSpec::Dynamic { .. } => {
-                    own.iter().any(|host| has(&spec.resolve(*host), self.own))
-                }
+            let (does, set) = match child.blocks_from()? {
+                Since::Up => return None,
+                Since::Start => ("`failureshunt` blocks", "add"),
+                Since::Held => ("it holds", "set `hold = no` in the child, or add"),
+            };
+            let (peer, name) = (self.peer.0, &connection.name);
+            self.is_blocked(connection, child, near).then(|| {
+                format!(
+                    "connection {name}, child {}: while the child is down, {does} packets to {peer}, from where the SSH \
+                     connection of this shell comes; {set} a child with `mode = pass` for {peer}",
+                    child.name
+                )
             })
         };
-        holds && remote && local()
+        if passes { Vec::new() } else { children.filter_map(warning).collect() }
     }
+
+    /// True if `child` covers this connection. `near`: the SSH client stays reachable beside a full tunnel.
+    fn is_blocked(&self, connection: &ConnectionConfig, child: &ChildConfig, near: bool) -> bool {
+        let hosts = |specs: &[AddressSpec]| -> Vec<IpAddr> {
+            specs.iter().filter_map(|spec| spec.host()).collect()
+        };
+        // Without `local_addrs`, or with virtual IPs, `dynamic` may be each address of this host.
+        let mut own = hosts(&connection.local_addrs);
+        if own.is_empty() || !connection.vips.is_empty() {
+            own = vec![self.own.0];
+        }
+        let peers = hosts(&connection.remote_addrs);
+        let of = |specs: &[TsSpec], hosts: &[IpAddr], end| -> Vec<TrafficSelector> {
+            let all = specs.iter().flat_map(|spec| spec.resolved(hosts.iter().copied()));
+            all.filter(|ts| has(ts, end)).collect()
+        };
+        let remote = of(&child.remote_ts, &peers, self.peer);
+        of(&child.local_ts, &own, self.own).iter().any(|local| {
+            // A child from all addresses blocks packets to networks on links as well.
+            remote.iter().any(|remote| !(near && is_all(remote) && !is_all(local)))
+        }) && child.fixed_interfaces(connection).is_some()
+    }
+}
+
+/// The beginning of a file. The environment of another user's process may be of any length.
+fn head(file: &Path) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    std::fs::File::open(file)?.take(LONGEST).read_to_end(&mut head)?;
+    Ok(head)
 }
 
 /// True if the selector covers this end of the connection.
@@ -117,42 +127,15 @@ fn has(ts: &TrafficSelector, (address, port): (IpAddr, u16)) -> bool {
 
 /// True for an address on a link of this host that stays reachable beside a full tunnel.
 fn is_near(address: IpAddr) -> bool {
-    let attached = || match address {
-        IpAddr::V4(address) => is_on_link_v4(address, &read("/proc/net/route")),
-        IpAddr::V6(address) => is_on_link_v6(address, &read("/proc/net/ipv6_route")),
+    let attached = || {
+        let networks = routes::networks().unwrap_or_default();
+        let mut attached = networks.iter().filter(|near| near.attached && !near.own);
+        attached.any(|near| {
+            let network = TrafficSelector::from_cidr(near.address, near.len);
+            network.is_some_and(|network| has(&network, (address, 0)))
+        })
     };
     is_on_the_link(address) || is_not_global(address) && attached()
-}
-
-fn read(file: &str) -> String {
-    std::fs::read_to_string(file).unwrap_or_default()
-}
-
-/// Reads /proc/net/route: interface, destination, gateway, five numbers and a mask in each line. Addresses are in the
-/// processor's order of octets.
-fn is_on_link_v4(address: Ipv4Addr, table: &str) -> bool {
-    let address = u32::from_ne_bytes(address.octets());
-    let takes = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let number = |at: usize| u32::from_str_radix(words.get(at)?, 16).ok();
-        let (to, gateway, mask) = (number(1)?, number(2)?, number(7)?);
-        Some(gateway == 0 && mask != 0 && address & mask == to)
-    };
-    table.lines().filter_map(takes).any(|takes| takes)
-}
-
-/// Reads /proc/net/ipv6_route: each line begins with a destination, its prefix length, a source, its prefix length and the
-/// next hop.
-fn is_on_link_v6(address: Ipv6Addr, table: &str) -> bool {
-    let takes = |line: &str| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let to = u128::from_str_radix(words.first()?, 16).ok()?;
-        let length = u32::from_str_radix(words.get(1)?, 16).ok()?;
-        let differs = u128::from(address) ^ to;
-        let is_in = (1..=128).contains(&length) && differs.leading_zeros() >= length;
-        Some(is_in && words.get(4)?.bytes().all(|digit| digit == b'0'))
-    };
-    table.lines().filter_map(takes).any(|takes| takes)
 }
 
 #[cfg(test)]
@@ -166,42 +149,33 @@ mod tests {
              [connections.home.remote]\nauth = 'psk'\nid = 'b'\n{children}\n\
              [secrets.ike]\nsecret = 'a secret of this test'\n"
         );
-        let config = crate::config::parse(&text, std::path::Path::new("/")).unwrap();
+        let config = crate::config::parse(&text, Path::new("/")).unwrap();
         Ssh::parse(ssh).unwrap().warnings(&config).len()
     }
 
     const FAR: &str = "198.51.100.7 50000 192.0.2.1 22";
 
-    /// Faults: in `is_held`, leave out `hold`, or the local side; in `warnings`, leave out `passes`.
+    /// Faults: in `is_blocked`, leave out the local side, or the peers; in `warnings`, leave out `passes`, or take `Since::Start` for
+    /// `Since::Up`.
     #[test]
-    fn a_child_that_holds_the_answers_of_this_shell_is_named() {
+    fn a_child_that_blocks_the_answers_of_this_shell_is_named() {
         let full =
             "[connections.home.children.net]\nremote_ts = '0.0.0.0/0'\nstart_action = 'trap'\n";
         assert_eq!(warnings(FAR, full), 1);
         assert_eq!(warnings("::ffff:198.51.100.7 50000 ::ffff:192.0.2.1 22", full), 1);
+        let host = full.replace("remote_ts = '0.0.0.0/0'\n", "");
+        assert_eq!(warnings("192.0.2.9 50000 192.0.2.1 22", &host), 1, "between hosts");
+        assert_eq!(warnings(FAR, &host), 0);
         assert_eq!(warnings("2001:db8::7 50000 2001:db8::1 22", full), 0, "of the other family");
         assert_eq!(warnings(FAR, &format!("{full}hold = 'no'\n")), 0);
         assert_eq!(warnings(FAR, &full.replace("trap", "none")), 0);
         assert_eq!(warnings(FAR, &format!("{full}local_ts = '10.1.0.0/16'\n")), 0);
         assert_eq!(warnings(FAR, &full.replace("0.0.0.0/0", "0.0.0.0/0[udp]")), 0);
+        let reject = full
+            .replace("0.0.0.0/0'", "0.0.0.0/0'\nlocal_ts = '0.0.0.0/0'\nfailureshunt = 'reject'");
+        assert_eq!(warnings(FAR, &format!("{reject}hold = 'no'\n")), 1);
         let pass = "[connections.home.children.ssh]\nmode = 'pass'\nstart_action = 'trap'\n\
                     local_ts = '0.0.0.0/0'\nremote_ts = '198.51.100.0/24'\n";
         assert_eq!(warnings(FAR, &format!("{full}{pass}")), 0);
-    }
-
-    #[test]
-    fn a_host_on_the_link_stays_reachable() {
-        let table = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\n\
-                     e0\t00000000\t0101A8C0\t0003\t0\t0\t0\t00000000\t0\n\
-                     e0\t0001A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\n";
-        if cfg!(target_endian = "little") {
-            assert!(is_on_link_v4("192.168.1.7".parse().unwrap(), table));
-            assert!(!is_on_link_v4("192.168.2.7".parse().unwrap(), table));
-        }
-        let table = "fd010000000000000000000000000000 40 0 00 00000000000000000000000000000000 0 0 0 1 e0\n\
-                     00000000000000000000000000000000 00 0 00 fe800000000000000000000000000001 0 0 0 3 e0\n"
-            .replace(" 0 00 ", " 00000000000000000000000000000000 00 ");
-        assert!(is_on_link_v6("fd01::7".parse().unwrap(), &table));
-        assert!(!is_on_link_v6("fd02::7".parse().unwrap(), &table));
     }
 }

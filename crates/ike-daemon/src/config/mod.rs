@@ -116,6 +116,11 @@ impl Config {
         Configuration { endpoint: self.endpoint.clone(), hosts: self.hosts.clone() }
     }
 
+    /// The engine's configuration as it is before any host name is resolved.
+    pub fn unresolved(&self) -> EndpointConfig {
+        self.configuration().unresolved(self.ports)
+    }
+
     /// A sentence for each option that a data plane with these capabilities could not honour.
     pub fn unmet(&self, plane: &Capabilities) -> Vec<String> {
         ike_control::unmet(&self.endpoint, plane)

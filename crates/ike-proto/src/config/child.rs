@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::numbers::UniqueNumbers;
+use super::connection::ConnectionConfig;
+use super::numbers::{InterfaceId, UniqueNumbers};
 use super::proposal::ProposalConfig;
 use crate::dataplane::{Limits, Mode, Processing, TrafficSelector};
 
@@ -37,6 +38,19 @@ impl TsSpec {
             }
         }
     }
+
+    /// The selectors that it stands for, with each of `hosts` instead of `dynamic`.
+    pub fn resolved(
+        self,
+        hosts: impl IntoIterator<Item = IpAddr>,
+    ) -> impl Iterator<Item = TrafficSelector> {
+        let fixed = match self {
+            Self::Fixed(ts) => Some(ts),
+            Self::Dynamic { .. } => None,
+        };
+        let hosts = hosts.into_iter().filter(move |_| fixed.is_none());
+        fixed.into_iter().chain(hosts.map(move |host| self.resolve(host)))
+    }
 }
 
 /// What to do at load (`start_action`), after a Delete by the peer (`close_action`) or after a dead peer
@@ -65,6 +79,17 @@ pub enum FailureShunt {
     Drop,
     /// It is dropped, and senders are notified.
     Reject,
+}
+
+/// From when on the traffic of a child that is not up is blocked ([`ChildConfig::blocks_from`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    /// The child was up.
+    Up,
+    /// The start, between its selectors, which depend on no address.
+    Start,
+    /// The start, whatever is known of its addresses by then (`hold`).
+    Held,
 }
 
 /// A child with `mode = pass` or `drop`: a policy without an SA. The owner of the data plane installs it, not the
@@ -185,8 +210,82 @@ impl ChildConfig {
                 && self.processing == other.processing
     }
 
+    /// From when on its traffic is blocked while it is not up; `None` if it never is. Whether that is possible is another
+    /// question: its policies need numbers that are known ([`Self::fixed_interfaces`]).
+    pub fn blocks_from(&self) -> Option<Since> {
+        // Without policies of the child's own, others say what is protected.
+        if !self.processing.policies {
+            return None;
+        }
+        let actions = [self.start_action, self.close_action, self.dpd_action];
+        let held = self.hold && self.start_action != Action::None;
+        let mut specs = self.local_ts.iter().chain(&self.remote_ts);
+        match self.failure_shunt {
+            FailureShunt::Passthrough => None,
+            // Senders are to be told, or not to be told.
+            FailureShunt::Reject | FailureShunt::Drop
+                if specs.all(|spec| matches!(spec, TsSpec::Fixed(_))) =>
+            {
+                Some(Since::Start)
+            }
+            _ if held => Some(Since::Held),
+            FailureShunt::Auto if actions == [Action::None; 3] => None,
+            FailureShunt::Auto | FailureShunt::Reject | FailureShunt::Drop => Some(Since::Up),
+        }
+    }
+
+    /// `if_id_in` and `if_id_out` of its policies, with those of its connection; none if one of its numbers is chosen
+    /// when it comes up.
+    pub fn fixed_interfaces(&self, connection: &ConnectionConfig) -> Option<(u32, u32)> {
+        let interface = |own, of_connection| match (own, of_connection) {
+            (0, InterfaceId::Fixed(id)) => Some(id),
+            (0, InterfaceId::Unique(_)) => None,
+            (own, _) => Some(own),
+        };
+        interface(self.processing.if_id_in, connection.if_id_in)
+            .zip(interface(self.processing.if_id_out, connection.if_id_out))
+            .filter(|_| self.unique == UniqueNumbers::default())
+    }
+
     /// True if one of its actions is a trap.
-    pub(crate) fn wants_trap(&self) -> bool {
+    pub fn wants_trap(&self) -> bool {
         [self.start_action, self.close_action, self.dpd_action].contains(&Action::Trap)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Faults: in `blocks_from`, leave out the policies, the selectors, `held`, or the actions.
+    #[test]
+    fn traffic_is_blocked_from_when_on() {
+        let net = TsSpec::Fixed(TrafficSelector::any_v4());
+        let fixed = |child: &mut ChildConfig| {
+            (child.local_ts, child.remote_ts) = (vec![net], vec![net]);
+        };
+        let since = |shunt, start, hold, change: &dyn Fn(&mut ChildConfig)| {
+            let mut child = ChildConfig::new("net");
+            (child.failure_shunt, child.start_action, child.hold) = (shunt, start, hold);
+            change(&mut child);
+            child.blocks_from()
+        };
+        let (none, trap, nothing) = (Action::None, Action::Trap, &|_: &mut ChildConfig| {});
+        assert_eq!(since(FailureShunt::Auto, none, true, nothing), None);
+        assert_eq!(since(FailureShunt::Auto, trap, true, nothing), Some(Since::Held));
+        assert_eq!(since(FailureShunt::Auto, trap, false, nothing), Some(Since::Up));
+        let closes = |child: &mut ChildConfig| child.close_action = Action::Start;
+        assert_eq!(since(FailureShunt::Auto, none, true, &closes), Some(Since::Up));
+        assert_eq!(since(FailureShunt::Passthrough, trap, true, &fixed), None);
+        for shunt in [FailureShunt::Drop, FailureShunt::Reject] {
+            assert_eq!(since(shunt, none, false, &fixed), Some(Since::Start));
+            assert_eq!(since(shunt, trap, true, &fixed), Some(Since::Start));
+            assert_eq!(since(shunt, trap, true, nothing), Some(Since::Held));
+            assert_eq!(since(shunt, none, true, nothing), Some(Since::Up));
+        }
+        let foreign = |child: &mut ChildConfig| {
+            child.processing = Arc::new(Processing { policies: false, ..Processing::default() });
+        };
+        assert_eq!(since(FailureShunt::Auto, trap, true, &foreign), None);
     }
 }

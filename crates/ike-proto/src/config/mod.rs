@@ -22,7 +22,7 @@ pub use auth::{
     AuthConfig, AuthParseError, CertRequest, IdMatch, LocalAuth, PubkeyAuth, RemoteAuth,
     SchemeConstraints, SendCert,
 };
-pub use child::{Action, ChildConfig, FailureShunt, ShuntConfig, TsSpec};
+pub use child::{Action, ChildConfig, FailureShunt, ShuntConfig, Since, TsSpec};
 pub use connection::{
     AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
     SeparateTransports, TcpUse, Unique,

@@ -11,11 +11,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ike_proto::config::EndpointConfig;
+use ike_proto::config::{EndpointConfig, Since};
 use ike_proto::dataplane::{Command, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
 use ike_proto::{ChildSaId, IkeStatus, Path};
 
-use self::shunt::{Ends, Says, Shunt, Since};
+use self::shunt::{Ends, Says, Shunt};
 use super::Adopted;
 use super::control::Control;
 use crate::target::Target;

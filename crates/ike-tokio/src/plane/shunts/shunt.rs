@@ -4,8 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ike_proto::config::{
-    Action, AddressSpec, ChildConfig, ConnectionConfig, FailureShunt, InterfaceId, ShuntConfig,
-    TsSpec, UniqueNumbers,
+    Action, AddressSpec, ChildConfig, ConnectionConfig, FailureShunt, ShuntConfig, Since, TsSpec,
 };
 use ike_proto::dataplane::{Mode, Outer, PolicyAction, Processing, TrafficSelector};
 
@@ -22,17 +21,6 @@ pub(super) struct Shunt {
     pub(super) traps: bool,
     /// Of the child.
     mode: Mode,
-}
-
-/// From when on a shunt is there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Since {
-    /// The child was up.
-    Up,
-    /// The start, if its selectors do not depend on addresses.
-    Start,
-    /// The start, whatever is known by then (`hold`).
-    Held,
 }
 
 /// What is known of the two ends of a connection.
@@ -76,34 +64,10 @@ impl Ends {
 
 impl Shunt {
     pub(super) fn of(connection: &ConnectionConfig, child: &ChildConfig) -> Option<Self> {
-        let returns = [child.start_action, child.close_action, child.dpd_action]
-            .iter()
-            .any(|action| *action != Action::None);
-        let held = child.hold && child.start_action != Action::None;
-        let specs = || child.local_ts.iter().chain(&child.remote_ts);
-        let is_fixed = specs().all(|spec| matches!(spec, TsSpec::Fixed(_)));
-        let since = match child.failure_shunt {
-            FailureShunt::Passthrough => return None,
-            FailureShunt::Auto if !returns => return None,
-            FailureShunt::Auto if !held => Since::Up,
-            // Senders are to be told, or not to be told.
-            FailureShunt::Reject | FailureShunt::Drop if is_fixed || !held => Since::Start,
-            _ => Since::Held,
-        };
+        let since = child.blocks_from()?;
         let silent = child.failure_shunt == FailureShunt::Drop;
         let of_child = &child.processing;
-        // Without policies of the child's own, others say what is protected.
-        if !of_child.policies {
-            return None;
-        }
-        let interface = |own, of_connection| match (own, of_connection) {
-            (0, InterfaceId::Fixed(id)) => Some(id),
-            (0, InterfaceId::Unique(_)) => None,
-            (own, _) => Some(own),
-        };
-        let if_ids = interface(of_child.if_id_in, connection.if_id_in)
-            .zip(interface(of_child.if_id_out, connection.if_id_out))
-            .filter(|_| child.unique == UniqueNumbers::default());
+        let if_ids = child.fixed_interfaces(connection);
         let Some((if_id_in, if_id_out)) = if_ids else {
             tracing::warn!(
                 child = child.name,
@@ -204,32 +168,24 @@ impl Shunt {
         let held = self.since == Since::Held;
         let peers = || ends.hosts().filter(move |_| held);
         let remote_ts: Vec<_> =
-            self.remote.iter().flat_map(|spec| resolve(spec, peers())).collect();
+            self.remote.iter().flat_map(|spec| spec.resolved(peers())).collect();
         let own = || ends.own.iter().copied().filter(move |_| held);
         let mut local_ts: Vec<_> =
-            self.local.iter().flat_map(|spec| resolve(spec, own())).collect();
-        let is_fixed = |specs: &[TsSpec]| specs.iter().all(|spec| matches!(spec, TsSpec::Fixed(_)));
-        let anywhere = held && !is_fixed(&self.local) && ends.own.is_empty();
+            self.local.iter().flat_map(|spec| spec.resolved(own())).collect();
+        let is_fixed = self.local.iter().all(|spec| matches!(spec, TsSpec::Fixed(_)));
+        let anywhere = held && !is_fixed && ends.own.is_empty();
         if anywhere {
             // Any address may become this host's.
             local_ts.extend(self.local.iter().flat_map(all));
         }
         let says = match self.since {
             Since::Up => false,
-            Since::Start => is_fixed(&self.local) && is_fixed(&self.remote),
+            Since::Start => true,
             Since::Held => !local_ts.is_empty() && !remote_ts.is_empty(),
         };
         let action = if held { PolicyAction::Hold { anywhere } } else { self.action.clone() };
         let outer = ends.outer(self.mode);
         says.then_some(Says { action, local_ts, remote_ts, outer })
-    }
-}
-
-/// The selectors of `spec`, with each of `hosts` instead of `dynamic`.
-fn resolve(spec: &TsSpec, hosts: impl Iterator<Item = IpAddr>) -> Vec<TrafficSelector> {
-    match spec {
-        TsSpec::Fixed(ts) => vec![*ts],
-        TsSpec::Dynamic { .. } => hosts.map(|host| spec.resolve(host)).collect(),
     }
 }
 
