@@ -96,13 +96,20 @@ impl Shunts {
             }
         }
         self.claim(plane).await;
-        self.tell_held();
+        self.tell_held(&BTreeSet::new());
     }
 
-    /// Logs what is held before any child has been up. A user who does not expect that looks in the log for the reason.
-    fn tell_held(&self) {
-        let held = |armed: &&Armed| matches!(armed.spec.action, PolicyAction::Hold { .. });
-        let held: Vec<_> = self.armed.values().filter(held).map(|armed| &armed.spec).collect();
+    /// The children that are held.
+    fn held(&self) -> impl Iterator<Item = (&Name, &PolicySpec)> {
+        let all = self.armed.iter().map(|(name, armed)| (name, &armed.spec));
+        all.filter(|(_, spec)| matches!(spec.action, PolicyAction::Hold { .. }))
+    }
+
+    /// Logs what is held, and was not `before`, although no child has been up. A user who does not expect that looks in the log
+    /// for the reason.
+    fn tell_held(&self, before: &BTreeSet<Name>) {
+        let new = self.held().filter(|(name, _)| !before.contains(*name));
+        let held: Vec<_> = new.map(|(_, spec)| spec).collect();
         let text = |spec: &&PolicySpec| {
             let to: Vec<_> = spec.remote_ts.iter().map(ToString::to_string).collect();
             format!("{} of {} to {}", spec.child, spec.owner, to.join(" "))
@@ -134,6 +141,8 @@ impl Shunts {
             // Of several the narrowest: traffic of another child was not blocked.
             while let Some(((_, name), says)) = by_width.pop_first() {
                 claimed = match self.armed.get(&name) {
+                    // The traffic of a child that was taken down is not to be blocked.
+                    None if self.lifted.contains(&name) => true,
                     None => {
                         self.install(name, says, Stage::Early, plane).await;
                         true
@@ -153,6 +162,7 @@ impl Shunts {
 
     /// Takes another configuration. What is in force and has not changed stays; so does what was lifted.
     pub(crate) async fn reload(&mut self, config: &EndpointConfig, plane: &Control) {
+        let held = self.held().map(|(name, _)| name.clone()).collect();
         let old = std::mem::replace(&mut self.configured, configured(config));
         let before = std::mem::replace(&mut self.ends, ends(config));
         let now = &self.configured;
@@ -183,6 +193,7 @@ impl Shunts {
             }
         }
         self.claim(plane).await;
+        self.tell_held(&held);
     }
 
     /// The policies in force.
@@ -233,8 +244,6 @@ impl Shunts {
         if ike_id.is_some() || child_id.is_some() {
             return 0;
         }
-        // The traffic of a child that is taken down is not to be blocked later on.
-        self.blocked.clear();
         let is = |wanted: &Option<String>, name: &String| wanted.as_ref().is_none_or(|w| w == name);
         let meant = |(connection, of): &Name| {
             let any = name.as_ref().is_none_or(|name| name == connection || name == of);

@@ -99,7 +99,8 @@ async fn all_addresses_are_not_blocked_while_the_peer_has_none() {
 
 /// The last addresses of names are read after the start.
 ///
-/// Faults: in `Shunts::reload`, do not claim; in `Shunts::lift`, keep what is blocked.
+/// Faults: in `Shunts::reload`, do not claim; in `Shunts::claim`, do not look at `lifted`; in `Shunts::lift`, forget what is
+/// blocked.
 #[tokio::test]
 async fn a_block_waits_for_the_address_of_a_name() {
     let config = |peers: &[&str]| {
@@ -117,9 +118,16 @@ async fn a_block_waits_for_the_address_of_a_name() {
     assert_eq!(shunts.all().count(), 1);
     let mut shunts = Shunts::new(&config(&[]), Vec::new(), left());
     shunts.arm_first(&plane).await;
-    shunts.lift(&Target { ike: Some("a".into()), ..Target::default() }, &plane).await;
+    let down = |name: &str| Target { ike: Some(name.into()), ..Target::default() };
+    shunts.lift(&down("a"), &plane).await;
     shunts.reload(&config(&["192.0.2.7"]), &plane).await;
     assert_eq!(shunts.all().count(), 0);
+    // What is taken down is another child.
+    let mut shunts = Shunts::new(&config(&[]), Vec::new(), left());
+    shunts.arm_first(&plane).await;
+    shunts.lift(&down("b"), &plane).await;
+    shunts.reload(&config(&["192.0.2.7"]), &plane).await;
+    assert_eq!(shunts.all().count(), 1);
 }
 
 /// Fault: in `Shunts::claim`, take the last one first.
@@ -308,4 +316,43 @@ async fn a_hold_goes_on_without_its_trap_as_the_configuration_says() {
     shunts.arm_first(&plane).await;
     shunts.untrap(("a".into(), "net".into()), &plane).await;
     assert_eq!(in_force(&shunts), [""; 0]);
+}
+
+/// What the log gets.
+#[derive(Debug, Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(octets);
+        Ok(octets.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Faults: in `Shunts::reload`, tell nothing; all that is held.
+#[tokio::test]
+async fn a_reload_says_what_it_begins_to_hold() {
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let said = || String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
+    let net = |name: &str| {
+        let connection = held(&["192.0.2.7"], TsSpec::Fixed(ts("10.2.0.0/16")));
+        ConnectionConfig { name: name.into(), ..connection }
+    };
+    let (config, plane) = begun(vec![net("a")]);
+    let mut shunts = Shunts::new(&config, Vec::new(), Vec::new());
+    shunts.arm_first(&plane).await;
+    assert!(said().contains("net of a to 10.2.0.0/16"));
+    shunts.reload(&config, &plane).await;
+    assert_eq!(said(), "");
+    let (config, _) = begun(vec![net("a"), net("b")]);
+    shunts.reload(&config, &plane).await;
+    let said = said();
+    assert!(said.contains("net of b to") && !said.contains("net of a"), "{said}");
 }
