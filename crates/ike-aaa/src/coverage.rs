@@ -98,9 +98,7 @@ impl Coverage {
         if known.dropped.iter().any(|ts| is_for(ts, server)) {
             return false;
         }
-        let blocks = known.configured.iter().filter(|child| child.blocks);
-        let blocked = blocks.filter_map(|child| width(&child.remote, address)).min();
-        let up = known.up.values().filter_map(|up| width(&up.remote, address)).min();
+        let (blocked, up) = known.widths(address);
         // A block that is narrower than every tunnel that is up has precedence.
         if up.is_some_and(|up| blocked.is_none_or(|blocked| up <= blocked)) {
             return false;
@@ -112,6 +110,22 @@ impl Coverage {
             Some((width, !is_own))
         });
         widths.min().is_some_and(|(_, is_other)| !is_other)
+    }
+
+    /// True if a child that is down may hold what goes to `server` by the routes of the system.
+    #[cfg_attr(not(any(test, feature = "radius")), expect(dead_code, reason = "RADIUS alone asks"))]
+    pub(crate) fn holds(&self, server: IpAddr) -> bool {
+        let (blocked, up) = self.known().widths(server);
+        blocked.is_some_and(|blocked| up.is_none_or(|up| blocked < up))
+    }
+}
+
+impl Known {
+    /// The widths of the narrowest block and of the narrowest tunnel that is up that cover `address`.
+    fn widths(&self, address: IpAddr) -> (Option<u32>, Option<u32>) {
+        let blocks = self.configured.iter().filter(|child| child.blocks);
+        let blocked = blocks.filter_map(|child| width(&child.remote, address)).min();
+        (blocked, self.up.values().filter_map(|up| width(&up.remote, address)).min())
     }
 }
 
@@ -188,6 +202,24 @@ mod tests {
         let remote = vec!["10.2.0.0/16".parse().unwrap()];
         coverage.known().up.insert(ChildSaId(2), Up { ike: IkeSaId(2), remote });
         assert!(!outside("net", "10.2.3.4") && !outside("manual", "10.2.3.4"), "a tunnel has it");
+    }
+
+    /// Faults: in `holds`, do not ask what is up, or take it however wide it is.
+    #[test]
+    fn a_server_is_held_while_no_tunnel_that_is_as_narrow_is_up() {
+        let net = connection("net", "10.2.0.0/16", Action::Start);
+        let manual = connection("manual", "10.3.0.0/16", Action::None);
+        let coverage = coverage(vec![net, manual]);
+        let holds = |address: &str| coverage.holds(address.parse().unwrap());
+        assert!(holds("10.2.3.4") && !holds("10.3.3.4") && !holds("198.51.100.1"));
+        let up = |id, remote: &str| {
+            let up = Up { ike: IkeSaId(id), remote: vec![remote.parse().unwrap()] };
+            coverage.known().up.insert(ChildSaId(id), up);
+        };
+        up(1, "10.0.0.0/8");
+        assert!(holds("10.2.3.4"));
+        up(2, "10.2.0.0/16");
+        assert!(!holds("10.2.3.4"));
     }
 
     /// Faults: in `goes_outside`, do not ask what is dropped; in `is_for`, leave the ports out.

@@ -6,6 +6,8 @@ pub(crate) mod radius {
     use std::net::SocketAddr;
     use std::sync::Arc;
 
+    use crate::coverage::Coverage;
+
     /// The RADIUS servers of one configuration. This build is without the feature `radius`, so there is no value of this
     /// type.
     #[derive(Debug)]
@@ -24,6 +26,12 @@ pub(crate) mod radius {
     /// No exchanges, no limits.
     #[derive(Debug, Default)]
     pub(crate) struct ExchangeLimits;
+
+    impl ExchangeLimits {
+        pub(crate) fn new(_: Arc<Coverage>) -> Self {
+            Self
+        }
+    }
 
     /// No server grants anything.
     pub(crate) mod grants {

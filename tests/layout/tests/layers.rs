@@ -31,7 +31,8 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["sessions"],
             &["credentials", "dae"],
             &["pools", "eap", "lookup", "accounting"],
-            &["radius", "fetch", "no_radius", "coverage"],
+            &["radius", "fetch", "no_radius"],
+            &["coverage"],
         ],
     ),
     (

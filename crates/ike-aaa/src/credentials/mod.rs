@@ -35,7 +35,7 @@ struct Shared {
     fetcher: Fetcher,
     /// Makes sockets outside the tunnels, if there are any.
     outside: OnceLock<OutsideTunnels>,
-    coverage: Coverage,
+    coverage: Arc<Coverage>,
     /// As much work at a time as there are processors; the rest waits in order.
     processors: Arc<Semaphore>,
     /// How many signatures a token or another process may make at a time. Their threads wait and need no processor, so a
@@ -69,7 +69,8 @@ impl Credentials {
     /// Answers by `answerer` and `eap`, and fetches by `fetcher`. There are no pools yet ([`Self::pools`]).
     pub fn new(answerer: Answerer, eap: EapConfig, fetcher: Fetcher) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-        let limits = Arc::default();
+        let coverage = Arc::<Coverage>::default();
+        let limits = Arc::new(ExchangeLimits::new(Arc::clone(&coverage)));
         if let Some(radius) = &eap.radius {
             radius.join(&limits);
         }
@@ -80,7 +81,7 @@ impl Credentials {
             changing: Mutex::new(()),
             fetcher,
             outside: OnceLock::new(),
-            coverage: Coverage::default(),
+            coverage,
             processors: Arc::new(Semaphore::new(processors)),
             elsewhere: Arc::new(Semaphore::new(ELSEWHERE)),
             strangers: Semaphore::new((processors / 2).max(1)),
@@ -88,7 +89,7 @@ impl Credentials {
             lists: Semaphore::new(LISTS),
             said: revocation::Said::default(),
             lookup: Lookup::default(),
-            radius: Arc::clone(&limits),
+            radius: limits,
             fetching: Mutex::default(),
             live: live::Live::default(),
             status_changed: Arc::default(),

@@ -16,6 +16,8 @@ use tokio::net::UdpSocket;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use crate::coverage::Coverage;
+
 /// The RADIUS servers of one configuration, and what this end remembers of them: the server in use, and the identifier
 /// of the next request.
 #[derive(Debug, Default)]
@@ -49,11 +51,20 @@ pub(crate) struct ExchangeLimits {
     all: Semaphore,
     /// Accounting has a limit of its own: if its server is dead, half of the exchanges are left to logins.
     accounts: Semaphore,
+    coverage: Arc<Coverage>,
+}
+
+impl ExchangeLimits {
+    /// With the children of `coverage`, which may hold packets to the servers.
+    pub(crate) fn new(coverage: Arc<Coverage>) -> Self {
+        let (all, accounts) = (Semaphore::new(EXCHANGES), Semaphore::new(EXCHANGES / 2));
+        Self { all, accounts, coverage }
+    }
 }
 
 impl Default for ExchangeLimits {
     fn default() -> Self {
-        Self { all: Semaphore::new(EXCHANGES), accounts: Semaphore::new(EXCHANGES / 2) }
+        Self::new(Arc::default())
     }
 }
 
@@ -144,7 +155,8 @@ impl RadiusClient {
         let mut timeout = self.options.retransmit_timeout;
         let mut why = "no answer";
         for _ in 0..=self.options.retransmit_tries {
-            // What ICMP says about the one before is no reason not to try.
+            // An ICMP error about the packet before would be reported here. What is left are errors of this host's own.
+            _ = socket.take_error();
             let sent = socket.send(datagram).await;
             let end = Instant::now() + timeout;
             if sent.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
@@ -160,14 +172,17 @@ impl RadiusClient {
                 };
                 let len = match received {
                     Ok(len) => len,
-                    Err(error) if is_refusal(error.kind()) => {
+                    // The data plane in user space says so by ICMP.
+                    Err(error) if is_refusal(&error) && limits.coverage.holds(address.ip()) => {
                         why = REJECTED;
                         tokio::time::sleep(SHORTLY).await;
                         break;
                     }
                     Err(_) => {
-                        tokio::time::sleep_until(end).await;
-                        break;
+                        // A server that restarts is unreachable for a moment, and anybody can forge this message: the
+                        // answer may still come.
+                        tokio::time::sleep(SHORTLY.min(left)).await;
+                        continue;
                     }
                 };
                 if let Some(taken) = judge(buffer.get(..len).unwrap_or_default()) {
@@ -180,14 +195,12 @@ impl RadiusClient {
     }
 }
 
-/// True if this host or a router rejects packets to the server. This host does so while the tunnel that covers the server
-/// is down. Such an ICMP message may be forged, so all tries are made all the same.
-fn is_refusal(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::HostUnreachable | ErrorKind::PermissionDenied)
+fn is_refusal(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::PermissionDenied)
 }
 
 const REJECTED: &str = "packets to the server are rejected: a tunnel that covers it may be down";
-/// How long until the next try if packets are rejected.
+/// How long until the next try if this host rejects packets.
 const SHORTLY: Duration = Duration::from_millis(50);
 
 /// Exchanges with RADIUS servers at a time.
