@@ -157,6 +157,20 @@ pub fn load_file(host: &dyn Host, path: &Path, limit: usize) -> Result<Content, 
     }
 }
 
+/// The content of the file `name`, which holds a secret, of at most `limit` octets, without the ends of
+/// lines behind it.
+///
+/// # Errors
+/// A sentence that does not name the file: the name may be the secret itself, written to the wrong option.
+pub(crate) fn load_secret(files: Files<'_>, name: &str, limit: usize) -> Result<Content, String> {
+    let path = files.resolve(name)?;
+    let mut content = load_file(files.host, &path, limit)
+        .map_err(|why| why.replace(&format!("{path:?}"), "the file"))?;
+    let end = content.iter().rposition(|c| !matches!(c, b'\r' | b'\n')).map_or(0, |at| at + 1);
+    content.truncate(end);
+    Ok(content)
+}
+
 /// The text of a configuration file.
 pub(crate) fn read_text(host: &dyn Host, path: &Path) -> Result<Zeroizing<String>, String> {
     let failed = |error: io::Error| format!("cannot read the file: {error}");

@@ -6,7 +6,7 @@ use ike_proto::crypto::Secret;
 use toml::de::DeTable;
 
 use crate::diagnostic::{ELSEWHERE, Place, Report};
-use crate::host::{Files, Host, load_file};
+use crate::host::{Files, Host, load_secret};
 use crate::settings::{Holds, KeyFile, Modules, TokenKey, TokenKeyOption};
 use crate::tree::{Section, join, wipe};
 
@@ -175,18 +175,8 @@ fn secret_of(
         return Some(Secret::copy_from(given.text.as_bytes()));
     }
     let file = file?;
-    let content = files.resolve(file.text);
-    let content = content.and_then(|path| {
-        let unnamed = |why: String| why.replace(&format!("{path:?}"), "the file");
-        // The error does not name the file: the name may be the secret itself, written to the wrong option.
-        load_file(files.host, &path, LONGEST).map_err(unnamed)
-    });
-    match content {
-        Ok(content) => {
-            let end =
-                content.iter().rposition(|c| !matches!(c, b'\r' | b'\n')).map_or(0, |at| at + 1);
-            Some(Secret::copy_from(content.get(..end).unwrap_or_default()))
-        }
+    match load_secret(files, file.text, LONGEST) {
+        Ok(content) => Some(Secret::copy_from(&content)),
         Err(why) => {
             report.add(file.offset, format!("`{option}`: {why}"));
             None

@@ -1,6 +1,5 @@
 //! `[secrets]`: pre-shared keys and post-quantum ones here, private keys in `keys.rs`.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use ike_proto::config::{PostQuantumKey, PpkId, PreSharedKey};
@@ -10,7 +9,7 @@ use zeroize::Zeroizing;
 use super::values;
 use super::{eap, keys};
 use crate::diagnostic::{Place, Report};
-use crate::host::{Files, Host};
+use crate::host::{Files, load_secret};
 use crate::settings::Settings;
 use crate::tree::{Section, join, list};
 
@@ -26,6 +25,9 @@ const KINDS: &str = "[secrets.ike-<suffix>] for pre-shared keys, [secrets.ppk-<s
 
 /// Octets a pre-shared key may have at most.
 const LONGEST: usize = 4096;
+
+/// The longest file with one: as text it may have two digits for an octet.
+const LONGEST_FILE: usize = 4 * LONGEST;
 
 /// Octets a PPK identifier may have at most.
 const LONGEST_PPK_ID: usize = 255;
@@ -136,7 +138,12 @@ pub(crate) fn secret(s: &mut Section<'_>, files: Files<'_>, report: &mut Report)
             }
         },
         (None, Some(file)) => {
-            match files.resolve(file.text).and_then(|p| read_file(files.host, &p)) {
+            let octets = load_secret(files, file.text, LONGEST_FILE).and_then(|content| {
+                let text =
+                    std::str::from_utf8(&content).map_err(|_| "the file is not UTF-8 text")?;
+                decode(text).map_err(|why| format!("the content of the file {why}"))
+            });
+            match octets {
                 Ok(octets) => octets,
                 Err(why) => {
                     report.add(file.offset, format!("`{path}_file`: {why}"));
@@ -146,15 +153,6 @@ pub(crate) fn secret(s: &mut Section<'_>, files: Files<'_>, report: &mut Report)
         }
     };
     Some(Secret::copy_from(&octets))
-}
-
-/// The error does not name the file: the name may be the secret itself, written to the wrong option.
-fn read_file(host: &dyn Host, path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    let octets =
-        host.read(path, u64::MAX).map_err(|error| format!("cannot read the file: {error}"))?;
-    let text = std::str::from_utf8(&octets).map_err(|_| "the file is not UTF-8 text")?;
-    decode(text.trim_end_matches(['\r', '\n']))
-        .map_err(|why| format!("the content of the file {why}"))
 }
 
 /// The octets of a secret. The error names the fault and contains no part of the secret.
