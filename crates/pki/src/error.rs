@@ -9,6 +9,7 @@ use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::CertEncoding;
 
 use crate::text::Date;
+use crate::time::wrong_clock;
 
 /// Why a peer's certificate is not accepted. Names from certificates are printed in a form that is safe in a log
 /// line.
@@ -46,6 +47,8 @@ pub enum PkiError {
         subject: String,
         /// Start of its validity.
         not_before: SystemTime,
+        /// When it was judged.
+        now: SystemTime,
     },
     /// No path to a trusted CA: the issuer is neither trusted nor among the certificates sent.
     UnknownCa {
@@ -252,8 +255,9 @@ impl fmt::Display for PkiError {
             Self::Expired { subject, not_after } => {
                 write!(f, "certificate {subject:?} expired on {}", Date(*not_after))
             }
-            Self::NotYetValid { subject, not_before } => {
-                write!(f, "certificate {subject:?} is valid from {} on", Date(*not_before))
+            Self::NotYetValid { subject, not_before, now } => {
+                write!(f, "certificate {subject:?} is valid from {} on", Date(*not_before))?;
+                wrong_clock(*now).map_or(Ok(()), |clock| write!(f, "; {clock}"))
             }
             Self::UnknownCa { issuer } => write!(f, "no trusted CA {issuer:?}"),
             Self::CaNotAllowed { anchor } => {

@@ -60,6 +60,7 @@ pub use revocation::{
     RevocationPolicy, RevocationStore, StatusFetch, StatusFetches,
 };
 pub use standing::{RevokedCertificate, Standing, Standings};
+pub use time::wrong_clock;
 pub use trust::TrustStore;
 pub use verify::{
     MAX_CERTS, MAX_CERTS_LEN, MAX_INTERMEDIATES, PeerPolicy, RawKey, Revocation, TrustedPeer,

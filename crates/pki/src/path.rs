@@ -210,7 +210,7 @@ pub(crate) fn check_validity(certificate: &Certificate, now: SystemTime) -> Resu
     let subject = || certificate.subject_text();
     if now < certificate.not_before() {
         let not_before = certificate.not_before();
-        return Err(PkiError::NotYetValid { subject: subject(), not_before });
+        return Err(PkiError::NotYetValid { subject: subject(), not_before, now });
     }
     // Validity has whole seconds and includes the last.
     if now >= certificate.not_after() + Duration::from_secs(1) {

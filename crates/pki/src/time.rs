@@ -4,6 +4,24 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ike_proto::wire::der::Der;
 
+use crate::text::Date;
+
+/// A day before this program was made, in seconds since 1970: 2026-11-29. It is no earlier than the newest version in
+/// CHANGELOG.md. A constant, so that two builds of one source are the same.
+const MADE_AFTER: u64 = 1_795_910_400;
+
+/// What to say where something is not valid yet at `now`; nothing unless the clock is wrong for certain.
+pub fn wrong_clock(now: SystemTime) -> Option<String> {
+    let made = UNIX_EPOCH + Duration::from_secs(MADE_AFTER);
+    (now < made).then(|| {
+        format!(
+            "this host's clock is wrong, for it stands at {}, before this program was made: a child with `mode = pass` for UDP \
+             port 123 lets NTP set it beside a tunnel",
+            Date(now)
+        )
+    })
+}
+
 /// Reads the next Time of `reader`; `None` if it is malformed. The library for dates begins in 1970.
 //= https://www.rfc-editor.org/rfc/rfc5280#section-4.1.2.5.1
 //# For the purposes of this profile, UTCTime values MUST be expressed in
@@ -73,6 +91,23 @@ mod tests {
             Ok(since) => since.as_secs() as i64,
             Err(before) => -(before.duration().as_secs() as i64),
         })
+    }
+
+    /// Faults: a later day in CHANGELOG.md than `MADE_AFTER`; in `wrong_clock`, turn the comparison.
+    #[test]
+    fn a_clock_before_the_newest_version_is_wrong() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../CHANGELOG.md");
+        let changes = std::fs::read_to_string(file).unwrap();
+        for line in changes.lines().filter(|line| line.starts_with("## [")) {
+            let Some((version, day)) = line.split_once("] - ") else { continue };
+            let day = at(GENERALIZED_TIME, &format!("{}000000Z", day.replace('-', ""))).unwrap();
+            assert!(MADE_AFTER as i64 >= day, "{version}] is newer than `MADE_AFTER`");
+        }
+        let clock = |seconds| wrong_clock(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(clock(MADE_AFTER), None);
+        let wrong = clock(0).unwrap();
+        assert!(wrong.contains("stands at 1970-01-01 00:00:00 UTC"), "{wrong}");
+        assert!(wrong.contains("`mode = pass` for UDP port 123"), "{wrong}");
     }
 
     /// The numbers are those of `date -u +%s`.

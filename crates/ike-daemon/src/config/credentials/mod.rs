@@ -360,7 +360,9 @@ impl Credentials {
         let what = if self.now > certificate.not_after() {
             format!("expired on {}", date(certificate.not_after()))
         } else if self.now < certificate.not_before() {
-            format!("is not valid before {}", date(certificate.not_before()))
+            let clock = ::pki::wrong_clock(self.now).map(|clock| format!("; {clock}"));
+            let from = date(certificate.not_before());
+            format!("is not valid before {from}{}", clock.unwrap_or_default())
         } else {
             return;
         };
