@@ -178,6 +178,9 @@ async fn serve(
     let dae = config.eap.listens_for_dae().map(DaeSocket::bind).transpose()?;
     let options = config.plane;
     let choice = plane::choose(args.data_plane)?;
+    if let Some(warning) = plane::reverse_path(choice, &config) {
+        tracing::warn!("{warning}");
+    }
     let mut listen = plane::listen(choice, &options);
     listen.tcp = config.tcp.listens_on();
     listen.tcp_remote = config.tcp_remote_ports();

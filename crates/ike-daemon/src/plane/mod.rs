@@ -16,8 +16,10 @@ mod bypass;
 mod instance_lock;
 mod kernel;
 mod kind;
+mod reverse_path;
 
 pub use kind::DataPlaneKind;
+pub use reverse_path::reverse_path;
 
 /// Which data plane it is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
