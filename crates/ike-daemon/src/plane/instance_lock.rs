@@ -3,7 +3,7 @@
 //!
 //! The lock is a listening socket with an abstract name. Such names belong to the namespace, and the kernel frees them
 //! when the process ends, however it ends. But every user can take any name. So there are several names, and the holder
-//! of a name counts only if it runs as root or as the same user.
+//! of a name counts only if it runs as root, as the same user, or with the capability that the data plane takes.
 
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt;
@@ -14,9 +14,10 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, UCred, connect, shutdown,
     socket_with,
 };
+use rustix::process::Pid;
 
 const NAME: &str = "ike-daemon/xfrm";
 
@@ -29,12 +30,15 @@ const MOMENT: Duration = Duration::from_millis(20);
 /// How long the holder of a name has to accept a connection: others may connect as well.
 const PATIENCE: Duration = Duration::from_millis(250);
 
+/// CAP_NET_ADMIN in a set of capabilities (linux/capability.h).
+const NET_ADMIN: u64 = 1 << 12;
+
 /// The holder of a name.
 #[derive(Debug, PartialEq, Eq)]
 enum Holder {
     Nobody,
-    /// A process of this user; `None` if it does not accept connections.
-    User(Option<u32>),
+    /// A process with these credentials; `None` if it does not accept connections, or the kernel does not tell them.
+    Process(Option<UCred>),
 }
 
 /// The lock, held until this is dropped.
@@ -87,10 +91,13 @@ pub(super) fn lock_instance() -> io::Result<Option<InstanceLock>> {
         );
     }
     let own = rustix::process::geteuid().as_raw();
-    among(NAME, |uid| uid == 0 || uid == own)
+    among(NAME, |holder| {
+        let uid = holder.uid.as_raw();
+        uid == 0 || uid == own || may_administer(holder.pid)
+    })
 }
 
-fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<InstanceLock>> {
+fn among(name: &str, is_a_daemon: impl Fn(&UCred) -> bool) -> io::Result<Option<InstanceLock>> {
     let mut own = None;
     // All names are asked: the first daemon may hold a later one, because a stranger held those before it.
     for number in 0..NAMES {
@@ -105,11 +112,12 @@ fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<Ins
         }
         match holder {
             Holder::Nobody => {}
-            Holder::User(Some(uid)) if is_a_daemon(uid) => {
+            Holder::Process(Some(holder)) if is_a_daemon(&holder) => {
                 let why = "another ike-daemon has the kernel data plane of this network namespace";
                 return Err(io::Error::new(ErrorKind::AddrInUse, why));
             }
-            Holder::User(uid) => {
+            Holder::Process(holder) => {
+                let uid = holder.map(|holder| holder.uid.as_raw());
                 tracing::warn!(
                     name,
                     uid,
@@ -130,8 +138,8 @@ fn among(name: &str, is_a_daemon: impl Fn(u32) -> bool) -> io::Result<Option<Ins
 fn new_holder(name: &str) -> io::Result<Holder> {
     thread::sleep(MOMENT);
     match holder(name)? {
-        Holder::Nobody => Ok(Holder::User(None)),
-        user => Ok(user),
+        Holder::Nobody => Ok(Holder::Process(None)),
+        process => Ok(process),
     }
 }
 
@@ -142,16 +150,39 @@ fn holder(name: &str) -> io::Result<Holder> {
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
     match connect(&socket, &address) {
-        // The credentials of the process that listens.
-        Ok(()) => Ok(Holder::User(Some(sockopt::socket_peercred(&socket)?.uid.as_raw()))),
+        // The credentials of the process that listens. A process of another PID namespace has no number here.
+        Ok(()) => Ok(Holder::Process(sockopt::socket_peercred(&socket).ok())),
         Err(Errno::CONNREFUSED) => Ok(Holder::Nobody),
         // It accepts no connection.
-        Err(_) => Ok(Holder::User(None)),
+        Err(_) => Ok(Holder::Process(None)),
     }
+}
+
+/// True if the process may use the kernel's data plane: then it may also remove what this daemon sets, and to keep this one
+/// from starting is no more. In a user namespace of its own, every user has all capabilities.
+fn may_administer(pid: Pid) -> bool {
+    let read = |process: &str, file: &str| {
+        std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default()
+    };
+    let process = pid.as_raw_nonzero().to_string();
+    let users = read(&process, "uid_map");
+    has_net_admin(&read(&process, "status"))
+        && !users.is_empty()
+        && users == read("self", "uid_map")
+}
+
+/// True if this is among the effective capabilities in `status`.
+fn has_net_admin(status: &str) -> bool {
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let set = capabilities.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
+    set.is_some_and(|set| set & NET_ADMIN != 0)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     fn name(what: &str) -> String {
@@ -214,6 +245,31 @@ mod tests {
         assert!(among(&name, |_| false).unwrap().is_none(), "they have all, and it starts");
         // Ours are root's and those of the daemon's user.
         let own = rustix::process::geteuid().as_raw();
-        assert_eq!(holder(&format!("{name}/0")).unwrap(), Holder::User(Some(own)));
+        let Holder::Process(Some(first)) = holder(&format!("{name}/0")).unwrap() else { panic!() };
+        assert_eq!((first.uid.as_raw(), first.pid), (own, rustix::process::getpid()));
+    }
+
+    /// A daemon need not run as root.
+    ///
+    /// Faults: in `may_administer`, leave out the capability, or `uid_map`.
+    #[test]
+    fn who_may_administer_the_network_counts_as_a_daemon() {
+        assert!(has_net_admin("Name:\tike-daemon\nCapEff:\t0000000000003400\n"));
+        assert!(!has_net_admin("CapPrm:\t0000000000003400\nCapEff:\t0000000000002400\n"));
+        let own = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert_eq!(may_administer(rustix::process::getpid()), has_net_admin(&own));
+        let apart = ["--user", "--map-root-user", "sh", "-c", "echo; exec sleep 60"];
+        let mut unshare = Command::new("unshare");
+        // Where there is no such program, or where users may have no namespaces, the rest is not shown.
+        let Ok(mut child) = unshare.args(apart).stdout(Stdio::piped()).spawn() else { return };
+        // It has its namespace once it writes.
+        let mut line = [0];
+        let began = child.stdout.take().unwrap().read(&mut line).unwrap() == 1;
+        let pid = Pid::from_child(&child);
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let may = may_administer(pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!began || has_net_admin(&status) && !may);
     }
 }
