@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 
+use super::held::{Again, Held, Origin, PinOf, Source};
 use super::link::{Link, PATIENCE, gone, silent};
 use super::protocol::{Ask, Found, SignError, Told, Wiped};
-use super::{Holds, KeySource, LoadRequest, Loaded, Passphrase, Refused, TokenKey, lock, spawner};
+use super::{KeySource, LoadRequest, Loaded, Refused, lock, spawner};
 
 /// How long a question to the signer waits for its answer, unless the configuration says something else.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -45,40 +46,6 @@ struct Line {
     child: Mutex<Option<Child>>,
     /// A question had no answer.
     failed: AtomicBool,
-}
-
-/// What a new signer is told.
-#[derive(Default)]
-struct Held {
-    /// PKCS#11 modules that a signer may load. None is added once `sealed` is set.
-    modules: Vec<PathBuf>,
-    sealed: bool,
-    origins: Vec<Origin>,
-}
-
-/// Where keys have come from.
-struct Origin {
-    source: Source,
-    name: String,
-    keys: Keys,
-}
-
-/// The numbers of keys on this side, and their public keys.
-type Keys = Vec<(u64, Vec<u8>)>;
-
-/// How to load keys again. The passphrases and PINs are right ones: a refused one is never kept.
-enum Source {
-    File {
-        path: PathBuf,
-        holds: Holds,
-        passphrase: Option<Wiped>,
-    },
-    Token {
-        key: TokenKey,
-        pin: Option<Wiped>,
-    },
-    /// The keys cannot be loaded again: this process keeps no copy of a client's key, and no PIN that a token has refused.
-    None,
 }
 
 /// A private key that the signer holds.
@@ -296,95 +263,6 @@ impl Drop for Line {
     }
 }
 
-/// Keys that a new signer is to load.
-struct Again {
-    /// The request; `None` if the keys cannot be loaded again.
-    ask: Option<Ask>,
-    name: String,
-    keys: Keys,
-}
-
-/// A PIN, with the module and the slot of its token. Without a slot it is for every slot of the module.
-struct PinOf(PathBuf, Option<u64>, Wiped);
-
-impl PinOf {
-    fn of(ask: &Ask) -> Option<Self> {
-        let Ask::Token { key, pin: Some(pin) } = ask else { return None };
-        Some(Self(key.module.clone(), key.slot, Wiped::new(pin.octets())))
-    }
-
-    /// True if `source` gives this PIN to the same token.
-    fn is_of(&self, source: &Source) -> bool {
-        let Self(module, slot, own) = self;
-        let Source::Token { key, pin: Some(pin) } = source else { return false };
-        let one_slot = key.slot == *slot || key.slot.is_none() || slot.is_none();
-        key.module == *module && one_slot && pin.octets() == own.octets()
-    }
-}
-
-impl Held {
-    /// The modules and keys that a new signer is told to admit and to load.
-    fn again(&self) -> (Vec<PathBuf>, Vec<Again>) {
-        let all = self.origins.iter().map(|origin| Again {
-            ask: origin.source.ask(),
-            name: origin.name.clone(),
-            keys: origin.keys.clone(),
-        });
-        (self.modules.clone(), all.collect())
-    }
-
-    /// Forgets a PIN with which a request was refused. The daemon does not try it again by itself, because a token locks
-    /// itself after a few wrong PINs.
-    fn refuse(&mut self, pin: Option<&PinOf>) {
-        for origin in &mut self.origins {
-            if pin.is_some_and(|pin| pin.is_of(&origin.source)) {
-                origin.source = Source::None;
-            }
-        }
-    }
-
-    /// True unless a request with this PIN was refused.
-    fn keeps(&self, pin: &PinOf) -> bool {
-        self.origins.iter().any(|origin| pin.is_of(&origin.source))
-    }
-
-    fn drop_key(&mut self, key: u64) {
-        for origin in &mut self.origins {
-            origin.keys.retain(|(number, _)| *number != key);
-        }
-        self.origins.retain(|origin| !origin.keys.is_empty());
-    }
-}
-
-impl Source {
-    fn of(request: &LoadRequest<'_>) -> Self {
-        match request {
-            LoadRequest::File { path, holds, passphrase } => Self::File {
-                path: path.to_path_buf(),
-                holds: *holds,
-                passphrase: wiped(*passphrase),
-            },
-            LoadRequest::Octets(_) => Self::None,
-            LoadRequest::Token { key, pin } => Self::Token { key: key.clone(), pin: wiped(*pin) },
-        }
-    }
-
-    fn ask(&self) -> Option<Ask> {
-        let again = |secret: &Option<Wiped>| secret.as_ref().map(|one| Wiped::new(one.octets()));
-        match self {
-            Self::File { path, holds, passphrase } => {
-                Some(Ask::File { path: path.clone(), holds: *holds, passphrase: again(passphrase) })
-            }
-            Self::Token { key, pin } => Some(Ask::Token { key: key.clone(), pin: again(pin) }),
-            Self::None => None,
-        }
-    }
-}
-
-fn wiped(secret: Option<&Passphrase>) -> Option<Wiped> {
-    secret.map(|secret| Wiped::new(secret.expose()))
-}
-
 /// What a key is called in the log.
 fn name(request: &LoadRequest<'_>) -> String {
     match request {
@@ -525,25 +403,8 @@ mod tests {
     use std::sync::mpsc;
 
     use super::super::protocol::{Request, Response, receive, send};
+    use super::super::{Passphrase, TokenKey};
     use super::*;
-
-    /// Fault: in `Held::refuse`, forget nothing.
-    #[test]
-    fn a_pin_that_was_refused_is_not_tried_with_another_signer() {
-        let token = |module: &str, pin: &[u8]| {
-            let key = TokenKey { module: module.into(), slot: None, handle: vec![1] };
-            let source = Source::Token { key, pin: Some(Wiped::new(pin)) };
-            Origin { source, name: String::new(), keys: Vec::new() }
-        };
-        let origins = vec![token("/a.so", b"1"), token("/a.so", b"2"), token("/b.so", b"1")];
-        let mut held = Held { origins, ..Held::default() };
-        let asks = |held: &Held| -> Vec<bool> {
-            held.again().1.iter().map(|again| again.ask.is_some()).collect()
-        };
-        assert_eq!(asks(&held), [true, true, true]);
-        held.refuse(Some(&PinOf("/a.so".into(), None, Wiped::new(b"1"))));
-        assert_eq!(asks(&held), [false, true, true]);
-    }
 
     /// A signer that refuses every token, and counts.
     fn refusing(asked: mpsc::Sender<Option<u64>>) -> UnixStream {

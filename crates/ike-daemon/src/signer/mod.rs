@@ -7,6 +7,7 @@
 //! (`spawner.rs`), which loads the same keys. A passphrase or PIN in the configuration file passes through the daemon.
 
 mod client;
+mod held;
 mod link;
 mod local;
 mod protocol;

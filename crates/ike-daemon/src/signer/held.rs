@@ -1,0 +1,152 @@
+//! What the daemon's end keeps, so that a new signer can be told.
+
+use std::path::PathBuf;
+
+use super::protocol::{Ask, Wiped};
+use super::{Holds, LoadRequest, Passphrase, TokenKey};
+
+/// What a new signer is told.
+#[derive(Default)]
+pub(super) struct Held {
+    /// PKCS#11 modules that a signer may load. None is added once `sealed` is set.
+    pub(super) modules: Vec<PathBuf>,
+    pub(super) sealed: bool,
+    pub(super) origins: Vec<Origin>,
+}
+
+/// Where keys have come from.
+pub(super) struct Origin {
+    pub(super) source: Source,
+    pub(super) name: String,
+    pub(super) keys: Keys,
+}
+
+/// The numbers of keys on this side, and their public keys.
+pub(super) type Keys = Vec<(u64, Vec<u8>)>;
+
+/// How to load keys again. The passphrases and PINs are right ones: a refused one is never kept.
+pub(super) enum Source {
+    File {
+        path: PathBuf,
+        holds: Holds,
+        passphrase: Option<Wiped>,
+    },
+    Token {
+        key: TokenKey,
+        pin: Option<Wiped>,
+    },
+    /// The keys cannot be loaded again: this process keeps no copy of a client's key, and no PIN that a token has refused.
+    None,
+}
+
+/// Keys that a new signer is to load.
+pub(super) struct Again {
+    /// The request; `None` if the keys cannot be loaded again.
+    pub(super) ask: Option<Ask>,
+    pub(super) name: String,
+    pub(super) keys: Keys,
+}
+
+/// A PIN, with the module and the slot of its token. Without a slot it is for every slot of the module.
+pub(super) struct PinOf(PathBuf, Option<u64>, Wiped);
+
+impl PinOf {
+    pub(super) fn of(ask: &Ask) -> Option<Self> {
+        let Ask::Token { key, pin: Some(pin) } = ask else { return None };
+        Some(Self(key.module.clone(), key.slot, Wiped::new(pin.octets())))
+    }
+
+    /// True if `source` gives this PIN to the same token.
+    fn is_of(&self, source: &Source) -> bool {
+        let Self(module, slot, own) = self;
+        let Source::Token { key, pin: Some(pin) } = source else { return false };
+        let one_slot = key.slot == *slot || key.slot.is_none() || slot.is_none();
+        key.module == *module && one_slot && pin.octets() == own.octets()
+    }
+}
+
+impl Held {
+    /// The modules and keys that a new signer is told to admit and to load.
+    pub(super) fn again(&self) -> (Vec<PathBuf>, Vec<Again>) {
+        let all = self.origins.iter().map(|origin| Again {
+            ask: origin.source.ask(),
+            name: origin.name.clone(),
+            keys: origin.keys.clone(),
+        });
+        (self.modules.clone(), all.collect())
+    }
+
+    /// Forgets a PIN with which a request was refused. The daemon does not try it again by itself, because a token locks
+    /// itself after a few wrong PINs.
+    pub(super) fn refuse(&mut self, pin: Option<&PinOf>) {
+        for origin in &mut self.origins {
+            if pin.is_some_and(|pin| pin.is_of(&origin.source)) {
+                origin.source = Source::None;
+            }
+        }
+    }
+
+    /// True unless a request with this PIN was refused.
+    pub(super) fn keeps(&self, pin: &PinOf) -> bool {
+        self.origins.iter().any(|origin| pin.is_of(&origin.source))
+    }
+
+    pub(super) fn drop_key(&mut self, key: u64) {
+        for origin in &mut self.origins {
+            origin.keys.retain(|(number, _)| *number != key);
+        }
+        self.origins.retain(|origin| !origin.keys.is_empty());
+    }
+}
+
+impl Source {
+    pub(super) fn of(request: &LoadRequest<'_>) -> Self {
+        match request {
+            LoadRequest::File { path, holds, passphrase } => Self::File {
+                path: path.to_path_buf(),
+                holds: *holds,
+                passphrase: wiped(*passphrase),
+            },
+            LoadRequest::Octets(_) => Self::None,
+            LoadRequest::Token { key, pin } => Self::Token { key: key.clone(), pin: wiped(*pin) },
+        }
+    }
+
+    pub(super) fn ask(&self) -> Option<Ask> {
+        let again = |secret: &Option<Wiped>| secret.as_ref().map(|one| Wiped::new(one.octets()));
+        match self {
+            Self::File { path, holds, passphrase } => {
+                Some(Ask::File { path: path.clone(), holds: *holds, passphrase: again(passphrase) })
+            }
+            Self::Token { key, pin } => Some(Ask::Token { key: key.clone(), pin: again(pin) }),
+            Self::None => None,
+        }
+    }
+}
+
+fn wiped(secret: Option<&Passphrase>) -> Option<Wiped> {
+    secret.map(|secret| Wiped::new(secret.expose()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `Held::refuse`, forget nothing.
+    #[test]
+    fn a_pin_that_was_refused_is_not_tried_with_another_signer() {
+        let token = |module: &str, pin: &[u8]| {
+            let key = TokenKey { module: module.into(), slot: None, handle: vec![1] };
+            let source = Source::Token { key, pin: Some(Wiped::new(pin)) };
+            Origin { source, name: String::new(), keys: Vec::new() }
+        };
+        let origins = vec![token("/a.so", b"1"), token("/a.so", b"2"), token("/b.so", b"1")];
+        let mut held = Held { origins, ..Held::default() };
+        let asks = |held: &Held| -> Vec<bool> {
+            held.again().1.iter().map(|again| again.ask.is_some()).collect()
+        };
+        assert_eq!(asks(&held), [true, true, true]);
+        held.refuse(Some(&PinOf("/a.so".into(), None, Wiped::new(b"1"))));
+        assert_eq!(asks(&held), [false, true, true]);
+    }
+}
