@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::mem;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -44,6 +45,8 @@ struct Line {
     replaced: Mutex<Option<Instant>>,
     replacing: AtomicBool,
     child: Mutex<Option<Child>>,
+    /// To the spawner, until it has the list of the modules that signers may load.
+    unsealed: Mutex<Option<UnixStream>>,
     /// A question had no answer.
     failed: AtomicBool,
 }
@@ -71,13 +74,14 @@ impl Signer {
             .stdin(Stdio::from(OwnedFd::from(its)))
             .stdout(Stdio::null())
             .spawn()?;
-        let mut orders = 0_u8;
+        let (unsealed, mut orders) = (ours.try_clone()?, 0_u8);
         let another = move || {
             orders = orders.wrapping_add(1);
             spawner::ask(&ours, orders)
         };
         let signer = Self::over(another, lost)?;
         *lock(&signer.0.child) = Some(child);
+        *lock(&signer.0.unsealed) = Some(unsealed);
         Ok(signer)
     }
 
@@ -97,6 +101,7 @@ impl Signer {
             replaced: Mutex::default(),
             replacing: AtomicBool::new(false),
             child: Mutex::default(),
+            unsealed: Mutex::default(),
             failed: AtomicBool::new(false),
         })))
     }
@@ -191,11 +196,7 @@ impl Line {
             }
         })?;
         let link = Arc::new(Link::new(stream));
-        let (modules, all) = lock(&self.held).again();
-        for module in modules {
-            link.say(self.next(), Ask::Admit(module))?;
-        }
-        link.say(self.next(), Ask::Seal)?;
+        let all = lock(&self.held).again();
         self.watch(&link)?;
         let (mut there, mut missing) = (0, 0);
         for Again { ask, name, keys } in all {
@@ -251,6 +252,7 @@ impl Drop for Line {
         self.link().close();
         // The spawner ends when its connection does.
         *lock(&self.another) = Box::new(|| Err(gone()));
+        *lock(&self.unsealed) = None;
         if let Some(mut child) = lock(&self.child).take() {
             let end = Instant::now() + FAREWELL;
             while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
@@ -334,8 +336,16 @@ impl KeySource for Signer {
 
     fn seal(&self) -> io::Result<()> {
         let link = self.0.link();
+        let modules = {
+            let mut held = lock(&self.0.held);
+            held.sealed = true;
+            mem::take(&mut held.modules)
+        };
+        // The spawner seals new signers. An attacker who takes this process over later cannot change that.
+        if let Some(spawner) = lock(&self.0.unsealed).take() {
+            spawner::seal(&spawner, &modules)?;
+        }
         link.say(self.0.next(), Ask::Seal)?;
-        lock(&self.0.held).sealed = true;
         self.0.watch(&link)
     }
 }
@@ -394,7 +404,7 @@ impl fmt::Debug for RemoteKey {
 impl Signer {
     /// How many requests a new signer would get.
     pub(super) fn kept(&self) -> usize {
-        lock(&self.0.held).again().1.len()
+        lock(&self.0.held).again().len()
     }
 }
 
@@ -457,7 +467,7 @@ mod tests {
         let key = TokenKey { module: "/a.so".into(), slot: None, handle: vec![1] };
         let pin = Passphrase::copy_from(b"1");
         let _loaded = signer.load(&LoadRequest::Token { key, pin: Some(&pin) }).unwrap();
-        let (_, again) = lock(&signer.0.held).again();
+        let again = lock(&signer.0.held).again();
         assert!(
             matches!(&again[0].ask, Some(Ask::Token { key, pin: Some(_) }) if key.slot == Some(9))
         );

@@ -8,7 +8,7 @@ use super::{Holds, LoadRequest, Passphrase, TokenKey};
 /// What a new signer is told.
 #[derive(Default)]
 pub(super) struct Held {
-    /// PKCS#11 modules that a signer may load. None is added once `sealed` is set.
+    /// PKCS#11 modules that a signer may load, until the spawner has the list. None is added once `sealed` is set.
     pub(super) modules: Vec<PathBuf>,
     pub(super) sealed: bool,
     pub(super) origins: Vec<Origin>,
@@ -66,14 +66,14 @@ impl PinOf {
 }
 
 impl Held {
-    /// The modules and keys that a new signer is told to admit and to load.
-    pub(super) fn again(&self) -> (Vec<PathBuf>, Vec<Again>) {
+    /// The keys that a new signer is told to load.
+    pub(super) fn again(&self) -> Vec<Again> {
         let all = self.origins.iter().map(|origin| Again {
             ask: origin.source.ask(),
             name: origin.name.clone(),
             keys: origin.keys.clone(),
         });
-        (self.modules.clone(), all.collect())
+        all.collect()
     }
 
     /// Forgets a PIN with which a request was refused. The daemon does not try it again by itself, because a token locks
@@ -143,7 +143,7 @@ mod tests {
         let origins = vec![token("/a.so", b"1"), token("/a.so", b"2"), token("/b.so", b"1")];
         let mut held = Held { origins, ..Held::default() };
         let asks = |held: &Held| -> Vec<bool> {
-            held.again().1.iter().map(|again| again.ask.is_some()).collect()
+            held.again().iter().map(|again| again.ask.is_some()).collect()
         };
         assert_eq!(asks(&held), [true, true, true]);
         held.refuse(Some(&PinOf("/a.so".into(), None, Wiped::new(b"1"))));

@@ -1,10 +1,14 @@
 //! Starts signers. The daemon gives up the privileges for that. So the first process that it starts, the *spawner*, starts
 //! the signers, one at a time, and hands their sockets to the daemon. It holds no key.
+//!
+//! The daemon names the PKCS#11 modules that signers may load once, before the network reaches it. From then on the spawner
+//! seals each signer before it hands its socket over.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,10 +20,14 @@ use rustix::net::{
 };
 
 use super::link::gone;
+use super::protocol::{Ask, Request, frame, receive, send};
 
 /// The first octet of an order for a signer; the order's number follows. No message to a signer begins with this octet: its
 /// length would be above every limit.
 const ANOTHER: u8 = 0xff;
+
+/// The first octet of the order to seal signers; an octet follows, and a message with the modules that they may load.
+const SEAL: u8 = 0xfe;
 
 /// How long the spawner has for an order.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -48,6 +56,16 @@ pub(super) fn ask(mut to: &UnixStream, number: u8) -> io::Result<UnixStream> {
             return given.map(UnixStream::from).ok_or_else(none);
         }
     }
+}
+
+/// Has the spawner at the other end of `to` seal each signer that it starts from now on: the signer may load these PKCS#11
+/// modules and no others.
+///
+/// # Errors
+/// If the spawner is gone.
+pub(super) fn seal(mut to: &UnixStream, modules: &[PathBuf]) -> io::Result<()> {
+    to.write_all(&[SEAL, 0])?;
+    send(&mut to, &modules)
 }
 
 /// The number of an order, and the socket of the signer that was started for it.
@@ -96,30 +114,50 @@ fn serve_by(
 ) -> io::Result<()> {
     let mut made: Vec<Child> = Vec::new();
     let mut order = [0; 2];
+    let mut sealing: Option<Vec<u8>> = None;
     loop {
         match from.read_exact(&mut order) {
             Ok(()) => {}
             Err(why) if why.kind() == ErrorKind::UnexpectedEof => break,
             Err(why) => return Err(why),
         }
+        if order[0] == SEAL {
+            let modules = receive::<Vec<PathBuf>>(&mut from)?.ok_or_else(gone)?;
+            match sealing {
+                None => sealing = Some(sealing_requests(modules)?),
+                Some(_) => tracing::error!("the PKCS#11 modules are named a second time: ignored"),
+            }
+            continue;
+        }
         // A signer that the kernel does not end yet delays nothing: the next order tries again.
         made.retain_mut(|child| !has_ended(child));
         let (ours, its) = UnixStream::pair()?;
         // On an error the daemon gets an answer without a socket, and may order again.
-        let child = make(OwnedFd::from(its)).inspect_err(|error| {
-            tracing::error!(%error, "cannot start a new signer");
+        let signer = make(OwnedFd::from(its)).and_then(|child| {
+            made.push(child);
+            // The signer reads these requests first. They also tell it that it is no spawner.
+            (&ours).write_all(sealing.as_deref().unwrap_or_default())
         });
         let given = [ours.as_fd()];
         let mut room = [MaybeUninit::uninit(); ROOM];
         let mut control = SendAncillaryBuffer::new(&mut room);
-        if let Ok(child) = child {
-            made.push(child);
-            control.push(SendAncillaryMessage::ScmRights(&given));
+        match signer {
+            Ok(()) => _ = control.push(SendAncillaryMessage::ScmRights(&given)),
+            Err(error) => tracing::error!(%error, "cannot start a new signer"),
         }
         sendmsg(from, &[IoSlice::new(&order[1..])], &mut control, SendFlags::NOSIGNAL)?;
     }
     made.retain_mut(|child| !has_ended(child));
     Ok(())
+}
+
+/// The requests that seal a signer.
+fn sealing_requests(modules: Vec<PathBuf>) -> io::Result<Vec<u8>> {
+    let mut requests = Vec::new();
+    for what in modules.into_iter().map(Ask::Admit).chain([Ask::Seal]) {
+        requests.extend_from_slice(&frame(&Request { number: 0, what })?);
+    }
+    Ok(requests)
 }
 
 /// Ends `child`; true once it has ended.
@@ -137,7 +175,40 @@ fn has_ended(child: &mut Child) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::protocol::{Response, Told};
+    use super::super::{TokenKey, server};
     use super::*;
+
+    /// Faults, each by itself: in `serve_by`, write nothing to a signer; take the second list.
+    #[test]
+    fn a_new_signer_loads_no_other_module_once_the_spawner_is_told_to_seal() {
+        let (ours, its) = UnixStream::pair().unwrap();
+        let make = |end: OwnedFd| {
+            thread::spawn(|| server::serve(&UnixStream::from(end)));
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()
+        };
+        let spawner = thread::spawn(move || serve_by(&its, make));
+        let said = |mut signer: &UnixStream, module: &str| {
+            let key = TokenKey { module: module.into(), slot: None, handle: vec![1] };
+            for what in [Ask::Admit(module.into()), Ask::Token { key, pin: None }] {
+                send(&mut signer, &Request { number: 1, what }).unwrap();
+            }
+            match receive(&mut signer).unwrap() {
+                Some(Response { what: Told::Loaded(Err(why)), .. }) => why.to_string(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let is_refused =
+            |signer: &UnixStream, module: &str| said(signer, module).contains("restart");
+        assert!(!is_refused(&ask(&ours, 1).unwrap(), "/none/before.so"), "it is tried");
+        seal(&ours, &["/none/known.so".into()]).unwrap();
+        seal(&ours, &["/none/other.so".into()]).unwrap();
+        let signer = ask(&ours, 2).unwrap();
+        let modules = ["/none/known.so", "/none/other.so", "/none/before.so"];
+        assert_eq!(modules.map(|module| is_refused(&signer, module)), [false, true, true]);
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        spawner.join().unwrap().unwrap();
+    }
 
     /// Faults, each by itself: in `serve_by`, return the error of `make`; in `ask`, take the first answer.
     #[test]
