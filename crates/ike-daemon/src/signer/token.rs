@@ -38,28 +38,21 @@ pub(super) fn open(
     };
     let (mut reasons, searched) = (Vec::new(), slots.len());
     for slot in slots {
-        match Opened::find(&module, slot, &key.handle, pin.as_ref()) {
+        let place = Place { module: module.clone(), path: key.module.clone(), slot };
+        match Opened::find(&place, &key.handle, pin.as_ref()) {
             Ok(Some(opened)) => {
                 let spki = opened.public_key(&key.handle).map_err(failed)?;
                 let spki =
                     spki.ok_or("the token has no public key for it, of a kind that is known")?;
                 let (handle, opened) = (key.handle.clone(), Mutex::new(opened));
-                let token = Token { module, slot, handle, pin, spki, opened };
+                let token = Token { place, handle, pin, spki, opened };
                 return Ok((Arc::new(token), slot.id()));
             }
             Ok(None) => {}
-            Err(error) => {
+            Err(why) => {
                 let token = module.get_token_info(slot).ok();
-                let reason = match error {
-                    Error::Pkcs11(RvError::PinIncorrect | RvError::PinLocked, _) => {
-                        let tries = refusals(&key.module, slot);
-                        wrong_pin(tries, token.as_ref().map(PinState::of))
-                    }
-                    error => error.to_string(),
-                };
-                let label = token.map(|token| token.label().to_owned());
-                reasons
-                    .push(format!("slot {slot}, token {:?}: {reason}", label.unwrap_or_default()));
+                let label = token.map(|token| token.label().to_owned()).unwrap_or_default();
+                reasons.push(format!("slot {slot}, token {label:?}: {why}"));
             }
         }
     }
@@ -96,26 +89,80 @@ impl PinState {
 
 /// The refusal of a PIN, the `tries`-th of this process. Tokens lock after a few, often three, and do not tell how
 /// many are left.
-fn wrong_pin(tries: u32, state: Option<PinState>) -> String {
+fn wrong_pin(tries: usize, state: Option<PinState>) -> String {
     let left = match state {
         Some(PinState::Locked) => "and the token is locked now: unlock it with its own tool",
         Some(PinState::LastTry) => {
             "and the token has one try left before it locks: correct `pin` before anything else"
         }
         Some(PinState::SomeTries) | None => {
-            "and tokens lock after a few: correct `pin`, since each `check`, start and reload is one try"
+            "and tokens lock after a few: correct `pin`, since each `check` and start is one try"
         }
     };
     format!("wrong PIN, try {tries} of this process, {left}")
 }
 
-/// Counts one more refusal of a PIN in this slot by this process, and yields their number.
-fn refusals(module: &Path, slot: Slot) -> u32 {
-    static REFUSALS: Mutex<Option<HashMap<(PathBuf, u64), u32>>> = Mutex::new(None);
+/// What the token in this slot has refused as a PIN of this process.
+fn refusals<T>(module: &Path, slot: Slot, use_them: impl FnOnce(&mut Vec<Secret>) -> T) -> T {
+    type Refusals = HashMap<(PathBuf, u64), Vec<Secret>>;
+    static REFUSALS: Mutex<Option<Refusals>> = Mutex::new(None);
     let mut all = lock(&REFUSALS);
-    let count = all.get_or_insert_default().entry((module.to_path_buf(), slot.id())).or_default();
-    *count = count.saturating_add(1);
-    *count
+    use_them(all.get_or_insert_default().entry((module.to_path_buf(), slot.id())).or_default())
+}
+
+/// Logs in by `login`, but never twice with a PIN that is wrong: the configuration is read several times, and a
+/// signature that fails logs in again.
+fn log_in(
+    (module, slot): (&Path, Slot),
+    pin: &Secret,
+    state: impl FnOnce() -> Option<PinState>,
+    login: impl FnOnce() -> Result<(), Error>,
+) -> Result<(), NotOpened> {
+    let is_known =
+        |refused: &mut Vec<Secret>| refused.iter().any(|known| known.expose() == pin.expose());
+    if refusals(module, slot, is_known) {
+        let why =
+            "wrong PIN: the token has refused it before, and it is not tried again until a restart";
+        return Err(NotOpened::Pin(why.to_owned()));
+    }
+    match login() {
+        // Another session of this process has; that counts for all.
+        Ok(()) | Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => Ok(()),
+        Err(Error::Pkcs11(RvError::PinIncorrect, _)) => {
+            let tries = refusals(module, slot, |refused| {
+                refused.push(Secret::copy_from(pin.expose()));
+                refused.len()
+            });
+            Err(NotOpened::Pin(wrong_pin(tries, state())))
+        }
+        // That is no try, and it may be the right one, once the token is unlocked.
+        Err(why @ Error::Pkcs11(RvError::PinLocked, _)) => {
+            Err(NotOpened::Pin(format!("{why}: unlock the token with its own tool")))
+        }
+        Err(why) => Err(NotOpened::Token(why)),
+    }
+}
+
+/// Why a token gives no key.
+enum NotOpened {
+    /// It refuses the PIN.
+    Pin(String),
+    Token(Error),
+}
+
+impl From<Error> for NotOpened {
+    fn from(why: Error) -> Self {
+        Self::Token(why)
+    }
+}
+
+impl fmt::Display for NotOpened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pin(why) => f.write_str(why),
+            Self::Token(why) => why.fmt(f),
+        }
+    }
 }
 
 /// The module in a shared library. It is initialized once in a process, and stays.
@@ -138,12 +185,18 @@ fn module(path: &Path) -> Result<Pkcs11, String> {
 
 /// A key in a token.
 struct Token {
-    module: Pkcs11,
-    slot: Slot,
+    place: Place,
     handle: Vec<u8>,
     pin: Option<Secret>,
     spki: Vec<u8>,
     opened: Mutex<Opened>,
+}
+
+/// A slot of a module.
+struct Place {
+    module: Pkcs11,
+    path: PathBuf,
+    slot: Slot,
 }
 
 /// A session in which the key is usable.
@@ -155,19 +208,17 @@ struct Opened {
 impl Opened {
     /// The key with this `CKA_ID`, if the token has it.
     fn find(
-        module: &Pkcs11,
-        slot: Slot,
+        Place { module, path, slot }: &Place,
         handle: &[u8],
         pin: Option<&Secret>,
-    ) -> Result<Option<Self>, Error> {
-        let session = module.open_ro_session(slot)?;
+    ) -> Result<Option<Self>, NotOpened> {
+        let session = module.open_ro_session(*slot)?;
         if let Some(pin) = pin {
             let text = std::str::from_utf8(pin.expose()).map_err(Error::Utf8)?;
-            match session.login(UserType::User, Some(&AuthPin::from(text))) {
-                // Another session of this process has; that counts for all.
-                Ok(()) | Err(Error::Pkcs11(RvError::UserAlreadyLoggedIn, _)) => {}
-                Err(why) => return Err(why),
-            }
+            let state = || module.get_token_info(*slot).ok().as_ref().map(PinState::of);
+            log_in((path, *slot), pin, state, || {
+                session.login(UserType::User, Some(&AuthPin::from(text)))
+            })?;
         }
         let wanted = [Attribute::Class(ObjectClass::PRIVATE_KEY), Attribute::Id(handle.to_vec())];
         let key = session.find_objects(&wanted)?.into_iter().next();
@@ -297,7 +348,7 @@ impl SigningKey for Token {
         let mut signed = opened.sign(scheme, message);
         if matches!(signed, Err(SignFailed::Token(_))) {
             // It may have been taken out and put in again since.
-            let again = Opened::find(&self.module, self.slot, &self.handle, self.pin.as_ref());
+            let again = Opened::find(&self.place, &self.handle, self.pin.as_ref());
             if let Ok(Some(again)) = again {
                 *opened = again;
                 signed = opened.sign(scheme, message);
@@ -306,7 +357,7 @@ impl SigningKey for Token {
         signed.map_err(|failed| match failed {
             SignFailed::Unsupported => CryptoError::Unsupported,
             SignFailed::Token(why) => {
-                tracing::error!(slot = self.slot.id(), id = %Hex(&self.handle), %why, "the token does not sign");
+                tracing::error!(slot = self.place.slot.id(), id = %Hex(&self.handle), %why, "the token does not sign");
                 CryptoError::Backend
             }
         })
@@ -359,7 +410,7 @@ impl fmt::Display for Hex<'_> {
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Token(slot {}, {})", self.slot, Hex(&self.handle))
+        write!(f, "Token(slot {}, {})", self.place.slot, Hex(&self.handle))
     }
 }
 
@@ -384,12 +435,44 @@ mod tests {
         assert!(not_found(&[1], 0, &[]).ends_with("no slot has an initialized token"));
     }
 
+    /// Faults, each by itself: in `log_in`, leave out what is known; keep no PIN.
+    #[test]
+    fn a_token_that_has_refused_a_pin_does_not_get_it_again() {
+        use std::cell::Cell;
+
+        let slots = [7u64, 8].map(|number| Slot::try_from(number).unwrap());
+        let (one, other) = (Path::new("one.so"), Path::new("other.so"));
+        let tries = Cell::new(0);
+        let refused = |module, slot, pin: &[u8], answer: RvError| {
+            let login = || {
+                tries.set(tries.get() + 1);
+                Err(Error::Pkcs11(answer, cryptoki::context::Function::Login))
+            };
+            match log_in((module, slot), &Secret::copy_from(pin), || None, login) {
+                Err(NotOpened::Pin(why)) => why,
+                Err(NotOpened::Token(why)) => why.to_string(),
+                Ok(()) => String::new(),
+            }
+        };
+        let wrong = |module, slot, pin| refused(module, slot, pin, RvError::PinIncorrect);
+        assert!(wrong(one, slots[0], b"1").contains("try 1"));
+        assert!(wrong(one, slots[0], b"1").contains("until a restart"));
+        assert_eq!(tries.get(), 1, "it is not tried again");
+        assert!(wrong(one, slots[0], b"2").contains("try 2"), "another PIN");
+        assert!(wrong(one, slots[1], b"1").contains("try 1"), "another token");
+        assert!(wrong(other, slots[0], b"1").contains("try 1"), "another module");
+        // Neither of these says that the PIN is wrong.
+        for answer in [RvError::PinLocked, RvError::DeviceRemoved, RvError::UserAlreadyLoggedIn] {
+            let before = tries.get();
+            refused(one, slots[0], b"3", answer);
+            assert_eq!(tries.get(), before + 1, "{answer:?}");
+        }
+        assert!(wrong(one, slots[0], b"3").contains("try 3"));
+    }
+
     /// Fault: in `wrong_pin`, leave out the state.
     #[test]
-    fn a_refused_pin_counts_its_tries_and_says_what_is_left() {
-        let slot = Slot::try_from(7u64).unwrap();
-        let (one, other) = (Path::new("one.so"), Path::new("other.so"));
-        assert_eq!([refusals(one, slot), refusals(one, slot), refusals(other, slot)], [1, 2, 1]);
+    fn a_refused_pin_says_what_is_left() {
         for (state, part) in [
             (Some(PinState::Locked), "is locked now"),
             (Some(PinState::LastTry), "one try left"),
