@@ -208,7 +208,7 @@ impl Line {
                 Some(Ok(Told::Loaded(Ok(found)))) => found.keys,
                 Some(Ok(Told::Loaded(Err(why)))) => {
                     tracing::error!(key = name, %why, "the new signer has not loaded the key");
-                    lock(&self.held).refuse(token.as_ref());
+                    lock(&self.held).refuse(token.as_ref(), &why);
                     Vec::new()
                 }
                 // `ask` has logged that there is no answer.
@@ -303,7 +303,7 @@ impl KeySource for Signer {
             return Err(broken(gone()));
         };
         let mut held = lock(&self.0.held);
-        let found = found.inspect_err(|_| held.refuse(pin.as_ref()))?;
+        let found = found.inspect_err(|why| held.refuse(pin.as_ref(), why))?;
         // Only this token has taken the PIN.
         if let Source::Token { key, .. } = &mut source {
             key.slot = found.slot.or(key.slot);
@@ -423,7 +423,7 @@ mod tests {
             while let Ok(Some(Request { number, what })) = receive(&mut its) {
                 if let Ask::Token { key, .. } = what {
                     asked.send(key.slot).unwrap();
-                    let what = Told::Loaded(Err(Refused::Content("wrong PIN".to_owned())));
+                    let what = Told::Loaded(Err(Refused::Pin("wrong PIN".to_owned())));
                     send(&mut its, &Response { number, what }).unwrap();
                 }
             }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::protocol::{Ask, Wiped};
-use super::{Holds, LoadRequest, Passphrase, TokenKey};
+use super::{Holds, LoadRequest, Passphrase, Refused, TokenKey};
 
 /// What a new signer is told.
 #[derive(Default)]
@@ -76,17 +76,18 @@ impl Held {
         all.collect()
     }
 
-    /// Forgets a PIN with which a request was refused. The daemon does not try it again by itself, because a token locks
-    /// itself after a few wrong PINs.
-    pub(super) fn refuse(&mut self, pin: Option<&PinOf>) {
+    /// Forgets a PIN that was refused. The daemon does not try it again by itself, because a token locks itself after a few
+    /// wrong PINs. Another error says nothing about the PIN: the token may have been taken out for a moment.
+    pub(super) fn refuse(&mut self, pin: Option<&PinOf>, why: &Refused) {
+        let refused = pin.filter(|_| matches!(why, Refused::Pin(_)));
         for origin in &mut self.origins {
-            if pin.is_some_and(|pin| pin.is_of(&origin.source)) {
+            if refused.is_some_and(|pin| pin.is_of(&origin.source)) {
                 origin.source = Source::None;
             }
         }
     }
 
-    /// True unless a request with this PIN was refused.
+    /// True unless this PIN was refused.
     pub(super) fn keeps(&self, pin: &PinOf) -> bool {
         self.origins.iter().any(|origin| pin.is_of(&origin.source))
     }
@@ -132,7 +133,7 @@ fn wiped(secret: Option<&Passphrase>) -> Option<Wiped> {
 mod tests {
     use super::*;
 
-    /// Fault: in `Held::refuse`, forget nothing.
+    /// Faults, each by itself: in `Held::refuse`, forget nothing; forget whatever the reason.
     #[test]
     fn a_pin_that_was_refused_is_not_tried_with_another_signer() {
         let token = |module: &str, pin: &[u8]| {
@@ -146,7 +147,10 @@ mod tests {
             held.again().iter().map(|again| again.ask.is_some()).collect()
         };
         assert_eq!(asks(&held), [true, true, true]);
-        held.refuse(Some(&PinOf("/a.so".into(), None, Wiped::new(b"1"))));
+        let pin = PinOf("/a.so".into(), None, Wiped::new(b"1"));
+        held.refuse(Some(&pin), &Refused::Content("device removed".to_owned()));
+        assert_eq!(asks(&held), [true, true, true], "the PIN is a good one");
+        held.refuse(Some(&pin), &Refused::Pin("wrong PIN".to_owned()));
         assert_eq!(asks(&held), [false, true, true]);
     }
 }

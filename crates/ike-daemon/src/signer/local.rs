@@ -87,7 +87,7 @@ type InSlot = (Arc<dyn SigningKey>, u64);
 
 #[cfg(feature = "pkcs11")]
 fn token(key: &TokenKey, pin: Option<&Passphrase>) -> Result<InSlot, Refused> {
-    super::token::open(key, pin).map_err(Refused::Content)
+    super::token::open(key, pin)
 }
 
 #[cfg(not(feature = "pkcs11"))]

@@ -124,13 +124,15 @@ pub enum Refused {
     Unreadable(String),
     /// It does not hold what it should.
     Content(String),
+    /// A token refuses the PIN: each more try may lock it.
+    Pin(String),
 }
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PassphraseNeeded => write!(f, "{}", ::pki::LoadError::PassphraseNeeded),
-            Self::Unreadable(why) | Self::Content(why) => f.write_str(why),
+            Self::Unreadable(why) | Self::Content(why) | Self::Pin(why) => f.write_str(why),
         }
     }
 }

@@ -18,7 +18,7 @@ use cryptoki::types::AuthPin;
 use ike_proto::crypto::{CryptoError, Secret, SignatureScheme, SigningKey};
 use ike_proto::wire::der::{self, Der};
 
-use super::TokenKey;
+use super::{Refused, TokenKey};
 
 /// Opens a key; says why not.
 ///
@@ -28,35 +28,39 @@ use super::TokenKey;
 pub(super) fn open(
     key: &TokenKey,
     pin: Option<&Secret>,
-) -> Result<(Arc<dyn SigningKey>, u64), String> {
-    let module = module(&key.module)?;
+) -> Result<(Arc<dyn SigningKey>, u64), Refused> {
+    let module = module(&key.module).map_err(Refused::Content)?;
     let pin = pin.map(|pin| Secret::copy_from(pin.expose()));
-    let failed = |why: Error| format!("PKCS#11 module {:?}: {why}", key.module);
+    let failed = |why: Error| Refused::Content(format!("PKCS#11 module {:?}: {why}", key.module));
     let slots = match key.slot {
         Some(number) => vec![Slot::try_from(number).map_err(failed)?],
         None => module.get_slots_with_initialized_token().map_err(failed)?,
     };
     let (mut reasons, searched) = (Vec::new(), slots.len());
+    let mut refusal: fn(String) -> Refused = Refused::Content;
     for slot in slots {
         let place = Place { module: module.clone(), path: key.module.clone(), slot };
         match Opened::find(&place, &key.handle, pin.as_ref()) {
             Ok(Some(opened)) => {
                 let spki = opened.public_key(&key.handle).map_err(failed)?;
-                let spki =
-                    spki.ok_or("the token has no public key for it, of a kind that is known")?;
+                let none = "the token has no public key for it, of a kind that is known";
+                let spki = spki.ok_or_else(|| Refused::Content(none.to_owned()))?;
                 let (handle, opened) = (key.handle.clone(), Mutex::new(opened));
                 let token = Token { place, handle, pin, spki, opened };
                 return Ok((Arc::new(token), slot.id()));
             }
             Ok(None) => {}
             Err(why) => {
+                if let NotOpened::Pin(_) = why {
+                    refusal = Refused::Pin;
+                }
                 let token = module.get_token_info(slot).ok();
                 let label = token.map(|token| token.label().to_owned()).unwrap_or_default();
                 reasons.push(format!("slot {slot}, token {label:?}: {why}"));
             }
         }
     }
-    Err(not_found(&key.handle, searched, &reasons))
+    Err(refusal(not_found(&key.handle, searched, &reasons)))
 }
 
 /// Why there is no key: what each token that failed has said.
