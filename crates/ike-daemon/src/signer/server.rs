@@ -1,10 +1,14 @@
 //! The signer's end: holds keys, and signs.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, mpsc};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 
 use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
@@ -38,33 +42,24 @@ pub(crate) fn serve_stdin() -> io::Result<()> {
 
 /// Serves `stream` until its end.
 pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
-    let held = Arc::new(Held { keys: RwLock::default(), out: Mutex::new(stream.try_clone()?) });
-    let processors = thread::available_parallelism().map_or(1, |count| count.get());
-    let (give, take) = mpsc::channel::<Order>();
-    let take = Arc::new(Mutex::new(take));
-    for _ in 0..processors {
-        let (held, take) = (Arc::clone(&held), Arc::clone(&take));
-        thread::Builder::new().name("sign".to_owned()).spawn(move || {
-            loop {
-                let next = lock(&take).recv();
-                match next {
-                    Ok(order) => held.carry_out(order),
-                    Err(_) => return,
-                }
-            }
-        })?;
-    }
-    let mut next = 0;
+    let (keys, next) = (RwLock::default(), AtomicU64::new(0));
+    let held = Arc::new(Held { keys, next, out: Mutex::new(stream.try_clone()?) });
+    let mut queues = Queues::start(&held)?;
     let (mut modules, mut sealed) = (HashSet::new(), false);
     let mut from = stream;
     while let Some(Request { number, what }) = receive::<Request>(&mut from)? {
         match what {
-            Ask::Sign { key, scheme, message } => {
-                let order = Order { number, key, scheme, message };
-                give.send(order).map_err(io::Error::other)?;
-            }
+            Ask::Sign { key, scheme, message } => match held.find(key) {
+                Some(Kept { key, module }) => queues.put(module.as_deref(), move |held| {
+                    held.sign(number, (&*key, scheme), &message);
+                })?,
+                None => held.answer(number, Told::Signed(Err(SignError::Unsupported)))?,
+            },
             Ask::Drop { key } => {
-                held.keys.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+                if let Some(Kept { key, module }) = held.remove(key) {
+                    // A token is told of the end of a session, and may hang.
+                    queues.put(module.as_deref(), move |_| drop(key))?;
+                }
             }
             Ask::Names(folder) => {
                 let names = Local.names(&folder).map_err(|why| why.to_string());
@@ -73,11 +68,11 @@ pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
             Ask::File { path, holds, passphrase } => {
                 let passphrase = secret(passphrase);
                 let (path, passphrase) = (&*path, passphrase.as_ref());
-                held.load(number, &mut next, &LoadRequest::File { path, holds, passphrase })?;
+                held.load(number, &LoadRequest::File { path, holds, passphrase })?;
             }
             Ask::Octets(octets) => {
                 let octets = Passphrase::copy_from(octets.octets());
-                held.load(number, &mut next, &LoadRequest::Octets(&octets))?;
+                held.load(number, &LoadRequest::Octets(&octets))?;
             }
             Ask::Admit(module) if !sealed => _ = modules.insert(module),
             Ask::Admit(_) => {}
@@ -87,37 +82,106 @@ pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
                 held.answer(number, Told::Loaded(Err(Refused::Content(why))))?;
             }
             Ask::Token { key, pin } => {
-                modules.insert(key.module.clone());
-                let pin = secret(pin);
-                held.load(number, &mut next, &LoadRequest::Token { key, pin: pin.as_ref() })?;
+                let (module, pin) = (key.module.clone(), secret(pin));
+                modules.insert(module.clone());
+                queues.put(Some(&module), move |held| {
+                    // If the daemon is gone, this process soon is.
+                    let _ = held.load(number, &LoadRequest::Token { key, pin: pin.as_ref() });
+                })?;
             }
         }
     }
     Ok(())
 }
 
-/// Something to sign.
-struct Order {
-    number: u64,
-    key: u64,
-    scheme: usize,
-    message: Vec<u8>,
+type Job = Box<dyn FnOnce(&Held) + Send>;
+
+/// The threads that work. Each PKCS#11 module has a thread of its own, so that a token that hangs delays no other key, and no
+/// answer about files.
+struct Queues {
+    held: Arc<Held>,
+    files: Sender<Job>,
+    modules: HashMap<PathBuf, Sender<Job>>,
+}
+
+impl Queues {
+    fn start(held: &Arc<Held>) -> io::Result<Self> {
+        let processors = thread::available_parallelism().map_or(1, |count| count.get());
+        let files = work(held, processors)?;
+        Ok(Self { held: Arc::clone(held), files, modules: HashMap::new() })
+    }
+
+    /// Has the threads of a module, or else those of files, do a job.
+    fn put(
+        &mut self,
+        module: Option<&Path>,
+        job: impl FnOnce(&Held) + Send + 'static,
+    ) -> io::Result<()> {
+        let queue = match module {
+            None => &self.files,
+            Some(module) => match self.modules.entry(module.to_path_buf()) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(none) => none.insert(work(&self.held, 1)?),
+            },
+        };
+        queue.send(Box::new(job)).map_err(|_| io::Error::other("the thread has ended"))
+    }
+}
+
+/// Starts threads for one queue. They end with it.
+fn work(held: &Arc<Held>, threads: usize) -> io::Result<Sender<Job>> {
+    let (give, take) = mpsc::channel::<Job>();
+    let take = Arc::new(Mutex::new(take));
+    for _ in 0..threads {
+        let (held, take) = (Arc::clone(held), Arc::clone(&take));
+        thread::Builder::new().name("sign".to_owned()).spawn(move || {
+            loop {
+                let next = lock(&take).recv();
+                match next {
+                    Ok(job) => job(&held),
+                    Err(_) => return,
+                }
+            }
+        })?;
+    }
+    Ok(give)
+}
+
+/// A key, and the PKCS#11 module that has it.
+#[derive(Clone)]
+struct Kept {
+    key: Arc<dyn SigningKey>,
+    module: Option<PathBuf>,
 }
 
 struct Held {
-    keys: RwLock<HashMap<u64, Arc<dyn SigningKey>>>,
+    keys: RwLock<HashMap<u64, Kept>>,
+    /// The number of the next key.
+    next: AtomicU64,
     out: Mutex<UnixStream>,
 }
 
 impl Held {
-    fn load(&self, number: u64, next: &mut u64, request: &LoadRequest<'_>) -> io::Result<()> {
+    fn find(&self, key: u64) -> Option<Kept> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    fn remove(&self, key: u64) -> Option<Kept> {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(&key)
+    }
+
+    fn load(&self, number: u64, request: &LoadRequest<'_>) -> io::Result<()> {
+        let module = match request {
+            LoadRequest::Token { key, .. } => Some(key.module.clone()),
+            LoadRequest::File { .. } | LoadRequest::Octets(_) => None,
+        };
         let loaded = Local.load(request).map(|mut loaded| {
             let mut held = self.keys.write().unwrap_or_else(PoisonError::into_inner);
             let mut keys = Vec::new();
             for key in loaded.keys.drain(..) {
-                keys.push((*next, key.public_key().to_vec()));
-                held.insert(*next, key);
-                *next += 1;
+                let number = self.next.fetch_add(1, Ordering::Relaxed);
+                keys.push((number, key.public_key().to_vec()));
+                held.insert(number, Kept { key, module: module.clone() });
             }
             let Loaded { certificates, readable_by_others, slot, .. } = loaded;
             Found { keys, certificates, readable_by_others, slot }
@@ -125,16 +189,14 @@ impl Held {
         self.answer(number, Told::Loaded(loaded))
     }
 
-    fn carry_out(&self, Order { number, key, scheme, message }: Order) {
-        let key =
-            self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&key).map(Arc::clone);
-        let scheme = SignatureScheme::ALL.get(scheme);
-        let signed = match (key, scheme) {
-            (Some(key), Some(scheme)) => key.sign(*scheme, &message).map_err(|why| match why {
+    /// Signs `message` by the scheme at this place of `SignatureScheme::ALL`.
+    fn sign(&self, number: u64, (key, scheme): (&dyn SigningKey, usize), message: &[u8]) {
+        let signed = match SignatureScheme::ALL.get(scheme) {
+            Some(scheme) => key.sign(*scheme, message).map_err(|why| match why {
                 CryptoError::Unsupported => SignError::Unsupported,
                 _ => SignError::Backend,
             }),
-            _ => Err(SignError::Unsupported),
+            None => Err(SignError::Unsupported),
         };
         // If the daemon is gone, this process soon is.
         let _ = self.answer(number, Told::Signed(signed));
@@ -147,4 +209,34 @@ impl Held {
 
 fn secret(wiped: Option<Wiped>) -> Option<Passphrase> {
     wiped.map(|wiped| Passphrase::copy_from(wiped.octets()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Faults, each by itself: in `Queues::put`, send each job to `files`; give all modules one queue.
+    #[test]
+    fn a_module_that_hangs_delays_neither_files_nor_other_modules() {
+        let (stream, _other) = UnixStream::pair().unwrap();
+        let (keys, next) = (RwLock::default(), AtomicU64::new(0));
+        let held = Arc::new(Held { keys, next, out: Mutex::new(stream) });
+        let mut queues = Queues::start(&held).unwrap();
+        let (hung, ours) = mpsc::channel::<()>();
+        let ours = Arc::new(Mutex::new(ours));
+        let jobs = 1 + thread::available_parallelism().map_or(1, |count| count.get());
+        for _ in 0..jobs {
+            let ours = Arc::clone(&ours);
+            queues.put(Some(Path::new("/hangs.so")), move |_| _ = lock(&ours).recv()).unwrap();
+        }
+        let (tell, told) = mpsc::channel();
+        for module in [None, Some(Path::new("/works.so"))] {
+            let tell = tell.clone();
+            queues.put(module, move |_| tell.send(()).unwrap()).unwrap();
+            told.recv_timeout(Duration::from_secs(10)).unwrap();
+        }
+        drop(hung);
+    }
 }

@@ -169,12 +169,18 @@ impl fmt::Display for NotOpened {
     }
 }
 
-/// The module in a shared library. It is initialized once in a process, and stays.
+/// The module in a shared library. It is initialized once in a process, and stays. A module that hangs meanwhile keeps no
+/// other one waiting.
 fn module(path: &Path) -> Result<Pkcs11, String> {
-    static MODULES: Mutex<Option<HashMap<PathBuf, Pkcs11>>> = Mutex::new(None);
-    let mut modules = lock(&MODULES);
-    let modules = modules.get_or_insert_default();
-    if let Some(module) = modules.get(path) {
+    type Modules = HashMap<PathBuf, Arc<Mutex<Option<Pkcs11>>>>;
+    static MODULES: Mutex<Option<Modules>> = Mutex::new(None);
+    let place = {
+        let mut modules = lock(&MODULES);
+        let modules = modules.get_or_insert_default();
+        Arc::clone(modules.entry(path.to_path_buf()).or_default())
+    };
+    let mut place = lock(&place);
+    if let Some(module) = &*place {
         return Ok(module.clone());
     }
     let failed = |why: Error| format!("PKCS#11 module {path:?}: {why}");
@@ -183,7 +189,7 @@ fn module(path: &Path) -> Result<Pkcs11, String> {
         Ok(()) | Err(Error::Pkcs11(RvError::CryptokiAlreadyInitialized, _)) => {}
         Err(why) => return Err(failed(why)),
     }
-    modules.insert(path.to_path_buf(), module.clone());
+    *place = Some(module.clone());
     Ok(module)
 }
 
