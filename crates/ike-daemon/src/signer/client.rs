@@ -146,7 +146,7 @@ impl Line {
         if answer.is_err() {
             self.failed.store(true, Ordering::SeqCst);
         }
-        if link.is_silent(PATIENCE) {
+        if link.is_silent(PATIENCE) && !link.is_retired() {
             self.replace_soon();
         }
         answer
@@ -196,37 +196,85 @@ impl Line {
             }
         })?;
         let link = Arc::new(Link::new(stream));
-        let all = lock(&self.held).again();
-        self.watch(&link)?;
-        let (mut there, mut missing) = (0, 0);
-        for Again { ask, name, keys } in all {
-            let token = ask.as_ref().and_then(PinOf::of);
-            // A key before it, or a reload meanwhile, may have had the PIN refused.
-            let usable = token.as_ref().is_none_or(|pin| lock(&self.held).keeps(pin));
-            let told = ask.filter(|_| usable).map(|ask| self.ask(&link, ask, &name, 1));
-            let found = match told {
-                Some(Ok(Told::Loaded(Ok(found)))) => found.keys,
-                Some(Ok(Told::Loaded(Err(why)))) => {
+        self.watch(&link).inspect_err(|_| former.retire(false))?;
+        // From here on keys are loaded by the new signer: see `KeySource::load`.
+        let mut all = {
+            let held = lock(&self.held);
+            *lock(&self.link) = Arc::clone(&link);
+            held.again()
+        };
+        former.close();
+        // A token may hang, a file does not.
+        all.sort_by_key(|again| again.module().is_some());
+        let (mut there, mut missing, mut hung) = (0, 0, Vec::new());
+        for again in all {
+            let (module, wanted) = (again.module().map(Path::to_path_buf), again.keys.len());
+            let loaded = match &module {
+                Some(module) if hung.contains(module) => Ok(0),
+                _ => self.load_again(&link, again, 1),
+            };
+            if let (Err(_), Some(module)) = (&loaded, module) {
+                // That is the token's fault. The signer is asked for the others.
+                link.forgive();
+                hung.push(module);
+            }
+            let loaded = loaded.unwrap_or(0);
+            (there, missing) = (there + loaded, missing + wanted.saturating_sub(loaded));
+        }
+        Ok((there, missing))
+    }
+
+    /// Has the signer at the other end of `link` load keys again. Returns how many of them it has.
+    fn load_again(self: &Arc<Self>, link: &Link, again: Again, patience: u32) -> io::Result<usize> {
+        let Again { ask, name, mut keys } = again;
+        let wanted = keys.len();
+        keys.retain(|(key, _)| link.number_of(*key).is_none());
+        let pin = ask.as_ref().and_then(PinOf::of);
+        // A key before it, or a reload meanwhile, may have had the PIN refused.
+        let usable = pin.as_ref().is_none_or(|pin| lock(&self.held).keeps(pin));
+        let found = match ask.filter(|_| usable && !keys.is_empty()) {
+            // The caller counts the keys that are missing.
+            None => Vec::new(),
+            Some(ask) => match self.ask(link, ask, &name, patience)? {
+                Told::Loaded(Ok(found)) => found.keys,
+                Told::Loaded(Err(why)) => {
                     tracing::error!(key = name, %why, "the new signer has not loaded the key");
-                    lock(&self.held).refuse(token.as_ref(), &why);
+                    lock(&self.held).refuse(pin.as_ref(), &why);
                     Vec::new()
                 }
-                // `ask` has logged that there is no answer.
-                _ => Vec::new(),
-            };
-            for (key, spki) in keys {
-                match found.iter().find(|(_, known)| *known == spki) {
-                    Some((its, _)) => {
-                        link.learn(key, *its);
-                        there += 1;
-                    }
-                    None => missing += 1,
-                }
+                Told::Names(_) | Told::Signed(_) => return Err(gone()),
+            },
+        };
+        let held = lock(&self.held);
+        for (its, spki) in found {
+            // The key may have been dropped meanwhile.
+            let of_ours = |(key, known): &(u64, Vec<u8>)| *known == spki && held.has(*key);
+            let key = keys.iter().position(of_ours).map(|place| keys.swap_remove(place).0);
+            let unused = key.map_or(Some(its), |key| link.learn(key, its));
+            if let Some(key) = unused {
+                // If the signer is gone, so is the key.
+                let _ = link.say(self.next(), Ask::Drop { key });
             }
         }
-        *lock(&self.link) = link;
-        former.close();
-        Ok((there, missing))
+        keys.retain(|(key, _)| held.has(*key));
+        Ok(wanted - keys.len())
+    }
+
+    /// The signer's number of a key. A new signer may have to load the key first: a token that was away may be back.
+    fn number_of(self: &Arc<Self>, link: &Link, key: u64, name: &str) -> Option<u64> {
+        link.number_of(key).or_else(|| {
+            let again = lock(&self.held).again_for(key, *lock(&self.limit));
+            // `ask` has logged that there is no answer.
+            let _ = again.map(|again| self.load_again(link, again, PATIENCE));
+            let number = link.number_of(key);
+            if number.is_none() {
+                tracing::error!(
+                    key = name,
+                    "the signer does not have the key: reload the file, or let the VICI client load the key again"
+                );
+            }
+            number
+        })
     }
 
     /// Starts the threads of `link`. Its end is a loss, unless its signer has been replaced.
@@ -304,11 +352,16 @@ impl KeySource for Signer {
         };
         let mut held = lock(&self.0.held);
         let found = found.inspect_err(|why| held.refuse(pin.as_ref(), why))?;
+        if !Arc::ptr_eq(&link, &self.0.link()) {
+            // The signer has been replaced since the question.
+            drop(held);
+            return self.load(request);
+        }
         // Only this token has taken the PIN.
         if let Source::Token { key, .. } = &mut source {
             key.slot = found.slot.or(key.slot);
         }
-        let mut origin = Origin { source, name: name.clone(), keys: Vec::new() };
+        let mut origin = Origin { source, name: name.clone(), keys: Vec::new(), tried: None };
         let key = |(its, spki): (u64, Vec<u8>)| -> Arc<dyn SigningKey> {
             let key = self.0.next();
             link.learn(key, its);
@@ -363,7 +416,7 @@ impl SigningKey for RemoteKey {
         let place = SignatureScheme::ALL.iter().position(|known| *known == scheme);
         let scheme = place.ok_or(CryptoError::Unsupported)?;
         let link = self.line.link();
-        let key = link.number_of(self.key).ok_or(CryptoError::Backend)?;
+        let key = self.line.number_of(&link, self.key, &self.name).ok_or(CryptoError::Backend)?;
         let ask = Ask::Sign { key, scheme, message: message.to_vec() };
         match self.line.ask(&link, ask, &self.name, PATIENCE) {
             Ok(Told::Signed(Ok(signature))) => Ok(signature),
@@ -379,7 +432,9 @@ impl SigningKey for RemoteKey {
 
 impl Drop for RemoteKey {
     fn drop(&mut self) {
-        lock(&self.line.held).drop_key(self.key);
+        // Locked, so that a new signer that loads the key at this moment is told as well.
+        let mut held = lock(&self.line.held);
+        held.drop_key(self.key);
         let link = self.line.link();
         if let Some(key) = link.forget(self.key) {
             // Nobody waits for an answer; if the signer is gone, so is the key.
@@ -409,136 +464,4 @@ impl Signer {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::super::protocol::{Request, Response, receive, send};
-    use super::super::{Passphrase, TokenKey};
-    use super::*;
-
-    /// A signer that refuses every token, and counts.
-    fn refusing(asked: mpsc::Sender<Option<u64>>) -> UnixStream {
-        let (ours, mut its) = UnixStream::pair().unwrap();
-        thread::spawn(move || {
-            while let Ok(Some(Request { number, what })) = receive(&mut its) {
-                if let Ask::Token { key, .. } = what {
-                    asked.send(key.slot).unwrap();
-                    let what = Told::Loaded(Err(Refused::Pin("wrong PIN".to_owned())));
-                    send(&mut its, &Response { number, what }).unwrap();
-                }
-            }
-        });
-        ours
-    }
-
-    /// Faults, each by itself: in `Line::replace`, ask whatever `keeps` says; in `PinOf::is_of`, leave out the slot.
-    #[test]
-    fn another_signer_tries_a_pin_once_with_a_token() {
-        let (tell, asked) = mpsc::channel();
-        let signer = Signer::over(move || Ok(refusing(tell.clone())), || {}).unwrap();
-        signer.seal().unwrap();
-        let origin = |number: u64, slot: u64, pin: &[u8]| {
-            let key = TokenKey { module: "/a.so".into(), slot: Some(slot), handle: vec![1] };
-            let source = Source::Token { key, pin: Some(Wiped::new(pin)) };
-            Origin { source, name: String::new(), keys: vec![(number, Vec::new())] }
-        };
-        let same = (0..3).map(|number| origin(number, 7, b"1"));
-        lock(&signer.0.held).origins =
-            same.chain([origin(3, 8, b"1"), origin(4, 7, b"2")]).collect();
-        assert_eq!(signer.0.replace().unwrap(), (0, 5));
-        let asked: Vec<_> = asked.try_iter().collect();
-        assert_eq!(asked, [Some(7), Some(8), Some(7)], "a token locks itself after three");
-    }
-
-    /// Fault: in `KeySource::load`, keep the slot of the request.
-    #[test]
-    fn a_pin_goes_again_to_the_token_that_has_taken_it_alone() {
-        let (ours, mut its) = UnixStream::pair().unwrap();
-        thread::spawn(move || {
-            while let Ok(Some(Request { number, .. })) = receive(&mut its) {
-                let (keys, certificates) = (vec![(0, vec![1])], Vec::new());
-                let found = Found { keys, certificates, readable_by_others: false, slot: Some(9) };
-                send(&mut its, &Response { number, what: Told::Loaded(Ok(found)) }).unwrap();
-            }
-        });
-        let mut ours = Some(ours);
-        let first = move || ours.take().ok_or_else(gone);
-        let signer = Signer::over(first, || {}).unwrap();
-        let key = TokenKey { module: "/a.so".into(), slot: None, handle: vec![1] };
-        let pin = Passphrase::copy_from(b"1");
-        let _loaded = signer.load(&LoadRequest::Token { key, pin: Some(&pin) }).unwrap();
-        let again = lock(&signer.0.held).again();
-        assert!(
-            matches!(&again[0].ask, Some(Ask::Token { key, pin: Some(_) }) if key.slot == Some(9))
-        );
-    }
-
-    /// Fault: in `Line::replace`, do not call `lose`.
-    #[test]
-    fn the_end_of_the_spawner_is_that_of_the_signer() {
-        let (ours, _its) = UnixStream::pair().unwrap();
-        let (tell, lost) = mpsc::channel();
-        let mut ours = Some(ours);
-        let first = move || ours.take().ok_or_else(gone);
-        let signer = Signer::over(first, move || tell.send(()).unwrap()).unwrap();
-        signer.seal().unwrap();
-        assert!(signer.0.replace().is_err());
-        lost.try_recv().unwrap();
-    }
-
-    /// Faults, each by itself: in `Link::answer_here`, take the first answer; in `Line::ask`, note no failure.
-    #[test]
-    fn before_the_seal_a_late_answer_is_nobodys_and_the_failure_is_remembered() {
-        let (ours, mut its) = UnixStream::pair().unwrap();
-        thread::spawn(move || {
-            let mut late = Vec::new();
-            while let Ok(Some(Request { number, what })) = receive(&mut its) {
-                let Ask::Names(folder) = what else { continue };
-                let what = Told::Names(Ok(vec![folder.display().to_string()]));
-                late.push(Response { number, what });
-                if late.len() > 1 {
-                    late.drain(..).for_each(|answer| send(&mut its, &answer).unwrap());
-                }
-            }
-        });
-        let mut ours = Some(ours);
-        let first = move || ours.take().ok_or_else(gone);
-        let signer = Signer::over(first, || {}).unwrap();
-        signer.answer_within(Duration::from_millis(100));
-        assert!(!signer.has_failed());
-        assert_eq!(signer.names(Path::new("/a")).unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert!(signer.has_failed());
-        signer.answer_within(Duration::from_secs(20));
-        assert_eq!(signer.names(Path::new("/b")).unwrap(), ["/b"]);
-    }
-
-    /// Fault: in `Link::ask`, count each question that ends without an answer.
-    #[test]
-    fn a_signer_that_answers_others_is_not_replaced_for_a_slow_token() {
-        let (ours, mut its) = UnixStream::pair().unwrap();
-        thread::spawn(move || {
-            while let Ok(Some(Request { number, what })) = receive(&mut its) {
-                if let Ask::Names(_) = what {
-                    send(&mut its, &Response { number, what: Told::Names(Ok(Vec::new())) })
-                        .unwrap();
-                }
-            }
-        });
-        let link = Arc::new(Link::new(ours));
-        link.start(|| {}).unwrap();
-        let slow = |number| {
-            let link = Arc::clone(&link);
-            let ask = Ask::Sign { key: 0, scheme: 0, message: Vec::new() };
-            thread::spawn(move || link.ask(number, ask, Duration::from_millis(400)).is_err())
-        };
-        let asked = [slow(1), slow(2)];
-        thread::sleep(Duration::from_millis(100));
-        link.ask(3, Ask::Names("/".into()), Duration::from_secs(20)).unwrap();
-        for one in asked {
-            assert!(one.join().unwrap());
-        }
-        assert!(!link.is_silent(1));
-        assert!(slow(4).join().unwrap());
-        assert!(link.is_silent(1), "now it answers nobody");
-    }
-}
+mod tests;

@@ -1,6 +1,7 @@
 //! What the daemon's end keeps, so that a new signer can be told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::protocol::{Ask, Wiped};
 use super::{Holds, LoadRequest, Passphrase, Refused, TokenKey};
@@ -19,6 +20,8 @@ pub(super) struct Origin {
     pub(super) source: Source,
     pub(super) name: String,
     pub(super) keys: Keys,
+    /// When a signature had the keys loaded again.
+    pub(super) tried: Option<Instant>,
 }
 
 /// The numbers of keys on this side, and their public keys.
@@ -68,12 +71,21 @@ impl PinOf {
 impl Held {
     /// The keys that a new signer is told to load.
     pub(super) fn again(&self) -> Vec<Again> {
-        let all = self.origins.iter().map(|origin| Again {
-            ask: origin.source.ask(),
-            name: origin.name.clone(),
-            keys: origin.keys.clone(),
-        });
-        all.collect()
+        self.origins.iter().map(Origin::again).collect()
+    }
+
+    /// The request that loads one key again; none if it was made within `pause`, or the key cannot be loaded again.
+    pub(super) fn again_for(&mut self, key: u64, pause: Duration) -> Option<Again> {
+        let origin = self.origins.iter_mut().find(|origin| origin.has(key))?;
+        if origin.tried.is_some_and(|tried| tried.elapsed() < pause) {
+            return None;
+        }
+        origin.tried = Some(Instant::now());
+        Some(origin.again()).filter(|again| again.ask.is_some())
+    }
+
+    pub(super) fn has(&self, key: u64) -> bool {
+        self.origins.iter().any(|origin| origin.has(key))
     }
 
     /// Forgets a PIN that was refused. The daemon does not try it again by itself, because a token locks itself after a few
@@ -97,6 +109,26 @@ impl Held {
             origin.keys.retain(|(number, _)| *number != key);
         }
         self.origins.retain(|origin| !origin.keys.is_empty());
+    }
+}
+
+impl Origin {
+    fn has(&self, key: u64) -> bool {
+        self.keys.iter().any(|(number, _)| *number == key)
+    }
+
+    fn again(&self) -> Again {
+        Again { ask: self.source.ask(), name: self.name.clone(), keys: self.keys.clone() }
+    }
+}
+
+impl Again {
+    /// The PKCS#11 module that has the keys.
+    pub(super) fn module(&self) -> Option<&Path> {
+        match &self.ask {
+            Some(Ask::Token { key, .. }) => Some(&key.module),
+            _ => None,
+        }
     }
 }
 
@@ -139,7 +171,7 @@ mod tests {
         let token = |module: &str, pin: &[u8]| {
             let key = TokenKey { module: module.into(), slot: None, handle: vec![1] };
             let source = Source::Token { key, pin: Some(Wiped::new(pin)) };
-            Origin { source, name: String::new(), keys: Vec::new() }
+            Origin { source, name: String::new(), keys: Vec::new(), tried: None }
         };
         let origins = vec![token("/a.so", b"1"), token("/a.so", b"2"), token("/b.so", b"1")];
         let mut held = Held { origins, ..Held::default() };

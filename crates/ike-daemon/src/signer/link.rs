@@ -77,7 +77,7 @@ impl Link {
             }
             // Those who wait notice the end of their channels.
             lock(&link.answers).waiting = None;
-            if !link.retired.load(Ordering::SeqCst) {
+            if !link.is_retired() {
                 lost();
             }
         })?;
@@ -97,6 +97,12 @@ impl Link {
             answers.unanswered += 1;
             answers.last = Some(Instant::now());
         }
+    }
+
+    /// Forgets the questions that had no answer in time.
+    pub(super) fn forgive(&self) {
+        let mut answers = lock(&self.answers);
+        (answers.unanswered, answers.last) = (0, None);
     }
 
     /// The answer to `what`, the question of this number, within `limit`.
@@ -158,9 +164,9 @@ impl Link {
         }
     }
 
-    /// Notes that the signer knows the key `key` by the number `its`.
-    pub(super) fn learn(&self, key: u64, its: u64) {
-        lock(&self.keys).insert(key, its);
+    /// Notes that the signer knows the key `key` by the number `its`. Returns the number before.
+    pub(super) fn learn(&self, key: u64, its: u64) -> Option<u64> {
+        lock(&self.keys).insert(key, its)
     }
 
     /// The signer's number of `key`.
@@ -174,6 +180,10 @@ impl Link {
 
     pub(super) fn retire(&self, retired: bool) {
         self.retired.store(retired, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::SeqCst)
     }
 
     /// Closes the connection at both ends.
