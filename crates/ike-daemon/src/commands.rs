@@ -69,13 +69,18 @@ pub(crate) fn run(cli: Cli) -> Status {
             config::make_ticket_key(&file)
                 .map_err(|error| io::Error::other(format!("{}: {error}", file.display()))),
         ),
-        Command::Signer => match signer::serve_stdin() {
-            Ok(()) => Status::Done,
-            Err(error) => {
-                eprintln!("signer: {error}");
-                Status::Failed
-            }
-        },
+        Command::Signer { log_format } => {
+            log::init_at("info", log_format);
+            let status = match signer::serve_stdin(log_format) {
+                Ok(()) => Status::Done,
+                Err(error) => {
+                    log::say(format_args!("signer: {error}"));
+                    Status::Failed
+                }
+            };
+            log::flush();
+            status
+        }
         Command::Pki(args) => pki::run(&args),
         #[cfg(feature = "man")]
         Command::Man { config, out } => written(match out {

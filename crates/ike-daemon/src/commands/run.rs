@@ -52,7 +52,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     };
     let keys: Arc<dyn KeySource> = match args.keys_in {
         KeysIn::Daemon => Arc::new(Local),
-        KeysIn::Signer => match Signer::spawn(ended) {
+        KeysIn::Signer => match Signer::spawn(args.log_format, ended) {
             Ok(signer) => Arc::new(signer),
             Err(error) => {
                 eprintln!("cannot start the signer: {error}");

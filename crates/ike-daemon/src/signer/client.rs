@@ -6,7 +6,7 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -18,6 +18,7 @@ use super::held::{Again, Held, Origin, PinOf, Source};
 use super::link::{Link, PATIENCE, gone, silent};
 use super::protocol::{Ask, Found, SignError, Told, Wiped};
 use super::{KeySource, LoadRequest, Loaded, Refused, lock, spawner};
+use crate::log::LogFormat;
 
 /// How long a question to the signer waits for its answer, unless the configuration says something else.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -65,15 +66,10 @@ impl Signer {
     ///
     /// # Errors
     /// If no process can be made.
-    pub fn spawn(lost: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    pub fn spawn(log: LogFormat, lost: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
-        // This name is that of the running program, also after the file has been replaced. The child starts the signers,
-        // because this process will not be able to.
-        let child = Command::new("/proc/self/exe")
-            .arg("signer")
-            .stdin(Stdio::from(OwnedFd::from(its)))
-            .stdout(Stdio::null())
-            .spawn()?;
+        // The child starts the signers, because this process will not be able to.
+        let child = spawner::program(log).stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
         let (unsealed, mut orders) = (ours.try_clone()?, 0_u8);
         let another = move || {
             orders = orders.wrapping_add(1);

@@ -16,13 +16,14 @@ use nix::sys::signal::{SigSet, Signal};
 
 use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
 use super::{KeySource, LoadRequest, Loaded, Local, Passphrase, Refused, lock, spawner};
+use crate::log::{self, LogFormat};
 use crate::service::sandbox;
 
 /// Serves the daemon that has started this process, over its standard input, until that is gone.
 ///
 /// # Errors
 /// If standard input is no socket, or the daemon says what is not understood.
-pub(crate) fn serve_stdin() -> io::Result<()> {
+pub(crate) fn serve_stdin(format: LogFormat) -> io::Result<()> {
     // A signal to the terminal's processes is for the daemon, whose end ends this one.
     rustix::process::setsid().map_err(io::Error::from)?;
     // Nor is one to all processes of a service, as systemd's that stops it: whoever ended first would make an
@@ -32,11 +33,14 @@ pub(crate) fn serve_stdin() -> io::Result<()> {
     stream.peer_addr()?;
     if spawner::is_meant(&stream)? {
         sandbox::enter_spawner()?;
-        return spawner::serve(&stream);
+        log::queue_lines()?;
+        return spawner::serve(&stream, format);
     }
     // A signer ends with the spawner that started it. So the daemon notices the end of the spawner.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     sandbox::enter_signer()?;
+    // After that, because a thread has the restrictions of the one that begins it.
+    log::queue_lines()?;
     serve(&stream)
 }
 

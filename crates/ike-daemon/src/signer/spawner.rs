@@ -13,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -21,6 +22,7 @@ use rustix::net::{
 
 use super::link::gone;
 use super::protocol::{Ask, Request, frame, receive, send};
+use crate::log::LogFormat;
 
 /// The first octet of an order for a signer; the order's number follows. No message to a signer begins with this octet: its
 /// length would be above every limit.
@@ -101,11 +103,18 @@ pub(super) fn is_meant(from: &UnixStream) -> io::Result<bool> {
 }
 
 /// Serves orders from `from` until its end, and then ends the signer.
-pub(super) fn serve(from: &UnixStream) -> io::Result<()> {
-    serve_by(from, |its| {
-        let mut signer = Command::new("/proc/self/exe");
-        signer.arg("signer").stdin(Stdio::from(its)).stdout(Stdio::null()).spawn()
-    })
+pub(super) fn serve(from: &UnixStream, log: LogFormat) -> io::Result<()> {
+    serve_by(from, |its| program(log).stdin(Stdio::from(its)).spawn())
+}
+
+/// This program as a spawner or a signer. The name is that of the running program, also after the file has been replaced.
+pub(super) fn program(log: LogFormat) -> Command {
+    let mut program = Command::new("/proc/self/exe");
+    program.arg("signer").stdout(Stdio::null());
+    if let Some(format) = log.to_possible_value().filter(|_| log != LogFormat::default()) {
+        program.args(["--log-format", format.get_name()]);
+    }
+    program
 }
 
 fn serve_by(

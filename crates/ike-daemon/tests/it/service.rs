@@ -299,6 +299,26 @@ fn a_lost_signer_is_no_orderly_end() {
     assert!(!log.contains("shutting down"), "{log}");
 }
 
+/// Fault: in `commands::run`, do not start the log of a signer.
+#[test]
+fn the_process_that_starts_signers_logs() {
+    let (mut ours, its) = UnixStream::pair().expect("a pair");
+    let spawner = Command::new(env!("CARGO_BIN_EXE_ike-daemon"))
+        .args(["signer", "--log-format", "json"])
+        .stdin(Stdio::from(OwnedFd::from(its)))
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    // An order for a signer, and the list of PKCS#11 modules, which is empty. The second list is a mistake.
+    let list = [0xfe, 0, 0, 0, 0, 1, 0];
+    ours.write_all(&[&[0xff, 1][..], &list, &list].concat()).expect("sent");
+    ours.shutdown(std::net::Shutdown::Write).expect("shut down");
+    let ended = spawner.wait_with_output().expect("it ends");
+    let log = String::from_utf8(ended.stderr).expect("UTF-8");
+    assert!(ended.status.success() && log.contains("{\"timestamp\""), "{log}");
+    assert!(log.contains("named a second time"), "{log}");
+}
+
 /// systemd's VICI socket is there before the daemon and after it; clients that came early are served.
 #[test]
 fn a_socket_of_systemds_is_vicis() {
