@@ -15,7 +15,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
 use crate::coverage::Coverage;
-use crate::eap::{EapConfig, Turn, lock};
+use crate::eap::{EapConfig, Seat, Seen, Turn, lock};
 use crate::fetch::Fetcher;
 use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
@@ -263,12 +263,7 @@ impl Credentials {
         let answer = match book.turn(message, &self.present()) {
             Err(why) => return Answer::Failed(why),
             Ok(Turn::Here(work, seen)) => {
-                // Any packet of the conversation may need the signature.
-                let place = match lock(&seen).signs_elsewhere {
-                    true => Place::Elsewhere,
-                    false => Place::Here,
-                };
-                let answer = self.work_at(place, move |_| work()).await;
+                let answer = self.converse(work, &seen).await;
                 let peer = lock(&seen).unsettled.take();
                 match (answer, peer) {
                     (
@@ -293,6 +288,27 @@ impl Credentials {
             Some(answer) => Answer::Eap(Box::new(answer)),
             None => Answer::Failed("the answer broke off".to_owned()),
         }
+    }
+
+    /// Does the work for an EAP packet; `None` if it panics. Any packet may need a signature. If that is made elsewhere, few
+    /// threads may wait at a time, and they need a processor before and after it alone.
+    async fn converse(
+        &self,
+        work: Box<dyn FnOnce() -> EapAnswer + Send>,
+        seen: &Seen,
+    ) -> Option<EapAnswer> {
+        if !lock(seen).signs_elsewhere {
+            return self.work(move |_| work()).await;
+        }
+        let permit = Arc::clone(&self.0.elsewhere).acquire_owned().await.ok()?;
+        let seat = Arc::new(Seat::take(&self.0.processors).await?);
+        lock(seen).seat = Arc::downgrade(&seat);
+        let work = move || {
+            // Held until the thread is free, even if nobody waits for the result any more.
+            let _held = (permit, seat);
+            work()
+        };
+        spawn_blocking(work).await.ok()
     }
 
     /// Does `what` on a thread where it may take long; `None` if it panics.

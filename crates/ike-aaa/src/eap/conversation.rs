@@ -1,6 +1,6 @@
 //! Conversations of EAP, by the methods of [`::eap`] or by a RADIUS server.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::SystemTime;
 
 use ::eap::{
@@ -274,6 +274,7 @@ impl Setup<'_> {
         };
         let limits = limits(if shows { self.book.options.tls } else { self.book.options.ttls });
         let judge = self.judges(ExtendedKeyUsagePolicy::EapServer)(whom);
+        let own = if own.is_empty() { None } else { Some(tls::own_key(own, &self.seen)?) };
         tls::client(own, judge, self.book.options, limits)
     }
 
@@ -324,7 +325,7 @@ impl Setup<'_> {
     }
 
     fn tls_server(&self, wants: bool) -> Result<TlsServer, String> {
-        let own = tls::own_key(&self.round.credentials)?;
+        let own = tls::own_key(&self.round.credentials, &self.seen)?;
         let limits = limits(if wants { self.book.options.tls } else { self.book.options.ttls });
         let judges = self.judges(ExtendedKeyUsagePolicy::EapPeer);
         let (options, remote_id) = (self.book.options, self.remote_id.clone());
@@ -357,7 +358,8 @@ impl Setup<'_> {
             tls::Judge::new(move |certs: &[&[u8]]| {
                 let peer = judge(&answerer, (&connection, &round), (id.clone(), usage), certs)?;
                 let mut seen = lock(&seen);
-                *seen = InTls { signs_elsewhere: seen.signs_elsewhere, ..peer };
+                let seat = Weak::clone(&seen.seat);
+                *seen = InTls { signs_elsewhere: seen.signs_elsewhere, seat, ..peer };
                 Ok(())
             })
         }

@@ -6,13 +6,14 @@ mod conversation;
 mod no_radius;
 #[cfg(feature = "radius")]
 mod radius;
+mod seat;
 #[cfg(feature = "eap")]
 mod tls;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ::pki::{Credential, ExtendedKeyUsagePolicy};
 use ike_config::{EapId, EapSecret, TlsOptions, Way};
@@ -23,6 +24,7 @@ use no_radius as radius;
 use zeroize::Zeroizing;
 
 use crate::radius::RadiusClient;
+pub(crate) use seat::Seat;
 
 /// A round of authentication by EAP, of this end or of the peer.
 #[derive(Debug, Clone)]
@@ -114,6 +116,8 @@ pub(crate) struct InTls {
     pub(crate) shown: Option<Arc<PeerCertificate>>,
     /// True if a key of this end is in a token or another process, so that a signature may take long.
     pub(crate) signs_elsewhere: bool,
+    /// The place of the thread that works on a packet, if `signs_elsewhere`.
+    pub(crate) seat: Weak<Seat>,
 }
 
 /// Where the verifier of TLS leaves that.

@@ -22,6 +22,8 @@ use ike_proto::crypto as crypto_key;
 
 use ike_config::TlsOptions;
 
+use super::{Seen, lock};
+
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: std::sync::OnceLock<Arc<CryptoProvider>> = std::sync::OnceLock::new();
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(crypto::aws_lc_rs::default_provider())))
@@ -34,7 +36,7 @@ fn versions(options: TlsOptions) -> Vec<&'static SupportedProtocolVersion> {
 
 /// The configuration of a peer that shows `own`, if anything.
 pub(super) fn client(
-    own: &[Credential],
+    own: Option<Arc<CertifiedKey>>,
     judge: Judge,
     options: TlsOptions,
     limits: TlsLimits,
@@ -45,8 +47,8 @@ pub(super) fn client(
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(judge));
     let mut config = match own {
-        [] => builder.with_no_client_auth(),
-        own => builder.with_client_cert_resolver(Arc::new(Own(own_key(own)?))),
+        None => builder.with_no_client_auth(),
+        Some(own) => builder.with_client_cert_resolver(Arc::new(Own(own))),
     };
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
@@ -74,11 +76,14 @@ pub(super) fn server(
     Ok(Arc::new(config))
 }
 
-/// The first credential that TLS can use.
-pub(super) fn own_key(credentials: &[Credential]) -> Result<Arc<CertifiedKey>, String> {
+/// The first credential that TLS can use. `seen` has the place of the thread that signs with it.
+pub(super) fn own_key(
+    credentials: &[Credential],
+    seen: &Seen,
+) -> Result<Arc<CertifiedKey>, String> {
     let usable = credentials.iter().find_map(|credential| {
         let first = credential.certificate()?;
-        let key = Key(Arc::clone(credential.key()));
+        let key = Key(Arc::clone(credential.key()), Arc::clone(seen));
         key.schemes().next()?;
         let chain = std::iter::once(first).chain(credential.chain());
         let mut certs: Vec<_> =
@@ -110,7 +115,7 @@ impl ResolvesClientCert for Own {
 
 /// A key of IKE.
 #[derive(Debug)]
-struct Key(Arc<dyn crypto_key::SigningKey>);
+struct Key(Arc<dyn crypto_key::SigningKey>, Seen);
 
 impl Key {
     fn schemes(&self) -> impl Iterator<Item = (SignatureScheme, crypto_key::SignatureScheme)> {
@@ -137,7 +142,8 @@ impl Key {
 impl SigningKey for Key {
     fn choose_scheme(&self, offered: &[SignatureScheme]) -> Option<Box<dyn Signer>> {
         let (tls, own) = self.schemes().find(|(tls, _)| offered.contains(tls))?;
-        Some(Box::new(Signing { key: Arc::clone(&self.0), tls, own }))
+        let (key, seen) = (Arc::clone(&self.0), Arc::clone(&self.1));
+        Some(Box::new(Signing { key, seen, tls, own }))
     }
 
     fn algorithm(&self) -> SignatureAlgorithm {
@@ -152,13 +158,20 @@ impl SigningKey for Key {
 #[derive(Debug)]
 struct Signing {
     key: Arc<dyn crypto_key::SigningKey>,
+    seen: Seen,
     tls: SignatureScheme,
     own: crypto_key::SignatureScheme,
 }
 
 impl Signer for Signing {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
-        self.key.sign(self.own, message).map_err(|error| Error::General(error.to_string()))
+        let sign = || self.key.sign(self.own, message);
+        let seat = lock(&self.seen).seat.upgrade();
+        let signed = match seat {
+            Some(seat) if self.key.is_elsewhere() => seat.leave(sign),
+            _ => sign(),
+        };
+        signed.map_err(|error| Error::General(error.to_string()))
     }
 
     fn scheme(&self) -> SignatureScheme {
@@ -289,5 +302,60 @@ impl ClientCertVerifier for Judge {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         Self::schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::sync::Semaphore;
+    use tokio::task::spawn_blocking;
+
+    use super::super::{InTls, Seat};
+    use super::*;
+
+    /// A key that tells how many places are free while it signs.
+    #[derive(Debug)]
+    struct Watching(Arc<Semaphore>, bool);
+
+    impl crypto_key::SigningKey for Watching {
+        fn schemes(&self) -> &[crypto_key::SignatureScheme] {
+            &[crypto_key::SignatureScheme::Ed25519]
+        }
+        fn public_key(&self) -> &[u8] {
+            &[]
+        }
+        fn sign(
+            &self,
+            _: crypto_key::SignatureScheme,
+            _: &[u8],
+        ) -> Result<Vec<u8>, crypto_key::CryptoError> {
+            Ok(vec![u8::try_from(self.0.available_permits()).unwrap()])
+        }
+        fn is_elsewhere(&self) -> bool {
+            self.1
+        }
+    }
+
+    /// Faults, each by itself: in `Seat::leave`, keep the place; take none afterwards; in `Signing::sign`, leave it for every
+    /// key.
+    #[tokio::test]
+    async fn a_place_among_the_processors_is_free_while_a_key_elsewhere_signs() {
+        let places = Arc::new(Semaphore::new(1));
+        for elsewhere in [true, false] {
+            let seat = Arc::new(Seat::take(&places).await.unwrap());
+            let in_tls = InTls { seat: Arc::downgrade(&seat), ..InTls::default() };
+            let key = Key(
+                Arc::new(Watching(Arc::clone(&places), elsewhere)),
+                Arc::new(Mutex::new(in_tls)),
+            );
+            let signer = key.choose_scheme(&[SignatureScheme::ED25519]).unwrap();
+            let signed = spawn_blocking(move || signer.sign(b"message").unwrap()).await.unwrap();
+            assert_eq!(signed, [u8::from(elsewhere)]);
+            assert_eq!(places.available_permits(), 0, "it has the place again");
+            drop(seat);
+            assert_eq!(places.available_permits(), 1);
+        }
     }
 }
