@@ -153,6 +153,7 @@ impl Sad {
     }
 
     /// The paths to `peer`, whatever its port.
+    #[cfg(feature = "tun")]
     pub(crate) fn paths_to(&self, peer: IpAddr) -> Vec<Ends> {
         self.sizes.to(peer)
     }

@@ -110,6 +110,7 @@ impl Sizes {
     }
 
     /// The paths to `peer`, whatever its port.
+    #[cfg(any(feature = "tun", test))]
     pub(crate) fn to(&self, peer: IpAddr) -> Vec<Ends> {
         let [first, last] = [0, u16::MAX].map(|port| SocketAddr::new(peer, port));
         self.paths.range(all_to(first, last)).map(|(ends, _)| *ends).collect()
