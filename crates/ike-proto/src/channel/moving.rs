@@ -62,7 +62,10 @@ impl Channel {
 
     /// Moves IKE to `path`, with the request in flight. Nothing is known of the new path.
     pub(crate) fn take_path(&mut self, io: &mut Io<'_>, path: Path) {
-        let Some(mobike) = &mut self.route.mobike else { return };
+        let Some(mobike) = &mut self.route.mobike else {
+            let ike = self.link.id();
+            return tracing::debug!(?ike, ?path, "path not taken: no MOBIKE");
+        };
         mobike.moved();
         self.probe = self.probe.moved();
         let before = std::mem::replace(&mut self.route.path, path).transport;
@@ -110,9 +113,8 @@ impl Channel {
     }
 
     /// Handles a path that differs from `before`: opens or closes the connection.
-    pub(crate) fn change_line(&mut self, io: &mut Io<'_>, before: Transport) {
-        let Some(mobike) = &mut self.route.mobike else { return };
-        let had_tcp = mobike.note_tcp(before == Transport::Tcp && self.route.separate.is_none());
+    fn change_line(&mut self, io: &mut Io<'_>, before: Transport) {
+        let had_tcp = self.route.left_tcp(before);
         if self.route.path.transport == Transport::Tcp || self.route.separate.is_some() {
             self.timers.clear(TimerKey::Ike(Timer::Fallback));
             match &mut self.route.stream {
@@ -153,10 +155,11 @@ impl Channel {
         self.acks = old.acks.inherited();
     }
 
-    /// Takes over the path of the SA that this one replaces by a rekey, if it is newer. True if the peer knows it.
-    pub(crate) fn continue_from(&mut self, io: &mut Io<'_>, before: Whereabouts) -> bool {
+    /// Takes over the path of the SA that this one replaces by a rekey, if it is newer. True if the peer knows it; `None`
+    /// without MOBIKE, by which a peer learns of it.
+    pub(crate) fn continue_from(&mut self, io: &mut Io<'_>, before: Whereabouts) -> Option<bool> {
         let told = before.mobike.is_confirmed();
-        let Some(mobike) = &mut self.route.mobike else { return told };
+        let mobike = self.route.mobike.as_mut()?;
         if before.mobike.moves() > mobike.moves() {
             mobike.continue_from(*before.mobike);
             if before.path.transport != self.route.path.transport {
@@ -173,7 +176,7 @@ impl Channel {
         } else if before.path == self.route.path {
             mobike.note_esp_remote(before.mobike.esp_remote());
         }
-        told
+        Some(told)
     }
 
     /// Handles an update of the peer that moves the SA to `path`.

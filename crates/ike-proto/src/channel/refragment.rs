@@ -99,7 +99,12 @@ impl Channel {
         let (now, remote) = (io.now.mono, self.route.path.remote.ip());
         let total = fragment.map_or(1, |(_, total)| total);
         let doubt = self.probe.on_request_again(now, octets.len() + headers(path), total);
-        let Some(response) = self.window.response().map(Arc::clone) else { return };
+        let Some(response) = self.window.response().map(Arc::clone) else {
+            return debug_assert!(
+                false,
+                "a request that was answered is repeated, and has no answer"
+            );
+        };
         let narrowest = max_message(super::pmtu::least(remote), self.route.path);
         let may = self.link.may_fragment() && path.transport != Transport::Tcp;
         if !may || largest(&response) <= narrowest {

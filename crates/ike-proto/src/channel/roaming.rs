@@ -88,8 +88,8 @@ impl Roaming<'_> {
 
     /// Handles an update of the peer, to another address if `elsewhere`. Returns whether the children wait for a
     /// `check`, of this address or the one before.
-    pub(crate) fn updated(&mut self, elsewhere: bool, check: bool) -> Option<bool> {
-        self.ask(|mobike| mobike.updated(elsewhere, check))
+    pub(crate) fn updated(&mut self, elsewhere: bool, check: bool) -> bool {
+        self.ask(|mobike| mobike.updated(elsewhere, check)) == Some(true)
     }
 
     /// Leaves the children on the former path until the peer has proven its address.

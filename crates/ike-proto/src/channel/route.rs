@@ -120,6 +120,12 @@ impl Route {
         self.mobike.as_ref().is_some_and(|mobike| mobike.decides())
     }
 
+    /// Handles a move from the transport `before`. True if IKE was over TCP, together with ESP, at any time.
+    pub(super) fn left_tcp(&mut self, before: Transport) -> bool {
+        let left = before == Transport::Tcp && self.separate.is_none();
+        self.mobike.as_mut().is_some_and(|mobike| mobike.note_tcp(left))
+    }
+
     /// True if the children are not on the path of the IKE SA.
     pub(crate) fn is_held(&self) -> bool {
         self.mobike.as_ref().is_some_and(|mobike| mobike.is_held())

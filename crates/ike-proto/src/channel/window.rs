@@ -204,7 +204,9 @@ impl Window {
     /// Sends the kept response in smaller datagrams from now on.
     pub(crate) fn refit_response(&mut self, datagrams: Datagrams) {
         let gap = self.gap();
-        let Theirs::Answered(answered) = &mut self.theirs else { return };
+        let Theirs::Answered(answered) = &mut self.theirs else {
+            return debug_assert!(false, "another form of a response that is not kept");
+        };
         answered.response = Arc::clone(&datagrams);
         if let Some(answer) = &mut self.answer {
             answer.flight = Flight::new(datagrams, gap);
@@ -432,7 +434,9 @@ impl Window {
     /// Handles a repetition of the peer's last request from `to`: sends the response again, or of a long response
     /// the fragment that makes the peer acknowledge.
     pub(crate) fn answer_again(&mut self, to: Path) {
-        let Some(answer) = &mut self.answer else { return };
+        let Some(answer) = &mut self.answer else {
+            return debug_assert!(false, "a request without an answer is answered again");
+        };
         answer.to = to;
         if !answer.flight.is_idle() {
             // It is being sent already.

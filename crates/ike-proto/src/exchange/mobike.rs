@@ -158,7 +158,11 @@ impl Established {
         let mut cookie = [0; 16];
         ctx.io.rng.fill(&mut cookie);
         let mut roaming = stem.channel.roaming();
-        let Some(number) = roaming.begin_request() else { return };
+        let Some(number) = roaming.begin_request() else {
+            // The task may have come from another IKE SA, whose children this one has taken over.
+            let ike = stem.channel.link().id();
+            return tracing::debug!(?ike, ?what, "request not sent: no MOBIKE");
+        };
         if what != Mobility::Routability {
             roaming.note_told(further.clone());
         }
@@ -208,8 +212,7 @@ impl Established {
         }
         // A response without COOKIE2 proves only that its sender has the keys.
         let shown = cookie.is_some();
-        let Some(mobike) = channel.route().mobike() else { return };
-        if sent.number != mobike.moves() {
+        if channel.route().mobike().is_none_or(|mobike| mobike.moves() != sent.number) {
             //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
             //# If an address change has occurred after the request was first
             //# sent, no MOBIKE processing is done for the reply message
@@ -238,9 +241,6 @@ impl Established {
         payloads: &Payloads<'_, '_>,
         shown: bool,
     ) {
-        if channel.route().mobike().is_none() {
-            return;
-        }
         let refused = payloads.notify(NotifyType::UNACCEPTABLE_ADDRESSES).is_some();
         let changed = payloads.notify(NotifyType::UNEXPECTED_NAT_DETECTED).is_some();
         if refused || changed {
@@ -277,13 +277,13 @@ impl Established {
             return;
         }
         let seen = payloads.notify(NotifyType::NAT_DETECTION_DESTINATION_IP);
-        let Some(seen) = seen.and_then(|notify| notify.data.try_into().ok()) else { return };
+        let seen = seen.and_then(|notify| notify.data.try_into().ok());
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.8
         //# If the values do not match, the IP address
         //# and/or port seen by the responder has changed, and the initiator
         //# SHOULD send UPDATE_SA_ADDRESSES
         // The first value may differ from that of IKE_SA_INIT. Behind a NAT that causes one further update.
-        if channel.roaming().sees_another(seen) {
+        if seen.is_some_and(|seen| channel.roaming().sees_another(seen)) {
             self.tell_again(Mobility::Update);
         }
     }

@@ -72,7 +72,7 @@ impl Established {
         }
         let reason = self.work().reason_to_delete(id).cloned().unwrap_or(Failure::DeletedByPeer);
         let Some(child) = self.children.get_mut(id) else {
-            return;
+            return debug_assert!(false, "half of a child closes, and the child is gone");
         };
         // What is made in its place may have no policy yet.
         let held = ctx.holds(channel.connection(), child, &reason).then(|| child.hold_policy());

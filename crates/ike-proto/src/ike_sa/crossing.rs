@@ -141,7 +141,9 @@ impl Established {
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) {
-        let Some(child) = self.children.get(id) else { return };
+        let Some(child) = self.children.get(id) else {
+            return tracing::debug!(?id, "timer of a child that is gone");
+        };
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
         let one_stays = seen.channel.connection().unique != Unique::Never;
         let yields = |other: &ChildSa| {
@@ -261,8 +263,8 @@ impl Established {
 }
 
 impl Life {
-    /// Has children end that crossed others; with true for those that this end has begun.
-    fn end_redundant(&mut self, ctx: &Context<'_>, redundant: Vec<(ChildSaId, bool)>) {
+    /// Sets when each of these children, which crossed others, is to end. With each, whether this end has begun it.
+    pub(super) fn end_redundant(&mut self, ctx: &Context<'_>, redundant: Vec<(ChildSaId, bool)>) {
         for (id, ours) in redundant {
             let stays = if ours { OWN_STAYS } else { THEIRS_STAYS };
             self.set(TimerKey::Child(id, ChildTimer::Crossing), ctx.io.now.mono + stays);
@@ -271,24 +273,15 @@ impl Life {
 }
 
 impl Children {
-    /// Checks whether the child `id`, which is installed, has crossed another child of this IKE SA.
-    pub(crate) fn judge_crossing(
-        &self,
-        channel: &Channel,
-        life: &mut Life,
-        ctx: &Context<'_>,
-        id: ChildSaId,
-    ) {
-        if channel.connection().unique == Unique::Never {
-            return;
-        }
-        let Some(child) = self.get(id) else { return };
-        let other = self.iter().find(|other| child.crosses(other));
-        let redundant = other.map(|other| redundant_of(child, other));
-        life.end_redundant(ctx, redundant.into_iter().collect());
+    /// If the child `id`, which is installed, has crossed another child of this IKE SA: the redundant one, and whether
+    /// this end has begun it.
+    pub(super) fn crossed_by(&self, channel: &Channel, id: ChildSaId) -> Option<(ChildSaId, bool)> {
+        let child = self.get(id).filter(|_| channel.connection().unique != Unique::Never)?;
+        let other = self.iter().find(|other| child.crosses(other))?;
+        Some(redundant_of(child, other))
     }
 
-    /// As [`judge_crossing`](Self::judge_crossing) and [`judge_double`](Self::judge_double), for all children, which
+    /// As [`crossed_by`](Self::crossed_by) and [`doubles_of`](Self::doubles_of), for all children, which
     /// belonged to another IKE SA until now. The peer decides how many of them it has, and this end how many of them
     /// are its own: each of these is compared with those of its name.
     pub(crate) fn judge_crossings(&self, channel: &Channel, life: &mut Life, ctx: &Context<'_>) {

@@ -77,10 +77,10 @@ impl Established {
                     .copied()
                     .find(|ip| self.children.may_replace(channel, *ip))
             };
-            let Some(source) =
-                leads.filter(|ip| self.children.may_replace(channel, *ip)).or_else(any)
-            else {
-                return;
+            let source = leads.filter(|ip| self.children.may_replace(channel, *ip)).or_else(any);
+            let Some(source) = source else {
+                let ike = channel.link().id();
+                return tracing::debug!(?ike, %here, "address lost: no other one leads to the peer");
             };
             return self.lose_address(channel, ctx, source);
         }
@@ -92,13 +92,13 @@ impl Established {
 
     /// Handles changes since this end's IKE_AUTH request, before which there was no MOBIKE.
     pub(crate) fn on_network_meanwhile(&mut self, channel: &mut Channel, ctx: &mut Context<'_>) {
-        let Some(mobike) = channel.route().mobike() else { return };
         let here = channel.route().path().local.ip().to_canonical();
         let unknown = ctx.network.addresses.is_empty();
         let still = unknown || ctx.network.addresses.contains(&here);
-        if !still
-            || !mobike.has_told(&Ends::of(channel).further_addresses(ctx, self.children.as_slice()))
-        {
+        let told = |mobike: &Mobike| {
+            mobike.has_told(&Ends::of(channel).further_addresses(ctx, self.children.as_slice()))
+        };
+        if channel.route().mobike().is_some_and(|mobike| !still || !told(mobike)) {
             self.on_network(channel, ctx);
         }
     }
@@ -195,8 +195,7 @@ impl Established {
         // Over TCP the peer has proven its address already.
         let check =
             elsewhere && ctx.io.config.return_routability && path.transport != Transport::Tcp;
-        let Some(waits) = channel.roaming().updated(elsewhere, check) else { return };
-        if waits {
+        if channel.roaming().updated(elsewhere, check) {
             return self.tell_again(Mobility::Routability);
         }
         self.move_children(channel, ctx);
@@ -264,28 +263,28 @@ impl Established {
     //# no longer working.
     /// Sends the request in flight by all other paths as well.
     pub(crate) fn probe_paths(&mut self, channel: &mut Channel, ctx: &mut Context<'_>) {
-        let Some(mobike) = channel.route().mobike() else { return };
         let tries = channel.window().tries();
-        // ESP shows the new mapping of a peer behind a NAT. IKE does not follow it by itself (RFC 4555 §3.8). But
-        // if the old mapping gives no answer, the request goes to the new one as well.
-        let elsewhere = mobike.esp_remote().filter(|_| tries > 1);
-        let due = tries > TRIES_ALONE && mobike.searches();
-        if !(due || elsewhere.is_some()) || channel.route().path().transport == Transport::Tcp {
-            return;
-        }
-        let mut paths = if due { self.other_paths(channel, ctx) } else { Vec::new() };
-        paths.extend(elsewhere.map(|remote| Path { remote, ..channel.route().path() }));
-        let Some(datagrams) = channel.window().outstanding_datagrams().cloned() else {
-            return;
+        let paths = match channel.route().mobike() {
+            Some(mobike) if channel.route().path().transport != Transport::Tcp => {
+                // ESP shows the new mapping of a peer behind a NAT. IKE does not follow it by itself (RFC 4555 §3.8). But
+                // if the old mapping gives no answer, the request goes to the new one as well.
+                let elsewhere = mobike.esp_remote().filter(|_| tries > 1);
+                let due = tries > TRIES_ALONE && mobike.searches();
+                let mut paths = if due { self.other_paths(channel, ctx) } else { Vec::new() };
+                paths.extend(elsewhere.map(|remote| Path { remote, ..channel.route().path() }));
+                paths
+            }
+            _ => Vec::new(),
         };
-        if !paths.is_empty() {
+        let request = channel.window().outstanding_datagrams().filter(|_| !paths.is_empty());
+        if let Some(datagrams) = request.cloned() {
             channel.roaming().probed();
-        }
-        let (kind, dscp) = (TransmitKind::Retransmission, channel.connection().dscp);
-        for path in paths {
-            let all = datagrams.iter();
-            let all = all.map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
-            ctx.io.out.extend(all.map(Output::Transmit));
+            let (kind, dscp) = (TransmitKind::Retransmission, channel.connection().dscp);
+            for path in paths {
+                let all = datagrams.iter();
+                let all = all.map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
+                ctx.io.out.extend(all.map(Output::Transmit));
+            }
         }
     }
 
@@ -296,10 +295,8 @@ impl Established {
         ctx: &mut Context<'_>,
         path: Path,
     ) {
-        if channel.route().mobike().is_some() {
-            channel.deadlines().on_response_over(path.transport);
-        }
         let Some((probing, astray)) = channel.roaming().heard() else { return };
+        channel.deadlines().on_response_over(path.transport);
         let ends = |path: Path| {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
         };
@@ -338,14 +335,10 @@ impl Established {
         ctx: &mut Context<'_>,
         before: Option<Whereabouts>,
     ) {
-        let Some(before) = before.filter(|_| channel.route().mobike().is_some()) else {
-            return;
-        };
-        let told = channel.continue_from(&mut ctx.io, before);
-        if channel.route().decides() && !told {
-            self.tell_again(Mobility::Update);
-        } else if channel.route().is_held() {
-            self.tell_again(Mobility::Routability);
+        match before.and_then(|before| channel.continue_from(&mut ctx.io, before)) {
+            Some(false) if channel.route().decides() => self.tell_again(Mobility::Update),
+            Some(_) if channel.route().is_held() => self.tell_again(Mobility::Routability),
+            Some(_) | None => {}
         }
     }
 }

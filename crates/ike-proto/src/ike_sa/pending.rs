@@ -37,7 +37,8 @@ pub(crate) struct Pending {
     ready: Vec<Exchanged>,
 }
 
-struct Waiting {
+/// A message or a task that waits for a slow key exchange.
+pub(crate) struct Waiting {
     ticket: Ticket,
     key: Key,
     _claim: Claim,
@@ -103,6 +104,11 @@ impl Waits {
         ready.unwrap_or_default()
     }
 
+    /// What waits for the answer to `ticket`, which is there.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Waiting> {
+        self.0.as_mut()?.take(|its| its.ticket == ticket)
+    }
+
     /// True if the SA waits for the answer to `ticket`.
     pub(crate) fn awaits(&self, ticket: Ticket) -> bool {
         self.get().is_some_and(|pending| pending.all().any(|its| its.ticket == ticket))
@@ -137,10 +143,8 @@ impl IkeSa {
         self.pending.0.as_deref().is_some_and(asked) || self.state.ticket().is_some()
     }
 
-    /// Handles the answer to `ticket`, for which this SA waits.
-    pub(crate) fn on_exchanged(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
-        let Some(pending) = &mut self.pending.0 else { return };
-        let Some(waiting) = pending.take(|its| its.ticket == ticket) else { return };
+    /// Handles the answer for which `waiting` waits.
+    pub(crate) fn on_exchanged(&mut self, ctx: &mut Context<'_>, waiting: Waiting, answer: Answer) {
         let done = match answer {
             Answer::Exchanged(done) if done.is_of(&waiting.key) => done,
             _ => Exchanged::failed(waiting.key.clone()),

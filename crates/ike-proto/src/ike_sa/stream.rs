@@ -81,15 +81,14 @@ impl IkeSa {
                 self.channel.send_again(&mut ctx.io);
             }
             StreamEvent::Closed(_) => {
-                let Some(ours) = self.channel.on_stream_closed(&ctx.io) else { return };
-                if ours {
-                    self.when_established(|established, _| established.show_up());
-                } else if self.is_half_open()
-                    || self.established().is_some_and(|established| {
-                        established.sent.as_ref().is_some_and(Sent::ends_sa)
-                    })
-                {
-                    self.channel.deadlines().hasten_half_open(ctx.io.now.mono + HALF_OPEN_GRACE);
+                let ends = |own: &Established| own.sent.as_ref().is_some_and(Sent::ends_sa);
+                match self.channel.on_stream_closed(&ctx.io) {
+                    Some(true) => _ = self.when_established(|own, _| own.show_up()),
+                    Some(false) if self.is_half_open() || self.established().is_some_and(ends) => {
+                        let at = ctx.io.now.mono + HALF_OPEN_GRACE;
+                        self.channel.deadlines().hasten_half_open(at);
+                    }
+                    Some(false) | None => {}
                 }
             }
         }

@@ -146,7 +146,9 @@ impl AuthMethodAnnouncement {
         };
         let rest = [link, algorithm.unwrap_or_default()].concat();
         // The longest identifier has 67 octets.
-        let Ok(len) = u8::try_from(rest.len() + 2) else { return };
+        let Ok(len) = u8::try_from(rest.len() + 2) else {
+            return debug_assert!(false, "an algorithm identifier of over 250 octets");
+        };
         out.extend([len, self.method.0]);
         out.extend(rest);
     }

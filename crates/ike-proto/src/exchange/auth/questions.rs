@@ -132,8 +132,8 @@ fn peer_name(connection: &ConnectionConfig, claimed: Option<&IdData>) -> String 
 impl IkeSa {
     /// Handles the answer to the open question.
     pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
-        if self.pending.awaits(ticket) {
-            return self.on_exchanged(ctx, ticket, answer);
+        if let Some(waiting) = self.pending.take(ticket) {
+            return self.on_exchanged(ctx, waiting, answer);
         }
         if self.state.ticket() != Some(ticket) {
             return;

@@ -68,7 +68,7 @@ impl Established {
         let (Some((lifetime, octets)), Some(former)) =
             (read(given.data), Former::of(seen.channel, seen.peer, self))
         else {
-            return;
+            return tracing::debug!(ike = ?seen.channel.link().id(), "ticket not kept: malformed, or no SA to resume");
         };
         let now = ctx.io.now.mono;
         let vips = seen.peer.assigned().virtual_ips(true).to_vec();

@@ -355,7 +355,7 @@ impl Children {
     /// policy.
     pub(crate) fn stop_sending(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let Some(child) = self.all.iter_mut().find(|child| child.id == id) else {
-            return;
+            return debug_assert!(false, "a child stops to send, and is gone");
         };
         if !child.has_outbound() {
             return;
@@ -423,7 +423,7 @@ impl Children {
     /// Ends the standby of `id`: its policy counts from now on, as the newest.
     pub(crate) fn end_standby(&mut self, ctx: &mut Context<'_>, id: ChildSaId) {
         let Some(child) = self.all.iter_mut().find(|child| child.id == id) else {
-            return;
+            return tracing::debug!(?id, "timer of a child that is gone");
         };
         child.standby = false;
         if child.routed && child.phase == Phase::Installed {

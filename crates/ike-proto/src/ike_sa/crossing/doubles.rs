@@ -78,7 +78,7 @@ impl Established {
 
 impl Life {
     /// The children `own`, which this end has asked for, have doubles.
-    pub(super) fn look_for_doubles(&mut self, ctx: &Context<'_>, own: Vec<ChildSaId>) {
+    pub(in crate::ike_sa) fn look_for_doubles(&mut self, ctx: &Context<'_>, own: Vec<ChildSaId>) {
         for id in own {
             let key = TimerKey::Child(id, ChildTimer::Crossing);
             if self.at(key).is_none() {
@@ -89,16 +89,15 @@ impl Life {
 }
 
 impl Children {
-    /// Looks whether there is another child for the traffic of `id`, which is installed.
-    pub(crate) fn judge_double(&self, life: &mut Life, ctx: &Context<'_>, id: ChildSaId) {
-        let Some(child) = self.get(id) else { return };
-        let all = self;
-        let own = all.iter().filter(|other| other.ours && child.doubles(other));
-        let mut own: Vec<_> = own.map(|other| other.id).collect();
-        if child.ours && all.iter().any(|other| child.doubles(other)) {
-            own.push(id);
+    /// The children for the traffic of `id`, which is installed, if there are several: those that this end has asked for.
+    pub(in crate::ike_sa) fn doubles_of(&self, id: ChildSaId) -> Vec<ChildSaId> {
+        let mut own = Vec::new();
+        if let Some(child) = self.get(id) {
+            let doubles = || self.iter().filter(|other| child.doubles(other));
+            own.extend(doubles().filter(|other| other.ours).map(|other| other.id));
+            own.extend((child.ours && doubles().next().is_some()).then_some(id));
         }
-        life.look_for_doubles(ctx, own);
+        own
     }
 
     /// The double `gone`, which this end has ended, is gone: those that carry the same stand in for it. The peer may

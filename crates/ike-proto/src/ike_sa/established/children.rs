@@ -71,8 +71,8 @@ impl Established {
             // The SA by which the policy was sending ended while the data plane was at work.
             self.children.route(ctx, id);
         }
-        self.children.judge_crossing(channel, &mut self.life, ctx, id);
-        self.children.judge_double(&mut self.life, ctx, id);
+        self.life.end_redundant(ctx, self.children.crossed_by(channel, id).into_iter().collect());
+        self.life.look_for_doubles(ctx, self.children.doubles_of(id));
     }
 
     /// Handles that traffic has moved from `old` to `new`: deletes `old` at both ends.
@@ -93,7 +93,7 @@ impl Established {
             ctx.change(batch, vec![id], Vec::new());
             ctx.io.event(Event::ChildRekeyed { ike: channel.link().id(), old, new: id });
             // Without its outbound SA it was none.
-            self.children.judge_double(&mut self.life, ctx, id);
+            self.life.look_for_doubles(ctx, self.children.doubles_of(id));
         }
     }
 
@@ -203,7 +203,9 @@ impl Established {
         ctx: &mut Context<'_>,
         id: ChildSaId,
     ) {
-        let Some(child) = self.children.get(id) else { return };
+        let Some(child) = self.children.get(id) else {
+            return tracing::debug!(?id, "timer of a child that is gone");
+        };
         let rekeys = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
         let renews = self.queue.tasks().any(rekeys)
             || !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);

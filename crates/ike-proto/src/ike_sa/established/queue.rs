@@ -83,7 +83,9 @@ impl Established {
             if waits {
                 return;
             }
-            let Some(task) = self.queue.pop() else { return };
+            let Some(task) = self.queue.pop() else {
+                return debug_assert!(false, "a queue that is not empty has no first task");
+            };
             let ready = stem.pending.take_ready(&task);
             if ready.is_empty() {
                 self.start(stem, ctx, task);
