@@ -11,13 +11,14 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{UnixCredentials, getsockopt};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{
-    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, UCred, connect, shutdown,
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
     socket_with,
 };
-use rustix::process::Pid;
 
 const NAME: &str = "ike-daemon/xfrm";
 
@@ -38,7 +39,7 @@ const NET_ADMIN: u64 = 1 << 12;
 enum Holder {
     Nobody,
     /// A process with these credentials; `None` if it does not accept connections, or the kernel does not tell them.
-    Process(Option<UCred>),
+    Process(Option<UnixCredentials>),
 }
 
 /// The lock, held until this is dropped.
@@ -92,12 +93,15 @@ pub(super) fn lock_instance() -> io::Result<Option<InstanceLock>> {
     }
     let own = rustix::process::geteuid().as_raw();
     among(NAME, |holder| {
-        let uid = holder.uid.as_raw();
-        uid == 0 || uid == own || may_administer(holder.pid)
+        let uid = holder.uid();
+        uid == 0 || uid == own || may_administer(holder)
     })
 }
 
-fn among(name: &str, is_a_daemon: impl Fn(&UCred) -> bool) -> io::Result<Option<InstanceLock>> {
+fn among(
+    name: &str,
+    is_a_daemon: impl Fn(&UnixCredentials) -> bool,
+) -> io::Result<Option<InstanceLock>> {
     let mut own = None;
     // All names are asked: the first daemon may hold a later one, because a stranger held those before it.
     for number in 0..NAMES {
@@ -117,7 +121,7 @@ fn among(name: &str, is_a_daemon: impl Fn(&UCred) -> bool) -> io::Result<Option<
                 return Err(io::Error::new(ErrorKind::AddrInUse, why));
             }
             Holder::Process(holder) => {
-                let uid = holder.map(|holder| holder.uid.as_raw());
+                let uid = holder.map(|holder| holder.uid());
                 tracing::warn!(
                     name,
                     uid,
@@ -150,8 +154,8 @@ fn holder(name: &str) -> io::Result<Holder> {
     sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
     match connect(&socket, &address) {
-        // The credentials of the process that listens. A process of another PID namespace has no number here.
-        Ok(()) => Ok(Holder::Process(sockopt::socket_peercred(&socket).ok())),
+        // The credentials of the process that listens. A process of another PID namespace has the number 0 here.
+        Ok(()) => Ok(Holder::Process(getsockopt(&socket, PeerCredentials).ok())),
         Err(Errno::CONNREFUSED) => Ok(Holder::Nobody),
         // It accepts no connection.
         Err(_) => Ok(Holder::Process(None)),
@@ -159,14 +163,17 @@ fn holder(name: &str) -> io::Result<Holder> {
 }
 
 /// True if the process may use the kernel's data plane: then it may also remove what this daemon sets, and to keep this one
-/// from starting is no more. In a user namespace of its own, every user has all capabilities.
-fn may_administer(pid: Pid) -> bool {
+/// from starting is no more. In a user namespace of its own, every user has all capabilities. A stranger's process that has
+/// started a set-uid program since it began to listen has them, too, and does not count.
+fn may_administer(holder: &UnixCredentials) -> bool {
     let read = |process: &str, file: &str| {
         std::fs::read_to_string(format!("/proc/{process}/{file}")).unwrap_or_default()
     };
-    let process = pid.as_raw_nonzero().to_string();
+    let process = holder.pid().to_string();
     let users = read(&process, "uid_map");
-    has_net_admin(&read(&process, "status"))
+    let status = read(&process, "status");
+    has_net_admin(&status)
+        && is_of(&status, holder.uid())
         && !users.is_empty()
         && users == read("self", "uid_map")
 }
@@ -176,6 +183,12 @@ fn has_net_admin(status: &str) -> bool {
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let set = capabilities.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
     set.is_some_and(|set| set & NET_ADMIN != 0)
+}
+
+/// True if all user ids in `status` are this one.
+fn is_of(status: &str, uid: u32) -> bool {
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.is_some_and(|ids| ids.split_whitespace().all(|id| id.parse() == Ok(uid)))
 }
 
 #[cfg(test)]
@@ -246,18 +259,22 @@ mod tests {
         // Ours are root's and those of the daemon's user.
         let own = rustix::process::geteuid().as_raw();
         let Holder::Process(Some(first)) = holder(&format!("{name}/0")).unwrap() else { panic!() };
-        assert_eq!((first.uid.as_raw(), first.pid), (own, rustix::process::getpid()));
+        assert_eq!((first.uid(), first.pid()), (own, rustix::process::getpid().as_raw_pid()));
     }
 
     /// A daemon need not run as root.
     ///
-    /// Faults: in `may_administer`, leave out the capability, or `uid_map`.
+    /// Faults: in `may_administer`, leave out the capability, the user, or `uid_map`.
     #[test]
     fn who_may_administer_the_network_counts_as_a_daemon() {
         assert!(has_net_admin("Name:\tike-daemon\nCapEff:\t0000000000003400\n"));
         assert!(!has_net_admin("CapPrm:\t0000000000003400\nCapEff:\t0000000000002400\n"));
         let own = std::fs::read_to_string("/proc/self/status").unwrap();
-        assert_eq!(may_administer(rustix::process::getpid()), has_net_admin(&own));
+        assert_eq!(may_administer(&UnixCredentials::new()), has_net_admin(&own));
+        // As after `exec su` by a process of 65534, whose uid the socket keeps.
+        let su = "Uid:\t65534\t0\t0\t0\nCapEff:\t000001ffffffffff\n";
+        assert!(!is_of(su, 65534) && is_of("Uid:\t7\t7\t7\t7\n", 7) && !is_of("", 7));
+        let own_uid = rustix::process::geteuid().as_raw();
         let apart = ["--user", "--map-root-user", "sh", "-c", "echo; exec sleep 60"];
         let mut unshare = Command::new("unshare");
         // Where there is no such program, or where users may have no namespaces, the rest is not shown.
@@ -265,9 +282,11 @@ mod tests {
         // It has its namespace once it writes.
         let mut line = [0];
         let began = child.stdout.take().unwrap().read(&mut line).unwrap() == 1;
-        let pid = Pid::from_child(&child);
+        let pid = child.id().try_into().unwrap();
+        let credentials = nix::libc::ucred { pid, uid: own_uid, gid: 0 };
+        let holder = UnixCredentials::from(credentials);
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let may = may_administer(pid);
+        let may = may_administer(&holder);
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!began || has_net_admin(&status) && !may);

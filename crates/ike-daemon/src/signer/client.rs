@@ -1,5 +1,6 @@
 //! The daemon's end: asks the signer, and replaces a signer that does not answer.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::mem;
@@ -45,6 +46,8 @@ struct Line {
     /// When the last replacement began, and whether one is under way.
     replaced: Mutex<Option<Instant>>,
     replacing: AtomicBool,
+    /// How many signatures in a row had no answer, by the names of the keys.
+    unanswered: Mutex<HashMap<String, u32>>,
     child: Mutex<Option<Child>>,
     /// To the spawner, until it has the list of the modules that signers may load.
     unsealed: Mutex<Option<UnixStream>>,
@@ -96,6 +99,7 @@ impl Signer {
             another: Mutex::new(Box::new(another)),
             replaced: Mutex::default(),
             replacing: AtomicBool::new(false),
+            unanswered: Mutex::default(),
             child: Mutex::default(),
             unsealed: Mutex::default(),
             failed: AtomicBool::new(false),
@@ -129,6 +133,7 @@ impl Line {
         patience: u32,
     ) -> io::Result<Told> {
         let limit = *lock(&self.limit);
+        let signs = matches!(what, Ask::Sign { .. });
         let answer = if link.is_silent(patience) {
             link.count_unasked(limit);
             Err(silent())
@@ -142,10 +147,24 @@ impl Line {
         if answer.is_err() {
             self.failed.store(true, Ordering::SeqCst);
         }
-        if link.is_silent(PATIENCE) && !link.is_retired() {
+        let hangs = signs && self.hangs(name, answer.is_ok());
+        if (hangs || link.is_silent(PATIENCE)) && !link.is_retired() {
             self.replace_soon();
         }
         answer
+    }
+
+    /// Takes note whether a signature by the key `name` was answered. True once so many in a row were not that its token hangs,
+    /// whatever the signer answers about other keys. A new signer asks that token for the key before it signs by it.
+    fn hangs(&self, name: &str, answered: bool) -> bool {
+        let mut unanswered = lock(&self.unanswered);
+        if answered {
+            unanswered.remove(name);
+            return false;
+        }
+        let count = unanswered.entry(name.to_owned()).or_default();
+        *count += 1;
+        *count >= 2 * PATIENCE
     }
 
     /// Has a thread replace the signer, unless that was tried a moment ago.
@@ -197,6 +216,7 @@ impl Line {
         let mut all = {
             let held = lock(&self.held);
             *lock(&self.link) = Arc::clone(&link);
+            lock(&self.unanswered).clear();
             held.again()
         };
         former.close();

@@ -140,9 +140,7 @@ fn log_in(
             Err(NotOpened::Pin(wrong_pin(tries, state())))
         }
         // That is no try, and it may be the right one, once the token is unlocked.
-        Err(why @ Error::Pkcs11(RvError::PinLocked, _)) => {
-            Err(NotOpened::Pin(format!("{why}: unlock the token with its own tool")))
-        }
+        Err(why @ Error::Pkcs11(RvError::PinLocked, _)) => Err(NotOpened::Locked(why)),
         Err(why) => Err(NotOpened::Token(why)),
     }
 }
@@ -151,6 +149,8 @@ fn log_in(
 enum NotOpened {
     /// It refuses the PIN.
     Pin(String),
+    /// It refuses every PIN.
+    Locked(Error),
     Token(Error),
 }
 
@@ -164,6 +164,7 @@ impl fmt::Display for NotOpened {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pin(why) => f.write_str(why),
+            Self::Locked(why) => write!(f, "{why}: unlock the token with its own tool"),
             Self::Token(why) => why.fmt(f),
         }
     }
@@ -459,8 +460,7 @@ mod tests {
                 Err(Error::Pkcs11(answer, cryptoki::context::Function::Login))
             };
             match log_in((module, slot), &Secret::copy_from(pin), || None, login) {
-                Err(NotOpened::Pin(why)) => why,
-                Err(NotOpened::Token(why)) => why.to_string(),
+                Err(why) => why.to_string(),
                 Ok(()) => String::new(),
             }
         };

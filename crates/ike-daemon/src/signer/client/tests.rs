@@ -153,7 +153,7 @@ fn found(key: u64, spki: u8) -> Option<Told> {
 
 /// A key of this number, which was loaded from `source`.
 fn remote(signer: &Signer, key: u64, source: Source) -> RemoteKey {
-    let (name, spki) = (String::new(), vec![u8::try_from(key).unwrap()]);
+    let (name, spki) = (key.to_string(), vec![u8::try_from(key).unwrap()]);
     let keys = vec![(key, spki.clone())];
     let origin = Origin { source, name: name.clone(), keys, tried: None };
     lock(&signer.0.held).origins.push(origin);
@@ -182,7 +182,7 @@ fn a_token_that_hangs_costs_a_new_signer_no_other_key_and_may_come_back() {
         _ => None,
     });
     let signer = Signer::over(another, || {}).unwrap();
-    signer.answer_within(Duration::from_millis(200));
+    signer.answer_within(Duration::from_secs(2));
     signer.seal().unwrap();
     let sources = [(2, token("/hangs.so")), (1, token("/works.so")), (0, file())];
     let keys = sources.map(|(key, source)| remote(&signer, key, source));
@@ -197,6 +197,38 @@ fn a_token_that_hangs_costs_a_new_signer_no_other_key_and_may_come_back() {
         assert!(Instant::now() < end, "the key does not come back");
         thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Faults, each by itself: in `Line::ask`, leave `hangs` out; in `Line::hangs`, forget nothing.
+#[test]
+fn a_token_that_hangs_while_others_answer_gets_a_new_signer() {
+    let started = Arc::new(AtomicU64::new(0));
+    let (count, before) = (Arc::clone(&started), Arc::clone(&started));
+    let mut one = signers(move |what| match what {
+        Ask::File { .. } => found(10, 0),
+        Ask::Token { .. } => found(11, 1),
+        Ask::Sign { key: 11, .. } if before.load(Ordering::SeqCst) < 2 => None,
+        Ask::Sign { key, .. } => Some(Told::Signed(Ok(vec![u8::try_from(key).unwrap()]))),
+        _ => None,
+    });
+    let another = move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        one()
+    };
+    let signer = Signer::over(another, || {}).unwrap();
+    signer.answer_within(Duration::from_millis(300));
+    signer.seal().unwrap();
+    let [token, file] =
+        [(1, token("/hangs.so")), (0, file())].map(|(key, source)| remote(&signer, key, source));
+    let link = signer.0.link();
+    assert_eq!([link.learn(1, 11), link.learn(0, 10)], [None, None]);
+    let sign = |key: &RemoteKey| key.sign(SignatureScheme::ALL[0], b"message");
+    let end = Instant::now() + Duration::from_secs(20);
+    while sign(&token) != Ok(vec![11]) {
+        assert_eq!(sign(&file), Ok(vec![10]), "the signer is not silent");
+        assert!(Instant::now() < end, "no new signer");
+    }
+    assert_eq!(started.load(Ordering::SeqCst), 2);
 }
 
 /// Faults, each by itself: in `Line::load_again`, do not ask `has`; say no `Drop`.
