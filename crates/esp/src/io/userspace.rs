@@ -275,6 +275,11 @@ impl UserspacePlane {
             {
                 let child = &policy.child;
                 warn!(%error, child, "the MTU of the child's path is not that of its routes");
+                // The next change of a size tries again.
+                match before.get(id) {
+                    Some(former) => _ = self.narrowed.insert(*id, former.clone()),
+                    None => _ = self.narrowed.remove(id),
+                }
             }
         }
     }

@@ -340,9 +340,14 @@ async fn size_reaches_the_inner_side(far: &Host, v4: bool, encap: bool) {
         run_ip("route add 198.51.100.2 via 192.0.2.9 mtu 600");
         let before = counts();
         assert!(host.send(crate::common::fragment(tunnel.packet(1172), 0, false)).await);
+        let arrives = async {
+            while counts().0 == before.0 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(LONG, arrives).await.unwrap_or_else(|_| panic!("nothing arrives: {what}"));
         tokio::time::sleep(Duration::from_millis(100)).await;
-        let after = counts();
-        assert!(after.0 > before.0 && after.1 == before.1, "{before:?} {after:?}: {what}");
+        assert_eq!(counts().1, before.1, "{before:?}: {what}");
         run_ip("route del 198.51.100.2");
     }
     left.shutdown().await;
