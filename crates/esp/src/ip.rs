@@ -45,6 +45,9 @@ pub const IPV4_HEADER: usize = 20;
 /// Octets of an IPv6 header.
 pub const IPV6_HEADER: usize = 40;
 
+/// The flag of an IPv6 fragment that is not the last.
+const MORE: u16 = 1;
+
 /// More extension headers than a real packet has.
 const MAX_EXTENSIONS: usize = 8;
 
@@ -218,6 +221,11 @@ impl Upper {
                     }
                     // An atomic fragment (RFC 6946) is a whole packet to us, but not to transport mode.
                     fragment = Fragment::First;
+                    // All fragments of a packet are treated alike, so the first one hides what the later ones hide.
+                    let later = Self::later(following);
+                    if field & MORE != 0 && later.protocol.is_none() {
+                        return Ok(Self { fragment, ..later });
+                    }
                     (next, rest) = (following, tail);
                 }
                 _ => return Ok(Self { protocol: Some(next), ports: ports(next, rest), fragment }),

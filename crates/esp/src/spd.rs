@@ -115,7 +115,10 @@ impl Spd {
             return possible.next().is_some_and(looks_beyond);
         }
         let own = |entry: &&Entry| matches(&entry.local, local) && matches(&entry.remote, remote);
-        let Some(policy) = possible.clone().find(own) else { return false };
+        let Some(policy) = possible.clone().find(own) else {
+            // No policy takes the fragment, but one may take its packet.
+            return possible.any(looks_beyond);
+        };
         // Packets with ports do not meet an OPAQUE policy, so others may take them whatever their place.
         let protects =
             |entry: &Entry| entry.policy.action != PolicyAction::Pass && looks_beyond(entry);

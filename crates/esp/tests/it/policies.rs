@@ -320,6 +320,54 @@ fn what_is_protected_does_not_leave_in_fragments_that_pass() {
     }
 }
 
+/// Fault: in `Spd::needs_whole`, return false where no policy takes the fragment.
+#[test]
+fn fragments_that_no_policy_takes_come_together_beside_an_opaque_one() {
+    for (tunnel, whole) in ported() {
+        let mut pair = tunnel.connect();
+        // It takes datagrams of port 9 whose other port is not to be seen, of which these fragments show nothing.
+        let (local, remote) = match whole[0] >> 4 {
+            4 => ("10.1.0.0/16[udp/9]", "10.2.0.0/16[udp/opaque]"),
+            _ => ("2001:db8:1::/48[udp/9]", "2001:db8:2::/48[udp/opaque]"),
+        };
+        let pass = policy(8, local, remote, PolicyAction::Pass);
+        pair.left.apply(Command::InstallPolicy(Box::new(pass))).unwrap();
+        let pieces = common::fragments(&whole, 1352);
+        let (last, others) = pieces.split_last().unwrap();
+        for piece in others {
+            assert_eq!(pair.seal(piece), Err(Verdict::Held), "{local}");
+        }
+        assert_eq!(pair.send(last), Ok(whole));
+    }
+}
+
+/// Later fragments whose first header is one of options do not show their protocol, and so may pass by an OPAQUE policy.
+///
+/// Fault: in `Upper::find`, do not hide the protocol of the first fragment. It goes alone, and nothing arrives.
+#[test]
+fn fragments_that_hide_their_protocol_come_together() {
+    let tunnel = Tunnel {
+        left_ts: vec![ts("2001:db8:1::/48[udp]")],
+        right_ts: vec![ts("2001:db8:2::/48[udp]")],
+        ..Tunnel::v6()
+    };
+    let mut pair = tunnel.connect();
+    let opaque = policy(8, "2001:db8:1::/48", "2001:db8:2::/48[0/opaque]", PolicyAction::Pass);
+    pair.left.apply(Command::InstallPolicy(Box::new(opaque))).unwrap();
+    let mut whole = tunnel.packet(3000);
+    // Destination options: a PadN of four octets.
+    whole.splice(40..40, [17, 0, 1, 4, 0, 0, 0, 0]);
+    whole[6] = 60;
+    let len = u16::try_from(whole.len() - 40).unwrap();
+    whole[4..6].copy_from_slice(&len.to_be_bytes());
+    let pieces = common::fragments(&whole, 1352);
+    let (last, others) = pieces.split_last().unwrap();
+    for piece in others {
+        assert_eq!(pair.seal(piece), Err(Verdict::Held));
+    }
+    assert_eq!(pair.send(last), Ok(whole));
+}
+
 /// Fault: in `Reassembler::make_room`, do not count what is given up, or do not give up the oldest.
 #[test]
 fn fragments_that_do_not_come_together_are_counted() {
