@@ -44,6 +44,8 @@ summary() {
     end_step
     printf '\nThe ten dearest steps, in seconds and in processor seconds (all steps: %s):\n' "$step_times"
     sort -rn "$step_times" | head -n 10
+    printf 'The disk has %s left, and this tree has taken %s of it.\n' \
+        "$(df -h --output=avail "$target" | tail -n 1 | tr -d ' ')" "$(du -sh "$target" | cut -f 1)"
     if [ -e "$IKE_LAB_SECOND_TRIES" ]; then
         tries=", $(second_tries) second tries in the lab"
         sed 's/^/second try in the lab: /' "$IKE_LAB_SECOND_TRIES"
