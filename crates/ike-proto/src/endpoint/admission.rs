@@ -89,17 +89,9 @@ impl HalfOpen {
         self.all = self.all.saturating_sub(1);
         // One that had to give way is not in the shares any more, nor under its origin.
         if let Some(origin) = self.shares.origin_of(Some(id)) {
-            self.remove_from(origin, id);
+            IdSet::leave(&mut self.by_origin, &origin, id);
         }
         self.shares.give_back(Some(id), usize::MAX);
-    }
-
-    fn remove_from(&mut self, origin: Origin, id: IkeSaId) {
-        let Some(its) = self.by_origin.get_mut(&origin) else { return };
-        its.remove(id);
-        if its.is_empty() {
-            self.by_origin.remove(&origin);
-        }
     }
 
     /// The half-open SAs from `origin`, the oldest first.
@@ -142,7 +134,7 @@ impl HalfOpen {
         let gone = gone?.into_iter().filter_map(|(id, its)| Some((id?, its)));
         let gone: Vec<_> = gone.collect();
         for (id, its) in &gone {
-            self.remove_from(*its, *id);
+            IdSet::leave(&mut self.by_origin, its, *id);
         }
         Ok(gone.into_iter().map(|(id, _)| id).collect())
     }
@@ -239,7 +231,7 @@ mod tests {
 
     /// What has to give way is not counted with its address any more, and nothing of it is kept.
     ///
-    /// Fault: in `make_room`, leave `remove_from` out.
+    /// Fault: in `make_room`, leave `IdSet::leave` out.
     #[test]
     fn half_open_sas_that_gave_way_do_not_block_their_address() {
         let config = EndpointConfig { init_limit_half_open: 3, ..EndpointConfig::default() };

@@ -338,7 +338,9 @@ impl Endpoint {
         self.learn(now, path, origin, false);
         if reason != Failure::Terminated && !(stranded || self.goes_on(&connection, &reason, tries))
         {
-            self.put_back(now, id, carried);
+            if let Some(carried) = carried {
+                self.put_back(now, id, carried);
+            }
             return self.on_series_failed(now, id, (&connection, path), wanted, &reason, replaces);
         }
         if stranded || reason != Failure::Terminated {

@@ -222,7 +222,9 @@ impl Endpoint {
 
     /// Handles the verdict that the IKE SA `ike` is redundant.
     pub(super) fn on_crossed(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId) {
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else {
+            return tracing::debug!(?ike, ?kept, "crossing IKE SAs: the redundant one has ended");
+        };
         let stays = if sa.channel.link().is_initiator() { OWN_STAYS } else { THEIRS_STAYS };
         self.crossings.redundant.insert(ike, Redundant { kept, since: now.mono });
         self.look_at_crossing(ike, now.mono + stays);
@@ -255,13 +257,12 @@ impl Endpoint {
 
     /// Asks the shard of the SA that stays whether `ike` may end.
     fn end_if_covered(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId, since: Instant) {
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
         if now.mono >= since + VERDICT_HOLDS {
             tracing::debug!(?ike, ?kept, "crossing IKE SAs: both stay");
             self.crossings.redundant.remove(&ike);
             return self.registry.forget_estate(ike);
         }
-        if let Some(children) = sa.carried() {
+        if let Some(children) = self.established(ike).and_then(IkeSa::carried) {
             self.registry.set_estate(ike, Estate { children, since, asked: false, claim: None });
             self.notify(now, kept, Notice::TakeOver(ike));
         }
@@ -272,8 +273,10 @@ impl Endpoint {
 
     /// The IKE SA `redundant` is to end for `kept`, which belongs to this shard.
     pub(super) fn on_take_over(&mut self, now: Now, kept: IkeSaId, redundant: IkeSaId) {
-        let Some(estate) = self.registry.estate(redundant) else { return };
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&kept) else { return };
+        let both = self.established(kept).zip(self.registry.estate(redundant));
+        let Some((sa, estate)) = both else {
+            return tracing::debug!(?kept, ?redundant, "IKE SAs for the same: one has ended");
+        };
         match sa.covers(&estate.children) {
             Cover::Whole if sa.channel.last_heard() > estate.since => {
                 let until = now.mono + OTHER_RULE;
@@ -299,8 +302,7 @@ impl Endpoint {
 
     /// Ends the IKE SA `ike`, because the other one has its children.
     pub(super) fn on_covered(&mut self, now: Now, ike: IkeSaId) {
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let carried = sa.carried();
+        let carried = self.established(ike).and_then(IkeSa::carried);
         let known = self.registry.estate(ike).map(|estate| estate.children);
         let asked = self.crossings.redundant.contains_key(&ike)
             || self.crossings.doubles.contains_key(&ike);
@@ -324,17 +326,14 @@ impl Endpoint {
     /// Handles the end of an IKE SA: starts the children again that two different rules have ended.
     pub(super) fn end_crossing(&mut self, now: Now, ike: IkeSaId, reason: &Failure) {
         self.forget_crossing(ike);
-        let Some(Kept { connection, path, children, until }) = self.crossings.kept.remove(&ike)
-        else {
-            return;
-        };
-        if *reason != Failure::DeletedByPeer || until <= now.mono {
-            return;
-        }
-        for child in children {
-            let connection = connection.clone();
-            let ends = (path.local.ip(), path.remote.ip());
-            self.effects.push_back(Effect::BringBack { connection, child, ends });
+        let kept = self.crossings.kept.remove(&ike);
+        let by_rule = |kept: &Kept| *reason == Failure::DeletedByPeer && kept.until > now.mono;
+        if let Some(Kept { connection, path, children, .. }) = kept.filter(by_rule) {
+            for child in children {
+                let connection = connection.clone();
+                let ends = (path.local.ip(), path.remote.ip());
+                self.effects.push_back(Effect::BringBack { connection, child, ends });
+            }
         }
     }
 

@@ -200,8 +200,10 @@ impl Endpoint {
         self.handovers.insert(old, handover);
         self.arm_handovers();
         self.look_at_handover(now, old);
-        let To::Here(ike) = to else { return };
-        let waiting: Vec<_> = self.handovers.of(ike).collect();
+        let waiting: Vec<_> = match to {
+            To::Here(ike) => self.handovers.of(ike).collect(),
+            To::Elsewhere => Vec::new(),
+        };
         for oldest in waiting.iter().take(waiting.len().saturating_sub(MOST)) {
             self.end_handover(now, *oldest);
         }
@@ -312,18 +314,23 @@ impl Endpoint {
             return;
         };
         let ike = *ike;
-        let (Some(new), Some(sa)) = (self.established(ike), self.established(old)) else { return };
-        let lacks = |name: &String| {
-            sa.carries(Sought::Named(name))
-                && !asked.contains(name)
-                && !new.carries(Sought::Named(name))
+        let missing = |new: &IkeSa, sa: &IkeSa| -> (Vec<String>, Vec<_>) {
+            let lacks = |name: &String| {
+                sa.carries(Sought::Named(name))
+                    && !asked.contains(name)
+                    && !new.carries(Sought::Named(name))
+            };
+            let names: Vec<_> = sa.names_of_children().into_iter().filter(lacks).collect();
+            let connection = new.channel.connection();
+            let configs = names.iter().filter_map(|name| connection.child(name).cloned());
+            let configs = configs.collect();
+            (names, configs)
         };
-        let names: Vec<_> = sa.names_of_children().into_iter().filter(lacks).collect();
+        let both = self.established(ike).zip(self.established(old));
+        let (names, configs) = both.map(|(new, sa)| missing(new, sa)).unwrap_or_default();
         if names.is_empty() {
             return;
         }
-        let configs = names.iter().filter_map(|name| new.channel.connection().child(name).cloned());
-        let configs: Vec<_> = configs.collect();
         if let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get_mut(&old) {
             asked.extend(names);
         }

@@ -1,9 +1,12 @@
 //! A set of IKE SAs that nearly always has one member. An address or a pair of identities with hundreds of SAs is
 //! a flood or a test.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hash};
 
 use crate::event::IkeSaId;
+use crate::table::Table;
 
 /// The set. One member needs no allocation.
 #[derive(Debug, Default)]
@@ -46,6 +49,21 @@ impl IdSet {
             Self::Empty | Self::One(_) => return false,
         }
         true
+    }
+
+    /// Removes `id` from the set that `sets` has for `key`, and the set as well if that was its last member.
+    pub(super) fn leave<K, Q, S>(sets: &mut Table<K, Self, S>, key: &Q, id: IkeSaId)
+    where
+        K: Hash + Eq + Borrow<Q>,
+        Q: Hash + Eq + ?Sized,
+        S: BuildHasher + Clone,
+    {
+        if let Some(those) = sets.get_mut(key) {
+            those.remove(id);
+            if those.is_empty() {
+                sets.remove(key);
+            }
+        }
     }
 
     /// The number of members.

@@ -224,13 +224,8 @@ impl Index {
     }
 
     fn set_replaces(&mut self, id: IkeSaId, keys: &mut Keys, replaces: Option<IkeSaId>) {
-        if let Some(old) = std::mem::replace(&mut keys.replaces, replaces)
-            && let Some(those) = self.replacing.get_mut(&old)
-        {
-            those.remove(id);
-            if those.is_empty() {
-                self.replacing.remove(&old);
-            }
+        if let Some(old) = std::mem::replace(&mut keys.replaces, replaces) {
+            IdSet::leave(&mut self.replacing, &old, id);
         }
         if let Some(new) = replaces {
             self.replacing.entry(new).or_default().insert(id);
@@ -254,26 +249,14 @@ impl Index {
             new.company = company;
         }
         let old = std::mem::replace(&mut keys.peer, peer);
-        let Some(old) = old.filter(|_| !kept) else { return };
-        let there = keys.peer.as_ref().is_some_and(|new| new.address == old.address);
-        if !there && let Some(those) = self.by_address.get_mut(&old.address) {
-            those.remove(id);
-            if those.is_empty() {
-                self.by_address.remove(&old.address);
+        if let Some(old) = old.filter(|_| !kept) {
+            let new = keys.peer.as_ref();
+            if new.is_none_or(|new| new.address != old.address) {
+                IdSet::leave(&mut self.by_address, &old.address, id);
             }
-        }
-        let key = (Arc::clone(&old.name), old.address);
-        if let Some(those) = self.by_peer.get_mut(&key) {
-            those.remove(id);
-            if those.is_empty() {
-                self.by_peer.remove(&key);
-            }
-        }
-        let named = keys.peer.as_ref().is_some_and(|new| new.name == old.name);
-        if !named && let Some(those) = self.names.get_mut(&old.name) {
-            those.remove(id);
-            if those.is_empty() {
-                self.names.remove(&old.name);
+            IdSet::leave(&mut self.by_peer, &(Arc::clone(&old.name), old.address), id);
+            if new.is_none_or(|new| new.name != old.name) {
+                IdSet::leave(&mut self.names, &old.name, id);
             }
         }
     }

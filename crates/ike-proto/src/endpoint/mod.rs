@@ -371,7 +371,9 @@ impl Endpoint {
             return;
         }
         let (slot, mut ctx) = self.lend(now, id);
-        let Some(Slot { entry, .. }) = slot else { return };
+        let Some(Slot { entry, .. }) = slot else {
+            return self.on_unknown_spi(now, path, &message, octets);
+        };
         if let Entry::Parked(parked) = entry {
             match parked.on_datagram(&ctx, path, &message) {
                 Ok(sa) => *entry = Entry::Sa(Box::new(sa)),
@@ -522,7 +524,9 @@ impl Endpoint {
                 return self.on_unknown_esp(now, spi, (local, remote), octets);
             }
         };
-        let Some((ike, child)) = self.ids.esp.owner_of(sa) else { return };
+        let Some((ike, child)) = self.ids.esp.owner_of(sa) else {
+            return tracing::debug!(?event, "event of an SA that has ended");
+        };
         self.with_sa(now, ike, |sa, ctx| match event {
             Plane::SoftExpire(_) => sa.on_soft_limit(child),
             Plane::Mapping { remote, .. } => sa.follow_esp(ctx, child, remote),
@@ -600,7 +604,10 @@ impl Endpoint {
         if let Some(reason) = over {
             return self.remove(now, id, reason);
         }
-        let Some(slot) = self.entries.get_mut(&id) else { return };
+        // It was there above, and what handles an input is not lent the table of entries.
+        let Some(slot) = self.entries.get_mut(&id) else {
+            return debug_assert!(false, "an entry has gone, and nothing has removed it");
+        };
         self.index.update(id, slot);
         let half_open = match &slot.entry {
             Entry::Sa(sa) => {

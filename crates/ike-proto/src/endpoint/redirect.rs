@@ -62,8 +62,10 @@ impl Endpoint {
         gateway: IpAddr,
         mut wanted: Vec<Wanted>,
     ) {
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let Some(established) = sa.established() else { return };
+        let sa = self.established(ike);
+        let Some((sa, established)) = sa.and_then(|sa| Some((sa, sa.established()?))) else {
+            return tracing::debug!(?ike, %gateway, "redirect not followed: the IKE SA has ended");
+        };
         let (path, connection) = (sa.channel.route().path(), Arc::clone(sa.channel.connection()));
         let from = path.remote.ip().to_canonical();
         let redirected = Redirected::again(sa.peer.redirected(), from, now.mono);

@@ -164,11 +164,7 @@ impl Shards {
         tables.parties.remove(id);
         tables.newcomers.remove(&id);
         tables.estates.remove(&id);
-        let Some(all) = tables.established.get_mut(identities) else { return };
-        all.remove(id);
-        if all.is_empty() {
-            tables.established.remove(identities);
-        }
+        IdSet::leave(&mut tables.established, identities, id);
     }
 
     /// A number for `value` that is the same in all shards and that no peer can predict.

@@ -217,8 +217,15 @@ impl Endpoint {
         ticket: Ticket,
         answer: question::Answer,
     ) {
-        let Some(Slot { entry: Entry::Parked(parked), .. }) = self.entries.get(&id) else { return };
-        let Some((asked, waited)) = parked.waiting_for(ticket) else { return };
+        let waiting = match self.entries.get(&id) {
+            Some(Slot { entry: Entry::Parked(parked), .. }) => {
+                parked.waiting_for(ticket).map(|(asked, waited)| (parked, asked, waited))
+            }
+            _ => None,
+        };
+        let Some((parked, asked, waited)) = waiting else {
+            return tracing::debug!(ike = ?id, "key exchange not used: no request waits for it");
+        };
         let done = match answer {
             question::Answer::Exchanged(done) if done.is_of(&asked.key) => done,
             _ => Exchanged::failed(asked.key.clone()),
@@ -226,8 +233,10 @@ impl Endpoint {
         let (path, octets) = (parked.path(), Arc::clone(&asked.request));
         let (hash, spi_r) = (asked.hash, Some(asked.spi_r));
         let (brought, came_twice) = (asked.brought, asked.came_twice);
-        // The message was decoded once already.
-        let Ok(message) = Message::decode(&octets) else { return };
+        // These are the octets of a request that was decoded before it was asked about.
+        let Ok(message) = Message::decode(&octets) else {
+            return debug_assert!(false, "a message that was decoded once cannot be decoded");
+        };
         let octets = &*octets;
         let message = &message;
         let request = InitRequest { id, path, octets, message, hash, brought, came_twice, spi_r };

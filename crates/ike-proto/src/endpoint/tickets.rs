@@ -170,8 +170,8 @@ impl Endpoint {
 
     /// Keeps the ticket of an attempt that has failed for good. The gateway may not have answered, and the ticket
     /// may still be valid.
-    pub(super) fn put_back(&mut self, now: Now, attempt: IkeSaId, carried: Option<Carried>) {
-        let Some(Carried { held, .. }) = carried else { return };
+    pub(super) fn put_back(&mut self, now: Now, attempt: IkeSaId, carried: Carried) {
+        let Carried { held, .. } = carried;
         let alive = self.tickets.of.values().any(|other| Arc::ptr_eq(other, &held));
         if is_good(&held, now.mono) && !alive {
             self.tickets.lose(attempt, held);
@@ -188,9 +188,10 @@ impl Endpoint {
     /// Makes the tickets of an IKE SA void.
     pub(super) fn end_ticket(&mut self, now: Now, ike: IkeSaId, given: Option<(u64, u64)>) {
         self.tickets.forget(ike);
-        let Some(spis) = given else { return };
-        let until = now.wall + self.config.resumption.lifetime.max(self.tickets.longest);
-        self.registry.spend(spis, now, until);
+        if let Some(spis) = given {
+            let until = now.wall + self.config.resumption.lifetime.max(self.tickets.longest);
+            self.registry.spend(spis, now, until);
+        }
     }
 
     /// The IKE SA `from` was rekeyed into `to`.
@@ -198,7 +199,9 @@ impl Endpoint {
     //# When the IKE SA is rekeyed, the ticket is
     //# invalidated, and the client SHOULD request a new ticket.
     pub(super) fn renew_ticket(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&from) else { return };
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&from) else {
+            return tracing::debug!(ike = ?from, "ticket not renewed: the former IKE SA has ended");
+        };
         if !sa.channel.connection().session_resumption {
             return;
         }

@@ -166,9 +166,9 @@ impl Established {
         if self.children.is_full(policy) {
             return;
         }
-        let Some(config) = self.children.sharing(policy).next().map(|child| child.config.clone())
-        else {
-            return;
+        let shared = self.children.sharing(policy).next();
+        let Some(config) = shared.map(|child| child.config.clone()) else {
+            return tracing::debug!(?policy, cpu, "child not requested: none has the policy");
         };
         // A child for all CPUs comes first.
         let missing = self.children.sharing(policy).all(|child| child.cpu.is_some());

@@ -131,17 +131,16 @@ impl Attempt {
         if self.is_over_tcp() && self.sent.is_empty() && now >= self.started + OPENING {
             return self.give_up(ctx, Failure::Timeout);
         }
-        let Some(line) = self.tcp.as_mut() else { return };
-        if line.reopen_at.is_none_or(|at| at > now) {
-            return;
-        }
-        line.reopen_at = None;
-        line.stream.open(&mut ctx.io, &mut line.path);
-        for candidate in &mut self.candidates {
-            candidate.channel.roaming().change_stream(line.path, &line.stream);
-        }
-        if self.path.transport == Transport::Tcp {
-            self.path = line.path;
+        let is_due = |line: &&mut Line| line.reopen_at.is_some_and(|at| at <= now);
+        if let Some(line) = self.tcp.as_mut().filter(is_due) {
+            line.reopen_at = None;
+            line.stream.open(&mut ctx.io, &mut line.path);
+            for candidate in &mut self.candidates {
+                candidate.channel.roaming().change_stream(line.path, &line.stream);
+            }
+            if self.path.transport == Transport::Tcp {
+                self.path = line.path;
+            }
         }
     }
 

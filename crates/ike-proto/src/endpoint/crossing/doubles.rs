@@ -22,7 +22,7 @@ use crate::event::{IkeSaId, Notice, Now};
 use crate::ike_sa::crossing::doubles::{PATIENCE, THEIRS_FIRST};
 use crate::ike_sa::crossing::is_redundant;
 use crate::ike_sa::state::{Established, IkePhase};
-use crate::ike_sa::{Children, Seen};
+use crate::ike_sa::{Children, IkeSa, Seen};
 use crate::wire::registry::IdType;
 
 /// How often an IKE SA is offered at first, and after that. SAs that are rekeyed often are seldom idle.
@@ -112,8 +112,9 @@ impl Endpoint {
 
     /// There is another IKE SA between the identities of `ike`.
     pub(in crate::endpoint) fn on_another(&mut self, now: Now, ike: IkeSaId) {
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let double = sa.established().is_some_and(|own| own.may_be_double(sa.seen()));
+        let may_be_double =
+            |sa: &IkeSa| sa.established().is_some_and(|own| own.may_be_double(sa.seen()));
+        let double = self.established(ike).is_some_and(may_be_double);
         if double && !self.crossings.doubles.contains_key(&ike) {
             let next = now.mono + PATIENCE;
             self.offer_at(ike, Double { since: now.mono, next, ask_again: next + ASK_AGAIN });
@@ -146,9 +147,9 @@ impl Endpoint {
             return;
         }
         let others = self.others_of(ike);
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let established = sa.established().filter(|own| own.may_be_double(sa.seen()));
-        let Some(own) = established.filter(|_| !others.is_empty()) else {
+        let sa = self.established(ike).filter(|_| !others.is_empty());
+        let double = sa.and_then(|sa| Some((sa, sa.established()?)));
+        let Some((sa, own)) = double.filter(|(sa, own)| own.may_be_double(sa.seen())) else {
             // What was asked for it does not count for the next double.
             self.crossings.doubles.remove(&ike);
             return self.registry.forget_estate(ike);
@@ -175,14 +176,13 @@ impl Endpoint {
 
     /// The IKE SA `double` is offered; `ike` is of this shard, and may stand in for it.
     pub(in crate::endpoint) fn on_offered(&mut self, now: Now, ike: IkeSaId, double: IkeSaId) {
-        let Some(Estate { children, claim: Some(claim), .. }) = self.registry.estate(double) else {
-            return;
+        let stays = |sa: &IkeSa, Estate { children, claim, .. }: &Estate| {
+            sa.established().zip(claim.as_ref()).is_some_and(|(own, claim)| {
+                own.stands_in(&sa.channel, now, &self.registry, claim, children.len())
+            })
         };
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
-        let stays = sa.established().is_some_and(|own| {
-            own.stands_in(&sa.channel, now, &self.registry, &claim, children.len())
-        });
-        if stays {
+        let both = self.established(ike).zip(self.registry.estate(double));
+        if both.is_some_and(|(sa, estate)| stays(sa, &estate)) {
             self.on_take_over(now, ike, double);
         }
     }

@@ -75,8 +75,9 @@ impl Endpoint {
     /// Another shard has the child with this digest up: what keeps its traffic in here is lifted.
     pub(in crate::endpoint) fn on_child_up_elsewhere(&mut self, digest: u64) {
         self.lift_until_trapped(digest);
-        let Some(name) = self.waiting_for(digest) else { return };
-        if let Some(want) = self.wants.all.get_mut(&name) {
+        if let Some(name) = self.waiting_for(digest)
+            && let Some(want) = self.wants.all.get_mut(&name)
+        {
             let held = std::mem::take(&mut want.held);
             self.remove_each(held.into_iter().map(Removal::Policy));
         }

@@ -104,15 +104,15 @@ impl Endpoint {
 
     /// Ends the wish for a child, because of `reason`.
     pub(super) fn give_up(&mut self, name: &Name, reason: &Failure) {
-        let Some(want) = self.wants.all.get(name) else { return };
-        let wish = want.is_wish();
-        self.unwant_name(name);
-        if !wish {
-            return;
+        let known = self.wants.all.get(name).map(|want| want.is_wish());
+        if let Some(wish) = known {
+            self.unwant_name(name);
+            if wish {
+                let (connection, child) = name.clone();
+                let reason = reason.clone();
+                self.out.push_back(Output::Event(Event::GivenUp { connection, child, reason }));
+            }
         }
-        let (connection, child) = name.clone();
-        let reason = reason.clone();
-        self.out.push_back(Output::Event(Event::GivenUp { connection, child, reason }));
     }
 
     /// Installs the trap of a child that has ended. The policies in `held` drop its traffic until the trap is

@@ -26,7 +26,7 @@ impl Established {
     ) {
         let ike = channel.link().id();
         let Some(child) = self.children.get_mut(id) else {
-            return;
+            return tracing::debug!(?ike, child = ?id, "installed child has ended meanwhile");
         };
         if child.phase != Phase::Installing {
             // The child was given up while the data plane was at work.
