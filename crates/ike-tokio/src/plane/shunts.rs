@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ike_proto::config::{EndpointConfig, Since};
+use ike_proto::config::{AddressSpec, EndpointConfig, Since};
 use ike_proto::dataplane::{Command, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
 use ike_proto::{ChildSaId, IkeStatus, Path};
 
@@ -138,11 +138,19 @@ impl Shunts {
             let mut by_width = BTreeMap::new();
             claims.for_each(|(key, says)| _ = by_width.insert(key, says));
             let mut claimed = false;
+            let mut down = None;
             // Of several the narrowest: traffic of another child was not blocked.
-            while let Some(((_, name), says)) = by_width.pop_first() {
+            while let Some(((width, name), says)) = by_width.pop_first() {
+                if down.is_some_and(|least| width > least) {
+                    break;
+                }
                 claimed = match self.armed.get(&name) {
-                    // The traffic of a child that was taken down is not to be blocked.
-                    None if self.lifted.contains(&name) => true,
+                    // The traffic of a child that was taken down is not to be blocked, but the block may be that of a child
+                    // with the same selectors.
+                    None if self.lifted.contains(&name) => {
+                        down = Some(width);
+                        false
+                    }
                     None => {
                         self.install(name, says, Stage::Early, plane).await;
                         true
@@ -154,10 +162,20 @@ impl Shunts {
                     break;
                 }
             }
-            if !claimed {
+            if !claimed && (down.is_none() || self.is_claimed_later(&from, &to)) {
                 self.blocked.push((from, to));
             }
         }
+    }
+
+    /// True if a child may claim this block once the name of its peer has an address.
+    fn is_claimed_later(&self, from: &TrafficSelector, to: &TrafficSelector) -> bool {
+        let some = [AddressSpec::single(to.start)];
+        self.configured.iter().any(|(name, shunt)| {
+            let waits = self.ends.get(&name.0).is_some_and(|ends| ends.peers.is_empty());
+            let is_free = !self.lifted.contains(name) && !self.armed.contains_key(name);
+            waits && is_free && shunt.width(from, to, &some).is_some()
+        })
     }
 
     /// Takes another configuration. What is in force and has not changed stays; so does what was lifted.

@@ -130,6 +130,36 @@ async fn a_block_waits_for_the_address_of_a_name() {
     assert_eq!(shunts.all().count(), 1);
 }
 
+/// A full tunnel and its backup, both by names: whose block the earlier run has left is not known.
+///
+/// Faults: in `Shunts::claim`, take a lifted name for one that claims; forget the block as soon as only a lifted name claims.
+#[tokio::test]
+async fn a_block_of_two_children_stays_for_the_one_that_was_not_taken_down() {
+    let config = |first: &[&str], second: &[&str]| {
+        let one = |name, peers| connection(name, peers, TsSpec::Fixed(ts("0.0.0.0/0")));
+        begun(vec![one("a", first), one("b", second)])
+    };
+    let taken_down = async || {
+        let (config, plane) = config(&[], &[]);
+        let left = vec![(ts("0.0.0.0/0"), ts("0.0.0.0/0"))];
+        let mut shunts = Shunts::new(&config, Vec::new(), left);
+        shunts.arm_first(&plane).await;
+        let down = Target { ike: Some("a".into()), ..Target::default() };
+        shunts.lift(&down, &plane).await;
+        (shunts, plane)
+    };
+    let owners = |shunts: &Shunts| shunts.all().map(|spec| spec.owner).collect::<Vec<_>>();
+    let (mut shunts, plane) = taken_down().await;
+    shunts.reload(&config(&["192.0.2.7"], &["192.0.2.8"]).0, &plane).await;
+    assert_eq!(owners(&shunts), ["b"]);
+    // The names get their addresses one after the other.
+    let (mut shunts, plane) = taken_down().await;
+    shunts.reload(&config(&["192.0.2.7"], &[]).0, &plane).await;
+    assert_eq!(owners(&shunts), [""; 0]);
+    shunts.reload(&config(&["192.0.2.7"], &["192.0.2.8"]).0, &plane).await;
+    assert_eq!(owners(&shunts), ["b"]);
+}
+
 /// Fault: in `Shunts::claim`, take the last one first.
 #[tokio::test]
 async fn a_block_is_that_of_the_narrowest_child_that_covers_it() {
