@@ -67,7 +67,7 @@ put 644 usr/share/man/man5 "$work"/man/*.5.gz
 put_as 644 usr/share/bash-completion/completions/ike-daemon "$work/bash"
 put_as 644 usr/share/zsh/vendor-completions/_ike-daemon "$work/zsh"
 put_as 644 usr/share/fish/vendor_completions.d/ike-daemon.fish "$work/fish"
-put 644 usr/lib/systemd/system "$dist"/systemd/ike-daemon.service "$dist"/systemd/ike-daemon.socket
+put 644 usr/lib/systemd/system "$dist"/systemd/*.service "$dist"/systemd/ike-daemon.socket
 put_as 644 usr/lib/tmpfiles.d/ike-daemon.conf "$dist/debian/ike-daemon.tmpfiles"
 put 600 etc/ike "$dist/ike-daemon.toml"
 put 644 $doc/grafana "$dist/grafana/ike-daemon.json"

@@ -169,6 +169,8 @@ impl Daemon {
             }),
             tokio::spawn(roam::watch(operator.handle().clone(), table)),
         ];
+        // A shard answers after it has begun to hold what is to be held from the start: links may come up after READY=1.
+        let _ = operator.list().await;
         operator.start_actions().await;
         Self {
             operator,

@@ -19,7 +19,24 @@ done
 [ "$(stat -c %U:%a /usr/sbin/ike-daemon)" = root:755 ] || fail "owner or mode of the program"
 [ "$(stat -c %a /etc/ike/ike-daemon.toml)" = 600 ] || fail "others read the configuration"
 [ "$(stat -c %a /etc/ike/private)" = 700 ] || fail "others read private keys"
-systemd-analyze verify --man=no ike-daemon.service ike-daemon.socket || fail "systemd-analyze verify"
+# As cloud-init: it configures the network and is ordered before sysinit.target.
+cat >/etc/systemd/system/early-network.service <<'UNIT'
+[Unit]
+DefaultDependencies=no
+After=network-pre.target
+Before=network.target sysinit.target
+[Service]
+Type=oneshot
+ExecStart=/bin/true
+[Install]
+WantedBy=sysinit.target
+UNIT
+systemctl enable -q early-network.service
+# Fault: take DefaultDependencies=no out of either unit.
+verified=$(systemd-analyze verify --man=no ike-daemon.service ike-daemon-shutdown.service ike-daemon.socket 2>&1) ||
+    fail "systemd-analyze verify: $verified"
+case $verified in *cycle*) fail "ordering: $verified" ;; esac
+systemctl disable -q early-network.service && rm /etc/systemd/system/early-network.service
 ok "installed; unit verified, neither enabled nor started"
 
 cp -p /etc/ike/ike-daemon.toml /root/packaged
@@ -45,6 +62,18 @@ active active || fail "not active after start"
 systemctl status --no-pager ike-daemon | grep -q 'Status: "listening on UDP ports 500 and 4500"' || fail "status"
 ike-daemon list >/dev/null || fail "control socket"
 ok "started: READY came, the secret is a credential of systemd's"
+
+# Fault: Before=network.target in the unit.
+since() { systemctl show -p "$2" --value "$1"; }
+ready=$(since ike-daemon ActiveEnterTimestampMonotonic)
+[ "$(since network-pre.target ActiveEnterTimestampMonotonic)" -ge "$ready" ] || fail "the network does not wait for the daemon"
+active_shutdown() { [ "$(systemctl is-active ike-daemon-shutdown)" = active ]; }
+until_ active_shutdown || fail "ike-daemon-shutdown is not active"
+case " $(systemctl show -p After --value ike-daemon-shutdown) " in
+*" ike-daemon.service "*) ;; *) fail "the daemon ends before ike-daemon-shutdown" ;; esac
+systemctl stop ike-daemon-shutdown || fail "stop of ike-daemon-shutdown"
+active active || fail "ike-daemon-shutdown ends the daemon although the host goes on"
+ok "READY before network-pre.target, $(((ready - $(since ike-daemon ExecMainStartTimestampMonotonic)) / 1000)) ms after its start"
 
 [ "$(field Seccomp)" = 2 ] && [ "$(field NoNewPrivs)" = 1 ] || fail "seccomp"
 [ "$(field CapEff)" = 0000000000003400 ] || fail "capabilities: $(field CapEff)"

@@ -139,11 +139,10 @@ impl Plan {
                         config = %files.config.display(),
                         "sandbox: Landlock: the daemon opens no files elsewhere, at a reload either"
                     );
-                    let names = linked(Path::new("/etc/resolv.conf"));
-                    if !names.exists() {
-                        tracing::warn!(
-                            path = %names.display(),
-                            "sandbox: /etc/resolv.conf leads to a folder that is not there: restart the daemon if host names are not found"
+                    if let Some(folder) = later(&linked(Path::new("/etc/resolv.conf"))) {
+                        tracing::info!(
+                            folder = %folder.display(),
+                            "sandbox: /etc/resolv.conf leads to what is not there yet: the daemon reads all of this folder"
                         );
                     }
                 }
@@ -264,7 +263,10 @@ fn restrict_files(programs: bool, files: &Files) -> Result<(), landlock::Ruleset
     let mut readable: Vec<PathBuf> = READ.iter().map(PathBuf::from).collect();
     readable.push(folder(&files.config));
     readable.extend(paths::credentials());
-    readable.extend(RESOLVER.iter().map(|file| linked(Path::new(file))));
+    for place in RESOLVER.iter().map(|file| linked(Path::new(file))) {
+        readable.extend(later(&place).map(Path::to_path_buf));
+        readable.push(place);
+    }
     let written = files.written.iter().map(|file| folder(file));
     let mut ruleset = Ruleset::default()
         // Sockets are renamed into their place, which the first Landlock forbids whatever one asks for.
@@ -297,6 +299,13 @@ fn linked(file: &Path) -> PathBuf {
     let folder = std::fs::canonicalize(&folder).unwrap_or(folder);
     let file = file.file_name().map_or(file.clone(), |name| folder.join(name));
     if SHARED.iter().any(|shared| folder == Path::new(shared)) { file } else { folder }
+}
+
+/// The nearest folder that is there, if `place` is not. Early in the boot network managers have not made theirs, and a rule
+/// is for what is there.
+fn later(place: &Path) -> Option<&Path> {
+    let is_there = |path: &&Path| path.exists();
+    place.ancestors().find(is_there).filter(|there| *there != place)
 }
 
 /// The folder that a file lies in.
@@ -425,6 +434,21 @@ mod tests {
         assert!(Plan::new(section, true).landlock);
         let refusing = SandboxOptions { programs: Some(false), ..section };
         assert!(!Plan::new(refusing, true).programs);
+    }
+
+    /// Fault: in `later`, take `place` itself.
+    #[test]
+    fn the_resolver_is_read_in_a_folder_that_is_made_after_the_start() {
+        let there = std::env::temp_dir().join(format!("ike-later-{}", std::process::id()));
+        let link = there.join("resolv.conf");
+        std::fs::create_dir_all(&there).unwrap();
+        std::os::unix::fs::symlink("run/manager/resolv.conf", &link).unwrap();
+        let place = linked(&link);
+        assert_eq!(place, there.join("run/manager"));
+        assert_eq!(later(&place), Some(&*there));
+        std::fs::create_dir_all(&place).unwrap();
+        assert_eq!(later(&place), None);
+        std::fs::remove_dir_all(&there).unwrap();
     }
 
     /// The errors that a program gets, with both filters if `filtered`: of `clone` for a user namespace, of `clone3`, of the
