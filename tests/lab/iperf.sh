@@ -12,12 +12,14 @@ usage: iperf.sh [OPTION]…
   -e SUITE    of ESP (aes256gcm16)
   -m RATIO    fail if ours is below RATIO of strongSwan's
   -p          plain ESP (protocol 50) of the daemon, which has no segmentation
-              offload. Without it both have ESP in UDP, which is all that
-              kernel-libipsec can
+              offload. Without it both have ESP in UDP: the daemon by default,
+              and kernel-libipsec, because it has no other
+IKE_LAB_KINDS names the programs: strongswan, daemon, plain. The last is the
+daemon with plain ESP.
 USAGE
 }
 
-SECONDS_EACH=5 ROUNDS=2 ESP=aes256gcm16 MIN= ENCAP=true
+SECONDS_EACH=5 ROUNDS=2 ESP=aes256gcm16 MIN= ENCAP=auto
 while getopts t:r:e:m:ph opt; do
     case $opt in
     t) SECONDS_EACH=$OPTARG ;;
@@ -39,7 +41,7 @@ KINDS=${IKE_LAB_KINDS:-strongswan daemon}
 [ "$(id -u)" = 0 ] || die "needs root"
 [ -e "$LAB_ROOT/usr/sbin/charon-systemd" ] || die "no root folder; run tests/lab/setup.sh"
 [ -c /dev/net/tun ] || modprobe tun 2>/dev/null || die "this kernel has no tun"
-case $KINDS in *daemon*) [ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)" ;; esac
+case $KINDS in *daemon* | *plain*) [ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)" ;; esac
 
 rm -rf "$OUT"
 mkdir -p "$OUT"

@@ -83,6 +83,14 @@ fn share_cpus(setup: &mut Setup, seed: u64) -> Option<Seeded> {
     Some(rng)
 }
 
+/// Lets three ends in four prefer ESP in UDP.
+fn prefer_udp(setup: &mut Setup, seed: u64) {
+    let mut rng = Seeded::new(seed ^ 0x7564_7000);
+    for side in [&mut setup.a, &mut setup.b] {
+        side.plane.capabilities.udp_costs_less = rng.chance(750);
+    }
+}
+
 /// Gives one pair in four slow key exchanges, in one of the ways there are: how long they take at most.
 fn be_slow(setup: &mut Setup, seed: u64, pfs: bool) -> Option<Duration> {
     let mut rng = Seeded::new(seed ^ 0x6b65_7800);
@@ -168,6 +176,7 @@ impl Life {
         share_ppk(&mut setup);
         let cpus = share_cpus(&mut setup, seed);
         name_none(&mut setup, seed);
+        prefer_udp(&mut setup, seed);
         let slow = be_slow(&mut setup, seed, pfs);
         let mut pair = setup.build();
         for host in &mut pair.hosts {

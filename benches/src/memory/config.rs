@@ -134,6 +134,7 @@ pub const PLANE: Capabilities = Capabilities {
     transport_mode: true,
     esn: true,
     plain_esp: true,
+    udp_costs_less: false,
     tcp_esp: false,
     iptfs: false,
     per_cpu: false,

@@ -137,6 +137,7 @@ impl Plane {
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        udp_costs_less: false,
         tcp_esp: true,
         iptfs: false,
         per_cpu: false,

@@ -154,6 +154,7 @@ fn host() -> Endpoint {
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        udp_costs_less: false,
         tcp_esp: false,
         iptfs: false,
         per_cpu: false,

@@ -49,6 +49,7 @@ fn host() -> Host {
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        udp_costs_less: false,
         tcp_esp: false,
         iptfs: false,
         per_cpu: false,

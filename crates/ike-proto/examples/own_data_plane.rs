@@ -38,6 +38,7 @@ impl DataPlane for Printing {
             transport_mode: false,
             esn: true,
             plain_esp: true,
+            udp_costs_less: false,
             tcp_esp: false,
             iptfs: false,
             per_cpu: false,

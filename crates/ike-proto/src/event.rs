@@ -512,6 +512,8 @@ pub struct IkeStatus {
     pub remote_id: Option<IdData>,
     /// True if this end is behind a NAT.
     pub nat_local: bool,
+    /// Both ends have agreed to send ESP in UDP although there may be no NAT.
+    pub esp_in_udp: bool,
     /// True if the peer is behind a NAT.
     pub nat_remote: bool,
     /// True if both ends have MOBIKE.

@@ -517,6 +517,8 @@ pub struct Capabilities {
     pub esn: bool,
     /// ESP directly over IP, without UDP. Without this the engine forces UDP encapsulation.
     pub plain_esp: bool,
+    /// ESP in UDP costs less than ESP over IP. Two such data planes use UDP, if the configuration of both ends permits.
+    pub udp_costs_less: bool,
     /// ESP in the TCP connection of IKE (RFC 9329 §3.2). Without this a connection over TCP needs separate
     /// transports.
     pub tcp_esp: bool,

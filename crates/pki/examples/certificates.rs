@@ -102,6 +102,7 @@ fn host(ca: &Authority, name: &str, peer: &str) -> Result<Host, Box<dyn Error>> 
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        udp_costs_less: false,
         tcp_esp: false,
         iptfs: false,
         per_cpu: false,

@@ -13,12 +13,16 @@ declare -A SUM
 for kind in $KINDS; do SUM[$kind]=0; done
 
 begin() {
-    US=$1 THEM=$1
+    US=${1/plain/daemon} THEM=${1/plain/daemon}
     rm -f "$STATE"/*
     net_direct
     site
     net both esp_proposals "$ESP"
-    ike both encap $ENCAP
+    case $1 in
+    strongswan) ike both encap true ;;
+    daemon) [ "$ENCAP" = auto ] || ike both encap "$ENCAP" ;;
+    plain) ike both encap false ;;
+    esac
     start us
     start them
     up us
@@ -51,6 +55,9 @@ listening() { in_ns them ss -Hltn 'sport = :5201' | grep -q .; }
     for kind in $KINDS; do
         echo "$kind: $((SUM[$kind] / (2 * ROUNDS))) Mbit/s ($ESP, mean of $((2 * ROUNDS)) runs of $SECONDS_EACH s)"
     done
+    if [ -n "${SUM[plain]:-}" ] && [ -n "${SUM[daemon]:-}" ]; then
+        echo "ratio of the daemon, default / plain ESP: $(jq -n "${SUM[daemon]} / ${SUM[plain]} * 100 | round / 100")"
+    fi
     if [ -n "${SUM[strongswan]:-}" ] && [ -n "${SUM[daemon]:-}" ]; then
         ratio=$(jq -n "${SUM[daemon]} / ${SUM[strongswan]} * 100 | round / 100")
         echo "ratio ike-daemon / strongSwan kernel-libipsec: $ratio"

@@ -320,7 +320,8 @@ fn start_guard(name: &str, index: u32, options: GuardOptions) -> Option<Guard> {
 impl DataPlane for UserspacePlane {
     fn capabilities(&self) -> Capabilities {
         let Self { plain_esp, tcp_esp, .. } = *self;
-        Capabilities { plain_esp, tcp_esp, ..self.plane.capabilities() }
+        // The kernel sends many packets over UDP in one call (UDP_SEGMENT), and over a raw socket one by one.
+        Capabilities { plain_esp, tcp_esp, udp_costs_less: true, ..self.plane.capabilities() }
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::config::{
-    AddressSpec, ChildConfig, Childless, ConnectionConfig, DowngradePrevention, Fragmentation,
-    PpkConfig, PpkExchange, PpkRekey, SendCert, ShuntConfig, Unique,
+    AddressSpec, ChildConfig, Childless, ConnectionConfig, DowngradePrevention, EspInUdp,
+    Fragmentation, PpkConfig, PpkExchange, PpkRekey, SendCert, ShuntConfig, Unique,
 };
 
 use super::charon::set;
@@ -15,6 +15,7 @@ use crate::diagnostic::{Place, Report};
 use crate::host::Host;
 use crate::settings::{Connection, HOST, HostSpec, Hosts, Ports};
 use crate::tree::{Section, Text, Unsupported, join};
+use crate::units;
 
 /// Options of swanctl.conf(5) that do nothing here yet.
 const UNSUPPORTED: &[Unsupported] = &[
@@ -42,6 +43,15 @@ pub(crate) struct Found {
 fn dscp(text: &str) -> Option<u8> {
     let binary = (1..=6).contains(&text.len()) && text.bytes().all(|b| matches!(b, b'0' | b'1'));
     binary.then(|| u8::from_str_radix(text, 2).ok()).flatten()
+}
+
+/// `encap`.
+fn encap(text: &str) -> Option<EspInUdp> {
+    match units::switch(text) {
+        Some(true) => Some(EspInUdp::Yes),
+        Some(false) => Some(EspInUdp::No),
+        None => (text.trim() == "auto").then_some(EspInUdp::Auto),
+    }
 }
 
 /// Reads one connection.
@@ -74,7 +84,7 @@ pub(crate) fn read(
         &mut c.proposals,
         values::proposals(&mut s, "proposals", values::Protocol::Ike, host, report),
     );
-    set(&mut c.encap, s.switch("encap", report));
+    set(&mut c.encap, s.parsed("encap", "auto, yes or no", report, encap));
     set(&mut c.dscp, s.parsed("dscp", "up to six binary digits, as in \"101110\"", report, dscp));
     tcp::read(&mut s, &mut c, report);
     remote_access::connection(&mut s, &mut c, report);

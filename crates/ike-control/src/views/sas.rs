@@ -55,6 +55,9 @@ pub struct IkeSa {
     pub nat_local: bool,
     /// True if the peer is behind a NAT.
     pub nat_remote: bool,
+    /// True if both ends have agreed to send ESP in UDP although there may be no NAT.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub esp_in_udp: bool,
     /// Virtual IPs of this end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub local_vips: Vec<String>,
@@ -293,6 +296,7 @@ impl IkeSa {
             responder_spi: format!("{:016x}", s.spi_r),
             nat_local: s.nat_local,
             nat_remote: s.nat_remote,
+            esp_in_udp: s.esp_in_udp,
             mobike: s.mobike,
             ppk: s.ppk.is_some(),
             local_vips: vips(&s.assignment, true),

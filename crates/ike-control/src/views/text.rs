@@ -57,6 +57,9 @@ fn ike(out: &mut String, sa: &IkeSa) -> std::fmt::Result {
     if sa.resumed {
         writeln!(out, "  resumed by a ticket")?;
     }
+    if sa.esp_in_udp {
+        writeln!(out, "  ESP in UDP: both ends prefer it")?;
+    }
     if sa.mobike {
         writeln!(out, "  MOBIKE")?;
     }

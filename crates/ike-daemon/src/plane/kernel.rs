@@ -478,6 +478,7 @@ pub(super) fn capabilities(features: Features) -> io::Result<Capabilities> {
         transport_mode: true,
         esn,
         plain_esp: true,
+        udp_costs_less: false,
         tcp_esp: false,
         iptfs,
         per_cpu,

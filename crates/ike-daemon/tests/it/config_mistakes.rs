@@ -139,7 +139,7 @@ fn mistakes_in_a_connection() {
         ),
         (
             "[connections.c]\nencap = \"maybe\"\n",
-            "2:10: `connections.c.encap` cannot be \"maybe\": expected true or false (\"yes\" or \"no\")",
+            "2:10: `connections.c.encap` cannot be \"maybe\": expected auto, yes or no",
         ),
         (
             "[connections.c]\nrekey_time = 10\nrand_time = 10\n",

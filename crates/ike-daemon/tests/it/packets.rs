@@ -192,6 +192,7 @@ fn what_the_data_plane_cannot_do_is_named() {
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        udp_costs_less: false,
         tcp_esp: false,
         iptfs: true,
         per_cpu: true,

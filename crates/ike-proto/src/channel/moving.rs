@@ -47,13 +47,14 @@ impl Channel {
         true
     }
 
-    /// Sets the keepalive timer if this end is behind a NAT.
+    /// Sets the keepalive timer if this end is behind a NAT, or if a firewall may be between the ends: nothing else shows
+    /// it that UDP without packets is still in use.
     pub(crate) fn arm_keepalive(&mut self, io: &Io<'_>) {
         //= https://www.ietf.org/archive/id/draft-ietf-ipsecme-ikev2-reliable-transport-04#section-3.6
         //# Peers MUST
         //# maintain NAT mappings for the ESP path by sending NAT keepalive
         //# packets as specified in Section 2.23 of [RFC7296]
-        let wanted = self.route.nat.local
+        let wanted = (self.route.nat.local || self.route.prefers_udp)
             && self.route.esp_path().transport == Transport::UdpEncap
             && !io.config.keep_alive.is_zero();
         let at = wanted.then(|| io.now.mono + io.config.keep_alive);
@@ -149,6 +150,7 @@ impl Channel {
         if self.route.stream.as_ref().is_some_and(|stream| stream.is_lost() && stream.ours) {
             self.timers.set(TimerKey::Ike(Timer::Reopen), io.now.mono);
         }
+        self.route.prefers_udp = old.route.prefers_udp;
         self.route.mobike = old.route.mobike.as_ref().map(|mobike| Box::new(mobike.inherited()));
         self.probe = old.probe.inherited();
         self.window.inherit(old.window.rtt().clone());

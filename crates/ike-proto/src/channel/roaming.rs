@@ -28,6 +28,11 @@ impl Roaming<'_> {
         self.route.mobike = Some(Box::new(mobike));
     }
 
+    /// Records that both ends prefer ESP in UDP.
+    pub(crate) fn agree_on_udp(&mut self) {
+        self.route.prefers_udp = true;
+    }
+
     /// Records that these addresses of this end were announced.
     pub(crate) fn note_told(&mut self, addresses: Vec<IpAddr>) {
         self.tell(|mobike| mobike.note_told(addresses));

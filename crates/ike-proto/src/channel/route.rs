@@ -25,6 +25,8 @@ pub(crate) struct Route {
     pub(super) separate: Option<Box<Path>>,
     pub(super) answers: AnswerPath,
     pub(super) nat: NatStatus,
+    /// Both ends prefer ESP in UDP.
+    pub(super) prefers_udp: bool,
     /// Present if both ends have MOBIKE.
     pub(super) mobike: Option<Box<Mobike>>,
 }
@@ -43,7 +45,7 @@ impl Route {
     /// For an SA whose keys were made by messages on `path`.
     pub(super) fn new(path: Path, nat: NatStatus) -> Self {
         let answers = AnswerPath::new(path);
-        Self { path, stream: None, separate: None, answers, nat, mobike: None }
+        Self { path, stream: None, separate: None, answers, nat, prefers_udp: false, mobike: None }
     }
 
     /// The path of requests.
@@ -54,6 +56,16 @@ impl Route {
     /// Where NATs are.
     pub(crate) fn nat(&self) -> NatStatus {
         self.nat
+    }
+
+    /// True if both ends prefer ESP in UDP, NAT or not.
+    pub(crate) fn agreed_on_udp(&self) -> bool {
+        self.prefers_udp
+    }
+
+    /// True if ESP is to use UDP on a path with UDP encapsulation.
+    pub(crate) fn puts_esp_in_udp(&self) -> bool {
+        self.nat.local || self.nat.remote || self.prefers_udp
     }
 
     /// MOBIKE's data, if both ends support it.

@@ -125,6 +125,18 @@ pub enum SeparateTransports {
     Yes,
 }
 
+/// `encap`: ESP in UDP where there is no NAT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum EspInUdp {
+    /// If the peer agrees and it costs both data planes less.
+    #[default]
+    Auto,
+    /// With every peer: this end pretends to be behind a NAT.
+    Yes,
+    /// Never.
+    No,
+}
+
 /// A pre-shared key and the identities it belongs to: `secrets.ike<suffix>`.
 #[derive(Debug)]
 pub struct PreSharedKey {
@@ -156,8 +168,8 @@ pub struct ConnectionConfig {
     pub remote: Vec<RemoteAuth>,
     /// `send_cert`.
     pub send_cert: SendCert,
-    /// `encap`: pretend to be behind a NAT, so that ESP is UDP-encapsulated.
-    pub encap: bool,
+    /// `encap`.
+    pub encap: EspInUdp,
     /// `dscp` of IKE messages over UDP: 6 bits.
     pub dscp: u8,
     /// `enable_tcp`.
@@ -226,7 +238,7 @@ impl ConnectionConfig {
             local: vec![LocalAuth::new("local", AuthConfig::Psk)],
             remote: vec![RemoteAuth::new("remote", AuthConfig::Psk)],
             send_cert: SendCert::IfAsked,
-            encap: false,
+            encap: EspInUdp::default(),
             dscp: 0,
             enable_tcp: TcpUse::No,
             tcp_remote_port: 4500,

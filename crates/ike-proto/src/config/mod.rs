@@ -24,8 +24,8 @@ pub use auth::{
 };
 pub use child::{Action, ChildConfig, FailureShunt, ShuntConfig, Since, TsSpec};
 pub use connection::{
-    AddressSpec, Childless, ConnectionConfig, DowngradePrevention, Fragmentation, PreSharedKey,
-    SeparateTransports, TcpUse, Unique,
+    AddressSpec, Childless, ConnectionConfig, DowngradePrevention, EspInUdp, Fragmentation,
+    PreSharedKey, SeparateTransports, TcpUse, Unique,
 };
 pub(crate) use endpoint::LONGEST_TIMER;
 pub use endpoint::{EndpointConfig, FragmentAckTypes, Retransmission};

@@ -319,6 +319,7 @@ impl Parked {
             path: self.path,
             local_id: None,
             remote_id: None,
+            esp_in_udp: false,
             nat_local: answer.is_some_and(|answer| answer.nat.local),
             mobike: false,
             nat_remote: answer.is_some_and(|answer| answer.nat.remote),

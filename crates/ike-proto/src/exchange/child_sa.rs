@@ -340,7 +340,7 @@ impl Terms {
             Arc::make_mut(&mut heritage.processing).tfc_padding = padding;
         }
         let Heritage { processing, lease, line, cpu, ordinal } = heritage;
-        let behind_nat = seen.channel.route().nat().local || seen.channel.route().nat().remote;
+        let udp = seen.channel.route().puts_esp_in_udp();
         let owner = format!("{} [{}]", seen.channel.connection().name, identity.remote_id());
         Ok(ChildSa {
             id: self.id,
@@ -362,7 +362,7 @@ impl Terms {
             spi_out: self.spi_out,
             local: seen.channel.route().esp_path().local.ip(),
             remote: seen.channel.route().esp_path().remote.ip(),
-            encap: ChildSa::encap_on(seen.channel.route().esp_path(), behind_nat),
+            encap: ChildSa::encap_on(seen.channel.route().esp_path(), udp),
             local_ts: self.local_ts,
             remote_ts: self.remote_ts,
             pending_out: None,
@@ -406,7 +406,7 @@ impl ReadyChild {
             // The path may have changed since the exchange began, without MOBIKE by a NAT.
             let path = channel.route().esp_path();
             let udp = match channel.route().mobike() {
-                Some(_) => channel.route().nat().local || channel.route().nat().remote,
+                Some(_) => channel.route().puts_esp_in_udp(),
                 None => child.encap.is_some(),
             };
             let held = channel.route().is_held();

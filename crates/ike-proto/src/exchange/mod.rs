@@ -6,6 +6,7 @@ pub(crate) mod child_sa;
 pub(crate) mod config;
 pub(crate) mod create_child;
 pub(crate) mod detail;
+pub(crate) mod esp_in_udp;
 pub(crate) mod followup;
 pub(crate) mod informational;
 pub(crate) mod intermediate;

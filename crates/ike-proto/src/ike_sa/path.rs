@@ -52,7 +52,7 @@ impl Established {
     pub(crate) fn move_children(&mut self, channel: &Channel, ctx: &mut Context<'_>) {
         let path = channel.route().esp_path();
         let mobike = channel.route().mobike().is_some();
-        let nat = mobike.then_some(channel.route().nat().local || channel.route().nat().remote);
+        let nat = mobike.then(|| channel.route().puts_esp_in_udp());
         // Without MOBIKE no peer has proven its address (RFC 4555 §3.7).
         let proven = (mobike && !channel.route().is_held()).then_some(channel.route().path());
         let claim = |there, spi_in| ctx.ids.claim(there, spi_in);

@@ -33,6 +33,7 @@ impl IkeSa {
             path: self.channel.route().path(),
             local_id: established.map(|established| established.identity.local_id().clone()),
             remote_id: established.map(|established| established.identity.remote_id().clone()),
+            esp_in_udp: self.channel.route().agreed_on_udp(),
             nat_local: self.channel.route().nat().local,
             nat_remote: self.channel.route().nat().remote,
             mobike: self.channel.route().mobike().is_some(),

@@ -33,6 +33,7 @@ pub fn capabilities() -> Capabilities {
         transport_mode: true,
         esn: true,
         plain_esp: true,
+        udp_costs_less: false,
         tcp_esp: false,
         iptfs: true,
         per_cpu: true,

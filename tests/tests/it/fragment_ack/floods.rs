@@ -122,7 +122,7 @@ fn ten_thousand_half_open_peers_with_parts_of_messages() {
 fn an_address_that_was_never_reached_gets_little() {
     let mut setup = large(1);
     // It says that it is behind a NAT, so that it may be anywhere.
-    setup.a.connection.encap = true;
+    setup.a.connection.encap = ike_proto::config::EspInUdp::Yes;
     let mut pair = build(setup);
     pair.audit.off = true;
     let victim = SocketAddr::new(stranger_at(1).ip(), 4500);

@@ -6,6 +6,7 @@ mod hosts;
 mod moves;
 mod nat;
 mod paths;
+mod udp;
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -62,7 +62,7 @@ fn where_udp_is_blocked_tcp_takes_over() {
 #[test]
 fn where_udp_is_blocked_half_way() {
     let mut setup = falling_back(3);
-    setup.both(|side| side.connection.encap = true);
+    setup.both(|side| side.connection.encap = ike_proto::config::EspInUdp::Yes);
     let mut pair = setup.build();
     pair.net.tap(|packet: &mut Packet| {
         let blocked = packet.stream.is_none() && packet.dst.port() == 4500;

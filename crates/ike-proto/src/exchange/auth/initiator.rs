@@ -15,6 +15,7 @@ use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::auth::questions::ask;
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::config::OwnedConfig;
+use crate::exchange::esp_in_udp;
 use crate::exchange::mobike::Ends;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::qcd::OwnToken;
@@ -101,7 +102,8 @@ impl ExpectAuthResponse {
         own: Option<OwnAuth>,
     ) -> State {
         let connection = Arc::clone(stem.channel.connection());
-        let (mobike, told) = Ends::of(stem.channel).in_auth(ctx, &[]);
+        let (mut notifies, told) = Ends::of(stem.channel).in_auth(ctx, &[]);
+        notifies.extend(esp_in_udp::in_auth(stem.channel, ctx));
         let token = OwnToken::of(stem.channel, ctx);
         let Some(own) = own else {
             let sent = stem.channel.request(&mut ctx.io, ExchangeType::IKE_AUTH, &[]);
@@ -158,7 +160,7 @@ impl ExpectAuthResponse {
         payloads
             .extend(own.no_ppk.iter().map(|data| notify(NotifyType::NO_PPK_AUTH, data.expose())));
         if first {
-            payloads.extend(payloads_of(&mobike));
+            payloads.extend(payloads_of(&notifies));
         }
         if first && connection.session_resumption {
             payloads.push(notify(NotifyType::TICKET_REQUEST, &[]));
@@ -346,6 +348,7 @@ impl ExpectAuthResponse {
         if let Ok(Some(peer)) = Ends::of(stem.channel).of_auth(&parsed) {
             stem.channel.roaming().begin_mobike(peer, told);
         }
+        esp_in_udp::of_auth(stem.channel, ctx, &parsed);
         if let Some(told) = ToldGateway::read(&parsed, stem.channel, ctx) {
             let waiting = std::mem::take(stem.waiting);
             told.follow_at_once(&mut established.parts(stem, ctx), child, waiting);
