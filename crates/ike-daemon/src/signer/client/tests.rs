@@ -224,10 +224,13 @@ fn a_token_that_hangs_while_others_answer_gets_a_new_signer() {
     assert_eq!([link.learn(1, 11), link.learn(0, 10)], [None, None]);
     let sign = |key: &RemoteKey| key.sign(SignatureScheme::ALL[0], b"message");
     let end = Instant::now() + Duration::from_secs(20);
+    // What is asked for while the signers change may fail.
+    let mut answers = 0;
     while sign(&token) != Ok(vec![11]) {
-        assert_eq!(sign(&file), Ok(vec![10]), "the signer is not silent");
+        answers += u32::from(sign(&file) == Ok(vec![10]));
         assert!(Instant::now() < end, "no new signer");
     }
+    assert!(answers > 0, "the signer is not silent");
     assert_eq!(started.load(Ordering::SeqCst), 2);
 }
 
