@@ -185,7 +185,7 @@ pub(crate) struct NewAttempt {
 
 impl Attempt {
     /// Makes the attempt and sends the first request.
-    pub(crate) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
+    pub(super) fn start(ctx: &mut Context<'_>, new: NewAttempt) -> Result<Self, Failure> {
         let NewAttempt {
             connection,
             path,
@@ -376,7 +376,7 @@ impl Attempt {
     }
 
     /// Handles a datagram for this attempt's SPI.
-    pub(crate) fn on_datagram(
+    pub(super) fn on_datagram(
         &mut self,
         ctx: &mut Context<'_>,
         path: Path,
@@ -423,14 +423,14 @@ impl Attempt {
     }
 
     /// Handles a smaller path MTU.
-    pub(crate) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn on_path_mtu(&mut self, ctx: &mut Context<'_>) {
         for candidate in &mut self.candidates {
             candidate.channel.refit_request(&mut ctx.io);
         }
     }
 
     /// Hands an answer to the candidate that asked.
-    pub(crate) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
+    pub(super) fn on_answered(&mut self, ctx: &mut Context<'_>, ticket: Ticket, answer: Answer) {
         let asker = |candidate: &&mut IkeSa| {
             candidate.state.ticket() == Some(ticket) || candidate.pending.awaits(ticket)
         };
@@ -581,7 +581,7 @@ impl Attempt {
         }
     }
 
-    pub(crate) fn on_timeout(&mut self, ctx: &mut Context<'_>) {
+    pub(super) fn on_timeout(&mut self, ctx: &mut Context<'_>) {
         self.on_exchange_timeout(ctx);
         for candidate in &mut self.candidates {
             candidate.on_timeout(ctx);
@@ -629,7 +629,7 @@ impl Attempt {
     }
 
     /// The candidate whose peer is authenticated, if there is one.
-    pub(crate) fn take_winner(&mut self) -> Option<IkeSa> {
+    pub(super) fn take_winner(&mut self) -> Option<IkeSa> {
         let index = self
             .candidates
             .iter()
@@ -642,7 +642,7 @@ impl Attempt {
     }
 
     /// The reason of the failure, if the attempt has failed.
-    pub(crate) fn failed(&self, now: Instant) -> Option<Failure> {
+    pub(super) fn failed(&self, now: Instant) -> Option<Failure> {
         if self.switch.is_some() {
             return Some(Failure::Timeout);
         }
@@ -654,7 +654,7 @@ impl Attempt {
     }
 
     /// Releases what the candidates hold. For an attempt that has failed, has won or was cancelled.
-    pub(crate) fn dispose(mut self, ctx: &mut Context<'_>, reason: &Failure) {
+    pub(super) fn dispose(mut self, ctx: &mut Context<'_>, reason: &Failure) {
         self.give_up_exchanges(ctx);
         for candidate in &mut self.candidates {
             candidate.waiting.clear();
@@ -663,7 +663,7 @@ impl Attempt {
     }
 
     /// Other peers have got the octets of `pool` that the candidates had.
-    pub(crate) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
+    pub(super) fn give_way(&mut self, ctx: &mut Context<'_>, pool: Pool) {
         for candidate in &mut self.candidates {
             candidate.give_way(ctx, pool);
         }
@@ -671,7 +671,7 @@ impl Attempt {
     }
 
     /// Another IKE SA with this peer has been established meanwhile, so this one will not be the only one.
-    pub(crate) fn is_not_first_contact(&mut self) {
+    pub(super) fn is_not_first_contact(&mut self) {
         self.initial_contact = false;
         for candidate in &mut self.candidates {
             // The IKE_AUTH request of a candidate may be waiting for a signature.
@@ -680,7 +680,7 @@ impl Attempt {
     }
 
     /// The next deadline.
-    pub(crate) fn deadline(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
+    pub(super) fn deadline(&mut self, ctx: &mut Context<'_>) -> Option<Instant> {
         let line = self.line_deadline();
         let exchange = self.exchange_deadline();
         // The attempt does not end before the work that is being done for it.
@@ -698,15 +698,15 @@ impl Attempt {
     }
 
     /// When the attempt began.
-    pub(crate) fn begun(&self) -> Instant {
+    pub(super) fn begun(&self) -> Instant {
         self.started
     }
 
-    pub(crate) fn connection(&self) -> &ConnectionConfig {
+    pub(super) fn connection(&self) -> &ConnectionConfig {
         &self.connection
     }
 
-    pub(crate) fn status(&self) -> IkeStatus {
+    pub(super) fn status(&self) -> IkeStatus {
         IkeStatus {
             id: self.id,
             connection: self.connection.name.clone(),

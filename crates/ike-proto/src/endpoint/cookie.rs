@@ -25,17 +25,17 @@ pub(crate) struct Cookies {
 }
 
 impl Cookies {
-    pub(crate) fn new(prf: &'static dyn Prf, rng: &mut dyn SecureRandom) -> Self {
+    pub(super) fn new(prf: &'static dyn Prf, rng: &mut dyn SecureRandom) -> Self {
         Self { prf, version: 0, current: draw(rng), previous: None, since: None }
     }
 
     /// A seed for the endpoint's hash tables. No cookie is made of the same octets, because a nonce is longer.
-    pub(crate) fn seed(&self) -> HashSeed {
+    pub(super) fn seed(&self) -> HashSeed {
         HashSeed::new(&self.prf.prf(self.current.expose(), &[b"hash tables"]))
     }
 
     /// The cookie for this request.
-    pub(crate) fn make(
+    pub(super) fn make(
         &mut self,
         now: Instant,
         rng: &mut dyn SecureRandom,
@@ -60,7 +60,7 @@ impl Cookies {
 
     /// True if `cookie` was made here for this request within two lives of a secret, whether other cookies were
     /// made since or not.
-    pub(crate) fn check(
+    pub(super) fn check(
         &self,
         now: Instant,
         cookie: &[u8],

@@ -308,8 +308,9 @@ impl Endpoint {
             Notice::Newcomer(newcomer) => self.on_newcomer(now, ike, newcomer),
             Notice::Unwelcome => self.refuse_newcomer(now, ike),
             Notice::ChildUp(digest) => self.on_child_up_elsewhere(digest),
-            Notice::ChildTrapped(digest) => self.on_child_trapped_elsewhere(digest),
-            Notice::ChildGivenUp(digest) => self.on_child_given_up_elsewhere(digest),
+            Notice::ChildTrapped(digest) | Notice::ChildGivenUp(digest) => {
+                self.on_child_settled_elsewhere(digest);
+            }
             Notice::Another => self.on_another(now, ike),
             Notice::StandIn(double) => self.on_offered(now, ike, double),
             Notice::Covered(_) => self.on_covered(now, ike),

@@ -38,7 +38,6 @@ use std::time::Instant;
 use crate::channel::io::{Io, StreamNames};
 use crate::channel::memory::MemoryBudget;
 use crate::channel::pmtu::PathMtus;
-use crate::channel::window::Datagrams;
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
 use crate::config::{ChildConfig, EndpointConfig};
@@ -46,7 +45,6 @@ use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, TrafficSelector};
 use crate::event::{
     Event, Failure, IkeSaId, IkeStatus, Input, Network, Now, Output, Path, RequestId, Ticket,
-    Transmit, TransmitKind,
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
@@ -60,7 +58,7 @@ use crate::wire::{DecodeError, Header, Message};
 use admission::{Courtesy, HalfOpen, Refused};
 use attempt::Attempt;
 pub use brief::{ChildBrief, IkeBrief};
-use closed::{Closed, Late};
+use closed::Closed;
 use cookie::Cookies;
 use crash::Crash;
 use crossing::Crossings;
@@ -412,6 +410,10 @@ impl Endpoint {
         }
     }
 
+    fn drop_datagram(&mut self, path: Path, why: DropReason) {
+        self.out.push_back(Output::Event(Event::Dropped { path, why }));
+    }
+
     /// A message that is not IKEv2, or is malformed outside its SK payload.
     fn on_undecodable(&mut self, now: Now, path: Path, octets: &[u8], error: DecodeError) {
         self.drop_datagram(path, DropReason::Malformed);
@@ -440,42 +442,6 @@ impl Endpoint {
         if !header.flags.response && self.courtesy.take(now.mono) {
             self.send_unprotected(path, crate::exchange::sa_init::refuse(&header, &refusal));
         }
-    }
-
-    fn on_unknown_spi(&mut self, now: Now, path: Path, message: &Message<'_>, octets: &[u8]) {
-        if let Some(spi) = crate::exchange::invalid_spi::read(message) {
-            return self.on_invalid_spi(now, path, spi);
-        }
-        let header = &message.header;
-        let request = !header.flags.response && header.spi_r != 0;
-        if request {
-            match self.closed.judge(path, header, || self.registry.digest(octets)) {
-                Late::Again(to, datagrams) => return self.answer_late(to, &datagrams),
-                Late::Ignore => return self.drop_datagram(path, DropReason::Closed),
-                Late::Unknown => {}
-            }
-        }
-        self.drop_datagram(path, DropReason::SpiOfNoSa);
-        if request {
-            self.answer_unknown(now, path, message);
-        }
-    }
-
-    fn answer_late(&mut self, path: Path, datagrams: &Datagrams) {
-        let (kind, dscp) = (TransmitKind::Retransmission, self.dscp(path));
-        let transmits =
-            datagrams.iter().map(|octets| Transmit { path, kind, dscp, octets: octets.clone() });
-        self.out.extend(transmits.map(Output::Transmit));
-    }
-
-    fn drop_datagram(&mut self, path: Path, why: DropReason) {
-        self.out.push_back(Output::Event(Event::Dropped { path, why }));
-    }
-
-    fn send_unprotected(&mut self, path: Path, octets: Vec<u8>) {
-        let (kind, dscp) = (TransmitKind::Ike, self.dscp(path));
-        let transmit = Transmit { path, kind, dscp, octets: octets.into() };
-        self.out.push_back(Output::Transmit(transmit));
     }
 
     fn on_timeout(&mut self, now: Now) {

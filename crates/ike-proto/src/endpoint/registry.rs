@@ -168,7 +168,7 @@ impl Shards {
     }
 
     /// A number for `value` that is the same in all shards and that no peer can predict.
-    pub(crate) fn digest(&self, value: impl Hash) -> u64 {
+    pub(super) fn digest(&self, value: impl Hash) -> u64 {
         self.seed.hash_one(value)
     }
 
@@ -369,7 +369,7 @@ impl Shards {
     }
 
     /// The shard that has the outbound SA, if there are several shards.
-    pub(crate) fn claimant(&self, id: &SaId) -> Option<u8> {
+    pub(super) fn claimant(&self, id: &SaId) -> Option<u8> {
         self.tables().outbound.get(id).copied()
     }
 

@@ -340,7 +340,7 @@ impl Endpoint {
 
     /// DSCP of messages that are sent before a connection is chosen: that of the first connection whose addresses
     /// fit.
-    pub(super) fn dscp(&self, path: Path) -> u8 {
+    fn dscp(&self, path: Path) -> u8 {
         if !self.lookup.has_dscp() {
             return 0;
         }
@@ -393,6 +393,10 @@ impl Endpoint {
         if courtesy {
             self.send_unprotected(path, sa_init::refuse(&message.header, &refusal));
         }
+    }
+
+    pub(super) fn send_unprotected(&mut self, path: Path, octets: Vec<u8>) {
+        self.transmit_init(path, octets.into(), TransmitKind::Ike);
     }
 
     pub(super) fn transmit_init(&mut self, path: Path, octets: Arc<[u8]>, kind: TransmitKind) {

@@ -1,15 +1,18 @@
-//! ESP packets that belong to no SA. Their sender gets INVALID_SPI (RFC 7296 §1.5). A host that receives
+//! Messages and ESP packets that belong to no SA. Their sender gets INVALID_SPI (RFC 7296 §1.5). A host that receives
 //! INVALID_SPI checks whether the peer has lost the IKE SA, and then gets the token of RFC 6290 §8.2.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::admission::origin;
+use super::closed::Late;
 use super::{Endpoint, Entry};
+use crate::channel::window::Datagrams;
 use crate::dataplane::SaId;
-use crate::event::{Event, IkeSaId, Notice, Now, Output, Path, Transport};
+use crate::event::{Event, IkeSaId, Notice, Now, Output, Path, TransmitKind, Transport};
 use crate::exchange::invalid_spi;
 use crate::reason::DropReason;
+use crate::wire::Message;
 
 /// The IKE port.
 const IKE_PORT: u16 = 500;
@@ -17,6 +20,39 @@ const IKE_PORT: u16 = 500;
 const LATELY: Duration = Duration::from_secs(5);
 
 impl Endpoint {
+    /// Handles a message whose receiver has no SA with the SPI in it.
+    pub(super) fn on_unknown_spi(
+        &mut self,
+        now: Now,
+        path: Path,
+        message: &Message<'_>,
+        octets: &[u8],
+    ) {
+        if let Some(spi) = invalid_spi::read(message) {
+            return self.on_invalid_spi(now, path, spi);
+        }
+        let header = &message.header;
+        let request = !header.flags.response && header.spi_r != 0;
+        if request {
+            match self.closed.judge(path, header, || self.registry.digest(octets)) {
+                Late::Again(to, datagrams) => return self.answer_late(to, &datagrams),
+                Late::Ignore => return self.drop_datagram(path, DropReason::Closed),
+                Late::Unknown => {}
+            }
+        }
+        self.drop_datagram(path, DropReason::SpiOfNoSa);
+        if request {
+            self.answer_unknown(now, path, message);
+        }
+    }
+
+    /// Answers a request that comes again after its IKE SA has ended.
+    fn answer_late(&mut self, path: Path, datagrams: &Datagrams) {
+        for octets in datagrams.iter() {
+            self.transmit_init(path, octets.clone(), TransmitKind::Retransmission);
+        }
+    }
+
     /// The data plane has no SA for a packet of `octets`.
     pub(super) fn on_unknown_esp(
         &mut self,
@@ -73,7 +109,7 @@ impl Endpoint {
     //# easily be forged).  This message is not part of an INFORMATIONAL
     //# exchange, and the receiving node MUST NOT respond to it
     /// Handles an unprotected INVALID_SPI from `path`: that host has no SA for ESP packets with this SPI.
-    pub(super) fn on_invalid_spi(&mut self, now: Now, path: Path, spi: u32) {
+    fn on_invalid_spi(&mut self, now: Now, path: Path, spi: u32) {
         self.drop_datagram(path, DropReason::InvalidSpiOutside);
         if !self.crash.may_hint(now.mono, origin(path.remote.ip())) {
             return;

@@ -19,7 +19,7 @@ impl Attempt {
     }
 
     /// The connection in use or being opened.
-    pub(crate) fn stream_path(&self) -> Option<Path> {
+    pub(in crate::endpoint) fn stream_path(&self) -> Option<Path> {
         self.tcp.as_ref().filter(|line| !line.stream.is_lost()).map(|line| line.path)
     }
 
@@ -45,7 +45,12 @@ impl Attempt {
     }
 
     /// Handles an event of the connection `path`.
-    pub(crate) fn on_stream(&mut self, ctx: &mut Context<'_>, path: Path, event: &StreamEvent) {
+    pub(in crate::endpoint) fn on_stream(
+        &mut self,
+        ctx: &mut Context<'_>,
+        path: Path,
+        event: &StreamEvent,
+    ) {
         let Some(line) = self.tcp.as_mut().filter(|line| line.path == path) else { return };
         match event {
             StreamEvent::Opened(local) => {

@@ -38,7 +38,7 @@ pub(crate) struct Carried {
 
 impl Carried {
     /// A ticket to be presented.
-    pub(crate) fn new(held: Arc<Held>) -> Self {
+    pub(in crate::endpoint) fn new(held: Arc<Held>) -> Self {
         Self { held, presents: true, turn: 0 }
     }
 }
@@ -53,7 +53,7 @@ impl Attempt {
     }
 
     /// True if the attempt presents a ticket.
-    pub(crate) fn is_resuming(&self) -> bool {
+    pub(in crate::endpoint) fn is_resuming(&self) -> bool {
         self.presented().is_some()
     }
 
@@ -91,7 +91,7 @@ impl Attempt {
     }
 
     /// Goes on with IKE_SA_INIT only.
-    pub(crate) fn give_up_ticket(&mut self) {
+    pub(in crate::endpoint) fn give_up_ticket(&mut self) {
         if let Some(carried) = &mut self.ticket {
             (carried.presents, carried.turn) = (false, LAST_TURN);
         }

@@ -9,7 +9,7 @@ use crate::wants::Wanted;
 
 impl Attempt {
     /// Adds another child for the same SA. A command waits for a child that this end has begun by itself.
-    pub(crate) fn add(&mut self, wanted: Wanted) {
+    pub(in crate::endpoint) fn add(&mut self, wanted: Wanted) {
         if self.is_joined_by(&wanted) {
             return;
         }
@@ -52,7 +52,7 @@ impl Attempt {
     }
 
     /// True if the attempt is to make a child of this name.
-    pub(crate) fn wants(&self, child: &str) -> bool {
+    pub(in crate::endpoint) fn wants(&self, child: &str) -> bool {
         let named = |wanted: &Wanted| wanted.child.as_ref().is_some_and(|it| it.name == child);
         self.wanted.iter().any(named)
     }

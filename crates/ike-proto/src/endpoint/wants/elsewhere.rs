@@ -83,17 +83,9 @@ impl Endpoint {
         }
     }
 
-    /// Another shard has the trap of the child with this digest: so it is with that child as with one that this shard
-    /// has trapped.
-    pub(in crate::endpoint) fn on_child_trapped_elsewhere(&mut self, digest: u64) {
-        self.lift_until_trapped(digest);
-        if let Some(name) = self.waiting_for(digest) {
-            self.unwant_name(&name);
-        }
-    }
-
-    /// Another shard brings the child with this digest up no more. It has said so to the operator.
-    pub(in crate::endpoint) fn on_child_given_up_elsewhere(&mut self, digest: u64) {
+    /// Another shard has the trap of the child with this digest, or brings it up no more and has said so to the operator:
+    /// this shard wants it no more either.
+    pub(in crate::endpoint) fn on_child_settled_elsewhere(&mut self, digest: u64) {
         self.lift_until_trapped(digest);
         if let Some(name) = self.waiting_for(digest) {
             self.unwant_name(&name);

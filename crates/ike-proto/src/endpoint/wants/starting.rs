@@ -15,7 +15,7 @@ use crate::wants::{Sought, Wanted};
 
 impl Endpoint {
     /// Starts the children that are due.
-    pub(in crate::endpoint) fn run_starts(&mut self, now: Now) {
+    pub(super) fn run_starts(&mut self, now: Now) {
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now.mono);
         let wants = self.wants.all.iter().filter(|(_, want)| due(want.at));
         let names: Vec<_> = wants.map(|(name, _)| name.clone()).collect();
