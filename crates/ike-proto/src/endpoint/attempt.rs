@@ -636,7 +636,6 @@ impl Attempt {
             .position(|candidate| matches!(candidate.state, State::Established(_)))?;
         let mut winner = self.candidates.swap_remove(index);
         winner.peer.set_reauthenticates(self.replaces);
-        winner.peer.set_redirected(self.redirected);
         winner.take_over_stream(self.tcp.as_ref().and_then(|line| line.reopen_at));
         Some(winner)
     }

@@ -57,7 +57,10 @@ impl Endpoint {
                 let task = Task::RekeyIke { request: Some(request), retry: Retry::default() };
                 self.ike_task(now, request, ike, task);
             }
-            Command::Redirect(ike, to) => self.on_redirect_command(now, request, ike, to),
+            Command::Redirect(ike, to) => {
+                let task = Task::Redirect { to, request: Some(request) };
+                self.ike_task(now, request, ike, task);
+            }
             Command::RekeyChild(child) => {
                 self.child_task(now, request, child, |child| Task::RekeyChild {
                     child,
@@ -591,7 +594,7 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn ike_task(&mut self, now: Now, request: RequestId, ike: IkeSaId, task: Task) {
+    fn ike_task(&mut self, now: Now, request: RequestId, ike: IkeSaId, task: Task) {
         let established = matches!(
             self.entries.get(&ike),
             Some(Slot { entry: Entry::Sa(sa), .. }) if matches!(sa.state, State::Established(_))

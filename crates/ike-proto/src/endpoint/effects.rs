@@ -79,11 +79,7 @@ impl Endpoint {
                 follow(&mut self.traps, now, &connection, (from, to));
                 self.run_traps(now);
             }
-            Effect::Redirect { ike, to, wanted } => {
-                if !self.shutdown.has_begun() {
-                    self.follow_redirect(now, ike, to, wanted);
-                }
-            }
+            Effect::Redirect(redirection) => self.follow_redirect(now, *redirection),
             Effect::Ticket(ike, held) => self.keep_ticket(ike, held),
             Effect::NoTicket(ike) => self.on_no_ticket(now, ike),
             Effect::TicketOver(ike, given) => self.end_ticket(now, ike, given),

@@ -8,10 +8,12 @@ use super::{Endpoint, Entry, Slot};
 use crate::config::redirect::Load;
 use crate::event::{Failure, IkeSaId, Now, Path};
 use crate::exchange::Payloads;
-use crate::exchange::redirect::{Redirected, gateway_data, is_supported, redirected_from};
+use crate::exchange::redirect::{
+    Redirected, Redirection, gateway_data, is_supported, redirected_from,
+};
 use crate::exchange::sa_init;
+use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Effect;
-use crate::ike_sa::state::Task;
 use crate::reason::{DropReason, PolicyReason};
 use crate::wants::aftermath::End;
 use crate::wants::{Ended, Wanted};
@@ -53,24 +55,19 @@ impl Endpoint {
         std::iter::once(local).chain(own).find(family)
     }
 
-    /// Follows a redirect by the gateway of `ike`. Without `wanted`, the new SA gets the present children, and
-    /// `ike` ends when the new SA is up.
-    pub(super) fn follow_redirect(
-        &mut self,
-        now: Now,
-        ike: IkeSaId,
-        gateway: IpAddr,
-        mut wanted: Vec<Wanted>,
-    ) {
-        let sa = self.established(ike);
-        let Some((sa, established)) = sa.and_then(|sa| Some((sa, sa.established()?))) else {
-            return tracing::debug!(?ike, %gateway, "redirect not followed: the IKE SA has ended");
-        };
-        let (path, connection) = (sa.channel.route().path(), Arc::clone(sa.channel.connection()));
-        let from = path.remote.ip().to_canonical();
-        let redirected = Redirected::again(sa.peer.redirected(), from, now.mono);
+    /// Follows a redirect by the gateway of an IKE SA. If nothing is wanted of the other gateway, the new SA gets the
+    /// present children, and the present SA ends when the new one is up.
+    pub(super) fn follow_redirect(&mut self, now: Now, redirection: Redirection) {
+        let Redirection { ike, to: gateway, mut wanted, connection, path, before } = redirection;
+        if self.shutdown.has_begun() {
+            return self.end_series(now, (&connection, path), wanted, &Failure::Terminated, None);
+        }
+        let redirected = Redirected::again(before, path.remote.ip().to_canonical(), now.mono);
         let replaces = wanted.is_empty().then_some(ike);
         if wanted.is_empty() {
+            let Some(established) = self.established(ike).and_then(IkeSa::established) else {
+                return tracing::debug!(?ike, %gateway, "redirect not followed: the IKE SA has ended");
+            };
             let children = established.children.iter();
             let carrying = children
                 .filter(|child| child.carries() && established.children.stands_for_all(child));
@@ -137,16 +134,5 @@ impl Endpoint {
             }
             self.remove(now, id, Failure::Replaced);
         }
-    }
-
-    /// Redirects the client of `ike` to another gateway, by command.
-    pub(super) fn on_redirect_command(
-        &mut self,
-        now: Now,
-        request: crate::event::RequestId,
-        ike: IkeSaId,
-        to: IpAddr,
-    ) {
-        self.ike_task(now, request, ike, Task::Redirect { to, request: Some(request) });
     }
 }

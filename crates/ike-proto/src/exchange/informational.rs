@@ -123,7 +123,7 @@ impl Established {
             }
         }
         if let Some(told) = ToldGateway::read(&parsed, stem.channel, ctx) {
-            told.follow(stem.channel.link().id(), ctx);
+            told.follow(stem.seen(), ctx);
         }
         let mobility = self.on_mobility_request(stem.channel, ctx, &parsed);
         let config = stem.peer.assigned().answer(&parsed);

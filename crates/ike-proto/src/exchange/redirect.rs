@@ -7,17 +7,19 @@
 //! ```
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Payloads;
 use crate::channel::Channel;
+use crate::config::ConnectionConfig;
 use crate::event::{Failure, IkeSaId, Path, RequestId};
 use crate::exchange::parts::{Outcome, Parts, Started};
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::state::{ExpectAuthResponse, Task};
-use crate::ike_sa::{Stem, notify};
+use crate::ike_sa::{Seen, Stem, notify};
 use crate::reason::DropReason;
 use crate::wants::Wanted;
 use crate::wire::payload::{Notify, Payload};
@@ -189,7 +191,7 @@ impl ToldGateway {
         child: Option<Box<RequestedChild>>,
         waiting: Vec<RequestId>,
     ) {
-        let Parts { channel, queue, ctx, .. } = parts;
+        let Parts { channel, peer, queue, ctx, .. } = parts;
         let mut wanted = Vec::new();
         if let Some(offer) = child {
             ctx.ids.esp.remove(&offer.spi_in());
@@ -204,14 +206,38 @@ impl ToldGateway {
         wanted.extend(waiting.into_iter().map(alone));
         let reason = Failure::Replaced;
         queue.push_first(Task::DeleteIke { reason, request: None });
-        ctx.effects.push_back(Effect::Redirect { ike: channel.link().id(), to: self.0, wanted });
+        self.go(Seen { channel, peer }, ctx, wanted);
     }
 
-    /// Follows a redirect while the SA `ike` is up: its children are made at the other gateway.
-    pub(crate) fn follow(self, ike: IkeSaId, ctx: &mut Context<'_>) {
-        let wanted = Vec::new();
-        ctx.effects.push_back(Effect::Redirect { ike, to: self.0, wanted });
+    /// Follows a redirect while the SA `of` is up: its children are made at the other gateway.
+    pub(crate) fn follow(self, of: Seen<'_>, ctx: &mut Context<'_>) {
+        self.go(of, ctx, Vec::new());
     }
+
+    fn go(self, of: Seen<'_>, ctx: &mut Context<'_>, wanted: Vec<Wanted>) {
+        let Seen { channel, peer } = of;
+        ctx.effects.push_back(Effect::Redirect(Box::new(Redirection {
+            ike: channel.link().id(),
+            to: self.0,
+            wanted,
+            connection: Arc::clone(channel.connection()),
+            path: channel.route().path(),
+            before: peer.redirected(),
+        })));
+    }
+}
+
+/// A redirect by the gateway of an IKE SA. That SA may end before the redirect is followed.
+pub(crate) struct Redirection {
+    pub(crate) ike: IkeSaId,
+    /// The other gateway.
+    pub(crate) to: IpAddr,
+    /// What is wanted of it. If that is nothing, it gets the present children of the SA.
+    pub(crate) wanted: Vec<Wanted>,
+    /// The connection of the SA, its path, and how it came to its gateway.
+    pub(crate) connection: Arc<ConnectionConfig>,
+    pub(crate) path: Path,
+    pub(crate) before: Option<Redirected>,
 }
 
 impl ExpectAuthResponse {

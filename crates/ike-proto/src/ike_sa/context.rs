@@ -21,12 +21,13 @@ use crate::endpoint::wants::Wants;
 use crate::event::{ChildSaId, Event, Failure, IkeSaId, Network, Output, Path, RequestId, Ticket};
 use crate::exchange::auth::first_contact::LastAnswer;
 use crate::exchange::auth::rounds::Authenticated;
+use crate::exchange::redirect::Redirection;
 use crate::exchange::resume::fits::{self, Used};
 use crate::exchange::resume::former::Held;
 use crate::ike_sa::Seen;
 use crate::question::{Exchanged, Question};
 use crate::table::{HashSeed, OwnTable, Table};
-use crate::wants::{Ended, Wanted};
+use crate::wants::Ended;
 
 /// The lowest SPI that RFC 4303 §2.1 permits.
 const FIRST_ESP_SPI: u32 = 256;
@@ -194,8 +195,8 @@ pub(crate) enum Effect {
     Carried { connection: String, child: Option<String> },
     /// The children of an IKE SA have moved, away from the peer's address `from`. The peer has proven its address.
     Moved { connection: String, from: IpAddr, to: Path },
-    /// Goes to another gateway for `wanted`, or for all children of the SA.
-    Redirect { ike: IkeSaId, to: IpAddr, wanted: Vec<Wanted> },
+    /// Goes to another gateway.
+    Redirect(Box<Redirection>),
     /// This client has a ticket for the SA.
     Ticket(IkeSaId, Box<Held>),
     /// The tickets of this SA are void. With its SPIs if it is a gateway's and a ticket was given.

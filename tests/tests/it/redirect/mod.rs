@@ -1,6 +1,7 @@
 //! Redirects (RFC 5685): a client, a gateway, and another one.
 
 mod early;
+mod ended;
 mod staying;
 
 use std::time::Duration;

@@ -244,6 +244,7 @@ impl Attempt {
         let peer = Peer::asked(self.replaces.is_some());
         let mut candidate = IkeSa::new(channel, peer, State::Closed(Failure::NotFound));
         candidate.waiting = waiting;
+        candidate.peer.set_redirected(self.redirected);
         candidate.change(|_, stem| auth.proceed(stem, ctx, rest));
         self.candidates.push(candidate);
         self.give_up_at = None;
