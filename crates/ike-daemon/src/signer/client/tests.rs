@@ -199,7 +199,19 @@ fn a_token_that_hangs_costs_a_new_signer_no_other_key_and_may_come_back() {
     }
 }
 
-/// Faults, each by itself: in `Line::ask`, leave `hangs` out; in `Line::hangs`, forget nothing.
+/// Fault: in `Line::hangs`, forget nothing.
+#[test]
+fn a_token_hangs_once_it_leaves_questions_in_a_row_unanswered() {
+    let signer = Signer::over(signers(|_| None), || {}).unwrap();
+    let unanswered = |times| (0..times).filter(|_| signer.0.hangs("key", false)).count();
+    for _ in 0..3 {
+        assert_eq!(unanswered(2 * PATIENCE - 1), 0);
+        assert!(!signer.0.hangs("key", true), "it answers");
+    }
+    assert_eq!(unanswered(2 * PATIENCE), 1);
+}
+
+/// Fault: in `Line::ask`, leave `hangs` out.
 #[test]
 fn a_token_that_hangs_while_others_answer_gets_a_new_signer() {
     let started = Arc::new(AtomicU64::new(0));
