@@ -3,16 +3,22 @@
 //! The daemon fetches revocation information about a peer before the peer's tunnel is up. The block of that tunnel would
 //! stop the fetch, and the tunnel would never come up. So such a fetch leaves outside the tunnel, in clear. A tunnel that
 //! is up carries the fetch, unless a narrower block covers the server. A tunnel that is down stops the fetches about other
-//! peers. A child with `mode = drop` stops every fetch.
+//! peers. A child with `mode = drop` stops every fetch. A child that goes on from an earlier run counts as up for a while.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ike_proto::config::EndpointConfig;
 use ike_proto::dataplane::TrafficSelector;
 use ike_proto::dataplane::precedence::address_bits;
 use ike_proto::{ChildSaId, Endpoint, Event, IkeSaId};
+use ike_tokio::Adopted;
+
+/// How long SAs of an earlier run count as a tunnel that is up. This run has no IKE SA that would show that they end
+/// nowhere, and their tunnel would then wait for a fetch through itself.
+const KEPT: Duration = Duration::from_secs(30);
 
 /// What the configured children protect, and what the children that are up protect.
 #[derive(Debug, Default)]
@@ -24,6 +30,17 @@ struct Known {
     /// What children with `mode = drop` drop.
     dropped: Vec<TrafficSelector>,
     up: HashMap<ChildSaId, Up>,
+    /// Children that go on from an earlier run, and are not up in this one.
+    kept: Vec<Kept>,
+}
+
+/// A child of an earlier run.
+#[derive(Debug)]
+struct Kept {
+    connection: String,
+    child: String,
+    remote: Vec<TrafficSelector>,
+    until: Instant,
 }
 
 /// A child of the configuration.
@@ -65,14 +82,32 @@ impl Coverage {
         (known.configured, known.dropped) = (configured, dropped);
     }
 
+    /// Takes note of children of `config` that go on from an earlier run.
+    pub(crate) fn keep(&self, adopted: &[Adopted], config: &EndpointConfig, now: Instant) {
+        let kept = adopted.iter().filter_map(|one| {
+            let Adopted { connection, child, remote, .. } = one;
+            let of = config.connections.iter().find(|of| of.name == *connection)?;
+            let of = of.children.iter().find(|of| of.name == *child)?;
+            let remote = of.remote_ts.iter().map(|spec| spec.resolve(*remote)).collect();
+            let (connection, child) = (connection.clone(), child.clone());
+            Some(Kept { connection, child, remote, until: now + KEPT })
+        });
+        self.known().kept = kept.collect();
+    }
+
     /// Takes note of an event of `endpoint`.
     pub(crate) fn note(&self, event: &Event, endpoint: &Endpoint) {
         match event {
             Event::ChildUp { ike, child } => {
-                let status = endpoint.ike_sa(*ike);
-                let children = status.into_iter().flat_map(|status| status.children);
-                if let Some(found) = children.into_iter().find(|other| other.id == *child) {
-                    self.known().up.insert(*child, Up { ike: *ike, remote: found.remote_ts });
+                if let Some(status) = endpoint.ike_sa(*ike)
+                    && let Some(found) = status.children.into_iter().find(|it| it.id == *child)
+                {
+                    let mut known = self.known();
+                    let is = |kept: &Kept| {
+                        kept.connection == status.connection && kept.child == found.name
+                    };
+                    known.kept.retain(|kept| !is(kept));
+                    known.up.insert(*child, Up { ike: *ike, remote: found.remote_ts });
                 }
             }
             Event::ChildRekeyed { old, new, .. } => {
@@ -125,7 +160,10 @@ impl Known {
     fn widths(&self, address: IpAddr) -> (Option<u32>, Option<u32>) {
         let blocks = self.configured.iter().filter(|child| child.blocks);
         let blocked = blocks.filter_map(|child| width(&child.remote, address)).min();
-        (blocked, self.up.values().filter_map(|up| width(&up.remote, address)).min())
+        let now = Instant::now();
+        let kept = self.kept.iter().filter(|kept| now < kept.until).map(|kept| &kept.remote);
+        let up = self.up.values().map(|up| &up.remote).chain(kept);
+        (blocked, up.filter_map(|remote| width(remote, address)).min())
     }
 }
 
@@ -202,6 +240,30 @@ mod tests {
         let remote = vec!["10.2.0.0/16".parse().unwrap()];
         coverage.known().up.insert(ChildSaId(2), Up { ike: IkeSaId(2), remote });
         assert!(!outside("net", "10.2.3.4") && !outside("manual", "10.2.3.4"), "a tunnel has it");
+    }
+
+    /// After a restart with `--keep-sas`.
+    ///
+    /// Faults: in `widths`, do not ask what is kept, or take it for ever.
+    #[test]
+    fn a_child_of_an_earlier_run_has_the_fetch_for_a_while() {
+        let all = connection("all", "0.0.0.0/0", Action::Start);
+        let config = EndpointConfig { connections: vec![all], ..EndpointConfig::default() };
+        let outside = |kept: &[Adopted], since| {
+            let coverage = Coverage::default();
+            coverage.configure(&config);
+            coverage.keep(kept, &config, since);
+            coverage.goes_outside("all", server("198.51.100.1", 80))
+        };
+        let kept = |child: &str| {
+            let (local, remote) = ("192.0.2.1".parse().unwrap(), "192.0.2.7".parse().unwrap());
+            Adopted { connection: "all".into(), child: child.into(), local, remote }
+        };
+        let now = Instant::now();
+        assert!(!outside(&[kept("net")], now));
+        assert!(outside(&[kept("other")], now) && outside(&[], now));
+        let before = now.checked_sub(KEPT).expect("the host is up for a minute");
+        assert!(outside(&[kept("net")], before));
     }
 
     /// Faults: in `holds`, do not ask what is up, or take it however wide it is.

@@ -95,11 +95,18 @@ impl Fetcher {
         }
     }
 
-    /// The same for URLs that a stranger names: it connects to addresses of `resolver` alone, and follows no
-    /// redirection.
-    pub(crate) fn guarded(patience: Duration, resolver: impl Resolver) -> Self {
+    /// The same for URLs that a stranger names: it connects to addresses of `resolver` alone, by `outside` if given, and
+    /// follows no redirection.
+    pub(crate) fn guarded(
+        patience: Duration,
+        resolver: impl Resolver,
+        outside: Option<Outside>,
+    ) -> Self {
         let config = config(patience, 0);
-        let agent = ureq::Agent::with_parts(config, DefaultConnector::default(), resolver);
+        let agent = match outside {
+            None => ureq::Agent::with_parts(config, DefaultConnector::default(), resolver),
+            Some(outside) => ureq::Agent::with_parts(config, outside, resolver),
+        };
         let (limits, unverified) = (ListLimits::default(), Arc::default());
         Self { lists: agent.clone(), agent, patience, limits, unverified }
     }

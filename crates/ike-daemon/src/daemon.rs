@@ -104,7 +104,7 @@ impl Daemon {
         }
         let system = System::new(config.remote_access.clone(), plane.host);
         system.reload(&endpoint_config);
-        credentials.fetch_outside(sockets.outside_tunnels(), &endpoint_config);
+        credentials.fetch_outside(sockets.outside_tunnels(), &endpoint_config, &plane.adopted);
         // SAs that go on have their addresses.
         if plane.adopted.is_empty() {
             system.forget_leftovers().await;

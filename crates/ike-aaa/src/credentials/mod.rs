@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use ::pki::{Answerer, Credential, FetchKind, FetchRequest};
 use ike_proto::config::EndpointConfig;
 use ike_proto::{Answer, EapAnswer, EapMessage, PeerCredentials, Question};
-use ike_tokio::{OutsideTunnels, Work};
+use ike_tokio::{Adopted, OutsideTunnels, Work};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
@@ -96,13 +96,19 @@ impl Credentials {
         }))
     }
 
-    /// From now on revocation information about a peer is fetched by `sockets` if the peer's own tunnel covers the server
-    /// and is down. `config` is the present configuration; [`Sessions`](crate::Sessions) reports later ones. Only the first
-    /// `sockets` count.
-    pub fn fetch_outside(&self, sockets: OutsideTunnels, config: &EndpointConfig) {
+    /// From now on what is to be known about a peer is fetched by `sockets` if the peer's own tunnel covers the server and
+    /// is down. `config` is the present configuration; [`Sessions`](crate::Sessions) reports later ones. Only the first
+    /// `sockets` count. Children that go on from an earlier run, `kept`, count as up for a while.
+    pub fn fetch_outside(
+        &self,
+        sockets: OutsideTunnels,
+        config: &EndpointConfig,
+        kept: &[Adopted],
+    ) {
         // Later sockets do not count.
         let _ = self.0.outside.set(sockets);
         self.0.coverage.configure(config);
+        self.0.coverage.keep(kept, config, Instant::now());
     }
 
     pub(crate) fn coverage(&self) -> &Coverage {
@@ -203,7 +209,8 @@ impl Credentials {
     /// The answer about a peer that sent certificates by hash and URL, and that has `proven` to have its key or
     /// not yet. If not, and what was fetched is to be kept, the question after the signature is asked for.
     async fn looked_up(&self, peer: PeerCredentials, proven: bool) -> Answer {
-        let resolved = match self.0.lookup.resolve(&peer).await {
+        let outside = self.outside_for(&peer.connection);
+        let resolved = match self.0.lookup.resolve(&peer, outside).await {
             Ok(resolved) => resolved,
             Err(why) => return Answer::Failed(why),
         };

@@ -170,15 +170,18 @@ impl Credentials {
 
     /// Fetches about a peer of this connection: outside its tunnel while that is down.
     fn fetcher_for(&self, connection: &str) -> Fetcher {
-        match self.0.outside.get().copied() {
+        match self.outside_for(connection) {
             None => self.0.fetcher.clone(),
-            Some(sockets) => {
-                let (this, connection) = (self.clone(), connection.to_owned());
-                let wants =
-                    Arc::new(move |address| this.0.coverage.goes_outside(&connection, address));
-                self.0.fetcher.by(&Outside { sockets, wants })
-            }
+            Some(outside) => self.0.fetcher.by(&outside),
         }
+    }
+
+    /// Connects outside the tunnel of this connection while that is down.
+    pub(super) fn outside_for(&self, connection: &str) -> Option<Outside> {
+        let sockets = self.0.outside.get().copied()?;
+        let (coverage, connection) = (Arc::clone(&self.0.coverage), connection.to_owned());
+        let wants = Arc::new(move |address| coverage.goes_outside(&connection, address));
+        Some(Outside { sockets, wants })
     }
 
     pub(super) fn turn(&self, wanted: Wanted) -> Arc<AsyncMutex<()>> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,11 @@ impl Outside {
             true => self.sockets.connect(address, limit),
             false => TcpStream::connect_timeout(&address, limit),
         }
+    }
+
+    /// The address of this host from which a connection to `server` leaves.
+    pub(crate) fn source(&self, server: SocketAddr) -> Option<io::Result<IpAddr>> {
+        (self.wants)(server).then(|| self.sockets.source(server.ip()))
     }
 
     /// The name servers that are asked outside the tunnels.

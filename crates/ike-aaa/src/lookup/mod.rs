@@ -19,7 +19,7 @@ use ike_proto::{OwnedCert, PeerCredentials};
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::task::spawn_blocking;
 
-use crate::fetch::Fetcher;
+use crate::fetch::{Fetcher, Outside};
 use cache::{Cache, Failures, Hash, Thing};
 use pace::Pace;
 use place::{Allowed, Guarded};
@@ -104,9 +104,15 @@ impl Lookup {
     /// `peer` with certificates in place of hashes and URLs. What is not to be had is left out, but for the
     /// peer's own certificate.
     ///
+    /// Servers that the peer's own tunnel covers are asked by `outside` while it is down.
+    ///
     /// # Errors
     /// If that is not to be had; says why.
-    pub(crate) async fn resolve(&self, peer: &PeerCredentials) -> Result<PeerCredentials, String> {
+    pub(crate) async fn resolve(
+        &self,
+        peer: &PeerCredentials,
+        outside: Option<Outside>,
+    ) -> Result<PeerCredentials, String> {
         let urls = peer.certs.iter().filter(|cert| HashAndUrl::is(cert.encoding)).count();
         //= https://www.rfc-editor.org/rfc/rfc7296#section-3.6
         //# Implementations MUST be capable of being configured to send and
@@ -118,19 +124,24 @@ impl Lookup {
             return Err("too many others wait for certificates by hash and URL".to_owned());
         };
         let [patience, _] = self.patience;
-        let certs = tokio::time::timeout(patience, self.certificates(&peer.certs)).await;
+        let certs = self.certificates(&peer.certs, outside.as_ref());
+        let certs = tokio::time::timeout(patience, certs).await;
         let certs = certs.map_err(|_| "its certificates take too long to fetch".to_owned())??;
         Ok(PeerCredentials { certs, ..peer.clone() })
     }
 
-    async fn certificates(&self, certs: &[OwnedCert]) -> Result<Vec<OwnedCert>, String> {
+    async fn certificates(
+        &self,
+        certs: &[OwnedCert],
+        outside: Option<&Outside>,
+    ) -> Result<Vec<OwnedCert>, String> {
         let mut all = Vec::new();
         for (at, cert) in certs.iter().enumerate() {
             if !HashAndUrl::is(cert.encoding) {
                 all.push(cert.clone());
                 continue;
             }
-            match self.unpacked(cert).await {
+            match self.unpacked(cert, outside).await {
                 Ok(certificates) => all.extend(certificates),
                 Err(why) if at == 0 => return Err(why),
                 Err(why) => tracing::debug!(%why, "certificate not looked up"),
@@ -139,13 +150,22 @@ impl Lookup {
         Ok(all)
     }
 
-    async fn unpacked(&self, cert: &OwnedCert) -> Result<Vec<OwnedCert>, String> {
+    async fn unpacked(
+        &self,
+        cert: &OwnedCert,
+        outside: Option<&Outside>,
+    ) -> Result<Vec<OwnedCert>, String> {
         let wanted = HashAndUrl::read(cert).map_err(|why| why.to_string())?;
-        let found = self.find(&wanted).await.map_err(|why| format!("{}: {why}", wanted.url))?;
+        let found = self.find(&wanted, outside).await;
+        let found = found.map_err(|why| format!("{}: {why}", wanted.url))?;
         wanted.unpack(&found).map_err(|why| format!("{}: {why}", wanted.url))
     }
 
-    async fn find(&self, wanted: &HashAndUrl<'_>) -> Result<Arc<[u8]>, String> {
+    async fn find(
+        &self,
+        wanted: &HashAndUrl<'_>,
+        outside: Option<&Outside>,
+    ) -> Result<Arc<[u8]>, String> {
         let rules = self.rules();
         if let Some(known) = rules.known.get(&wanted.hash) {
             return Ok(known.der().into());
@@ -173,10 +193,12 @@ impl Lookup {
         }
         let (other, failures) = (Arc::clone(&self.other), Arc::clone(&self.failures));
         let [_, patience] = self.patience;
+        let guarded = Guarded { allowed, outside: outside.cloned() };
+        let fetcher = Fetcher::guarded(patience, guarded, outside.cloned());
         // It goes on if nobody waits for it any more, has its place and its turn until then, and what comes
         // of it is there for the next who asks.
         let work = spawn_blocking(move || {
-            let found = fetch(&thing, &Fetcher::guarded(patience, Guarded(allowed)));
+            let found = fetch(&thing, &fetcher);
             match &found {
                 Ok(octets) => locked(&other).insert(thing.0, Arc::clone(octets)),
                 Err(why) => locked(&failures).remember(thing, why.clone(), Instant::now()),

@@ -1,12 +1,15 @@
 //! Limits fetches for strangers to certain URLs and addresses.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use ike_config::{UrlParts, UrlPrefix};
 use ureq::config::Config;
 use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
+
+use crate::fetch::Outside;
 
 /// From which addresses a URL may be fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +33,14 @@ impl Allowed {
         Some(prefix.address().map_or(Self::Configured, Self::Exactly))
     }
 
-    pub(super) fn takes(self, address: IpAddr) -> bool {
+    /// True if `address` is allowed. `source` says from which address of this host packets to it leave.
+    fn takes(self, address: IpAddr, source: impl FnOnce() -> io::Result<IpAddr>) -> bool {
         match self {
             Self::Exactly(only) => address == only,
-            Self::Configured => is_elsewhere(address) && !is_own(address),
-            Self::Public => is_elsewhere(address) && is_public(address) && !is_own(address),
+            Self::Configured => is_elsewhere(address) && !is_own(address, source()),
+            Self::Public => {
+                is_elsewhere(address) && is_public(address) && !is_own(address, source())
+            }
         }
     }
 }
@@ -42,7 +48,19 @@ impl Allowed {
 /// Resolves names to addresses that are allowed. The client connects to what this returns and to nothing
 /// else, so that a name may have whatever other addresses a moment later.
 #[derive(Debug)]
-pub(super) struct Guarded(pub(super) Allowed);
+pub(super) struct Guarded {
+    pub(super) allowed: Allowed,
+    /// Resolves where the system's resolver fails, and connects.
+    pub(super) outside: Option<Outside>,
+}
+
+impl Guarded {
+    fn takes(&self, server: SocketAddr) -> bool {
+        let address = server.ip();
+        let outside = self.outside.as_ref().and_then(|outside| outside.source(server));
+        self.allowed.takes(address, || outside.unwrap_or_else(|| source(address)))
+    }
+}
 
 impl Resolver for Guarded {
     fn resolve(
@@ -51,15 +69,16 @@ impl Resolver for Guarded {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let found = DefaultResolver::default().resolve(uri, config, timeout)?;
+        let found = match &self.outside {
+            None => DefaultResolver::default().resolve(uri, config, timeout)?,
+            Some(outside) => outside.resolve(uri, config, timeout)?,
+        };
         let mut allowed = self.empty();
-        for address in found.iter().filter(|address| self.0.takes(address.ip())) {
+        for address in found.iter().filter(|address| self.takes(**address)) {
             allowed.push(*address);
         }
         if allowed.is_empty() {
-            return Err(ureq::Error::Io(std::io::Error::other(
-                "nothing is fetched from its address",
-            )));
+            return Err(ureq::Error::Io(io::Error::other("nothing is fetched from its address")));
         }
         Ok(allowed)
     }
@@ -109,18 +128,20 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
     (0x2000..0x4000).contains(&first) && first != 0x2002 && !documentation && !protocols
 }
 
-/// True for an address of this host, and for one that there is no way to: packets to it would have that as
-/// their source. Nothing is sent.
-fn is_own(address: IpAddr) -> bool {
+/// True for an address of this host, and for one that there is no way to: packets to it would have that as their `source`.
+fn is_own(address: IpAddr, source: io::Result<IpAddr>) -> bool {
+    source.map_or(true, |source| source.to_canonical() == address.to_canonical())
+}
+
+/// The address of this host from which packets to `address` leave by the routes of the system. Nothing is sent.
+fn source(address: IpAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let source = UdpSocket::bind((any, 0)).and_then(|socket| {
-        socket.connect((address, DISCARD))?;
-        socket.local_addr()
-    });
-    source.map_or(true, |source| source.ip().to_canonical() == address.to_canonical())
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect((address, DISCARD))?;
+    Ok(socket.local_addr()?.ip())
 }
 
 /// A port; any would do.
@@ -134,6 +155,10 @@ mod tests {
         let prefixes: Vec<_> =
             prefixes.iter().map(|text| UrlPrefix::parse(text).unwrap()).collect();
         Allowed::of(url, &prefixes)
+    }
+
+    fn takes(allowed: Allowed, address: IpAddr) -> bool {
+        allowed.takes(address, || source(address))
     }
 
     #[test]
@@ -187,11 +212,9 @@ mod tests {
         ];
         for text in never {
             let address = text.parse().unwrap();
-            assert!(
-                !Allowed::Configured.takes(address) && !Allowed::Public.takes(address),
-                "{text}"
-            );
-            assert!(Allowed::Exactly(address).takes(address), "{text}");
+            assert!(!takes(Allowed::Configured, address), "{text}");
+            assert!(!takes(Allowed::Public, address), "{text}");
+            assert!(takes(Allowed::Exactly(address), address), "{text}");
         }
         let not_public = [
             "10.1.2.3",
@@ -214,16 +237,17 @@ mod tests {
             "fec0::1",
         ];
         for text in not_public {
-            assert!(!Allowed::Public.takes(text.parse().unwrap()), "{text}");
+            assert!(!takes(Allowed::Public, text.parse().unwrap()), "{text}");
             assert!(!is_public(text.parse().unwrap()), "{text}");
         }
         for text in ["198.41.0.4", "9.9.9.9", "2620:fe::fe", "2001:500:2::c"] {
             let address = text.parse().unwrap();
             assert!(is_elsewhere(address) && is_public(address), "{text}");
         }
-        assert!(is_own("127.0.0.1".parse().unwrap()));
+        let here = "127.0.0.1".parse().unwrap();
+        assert!(is_own(here, source(here)));
         let exact = allowed("http://127.0.0.1:8080/x", &["http://127.0.0.1:8080/"]);
         assert_eq!(exact, Some(Allowed::Exactly("127.0.0.1".parse().unwrap())));
-        assert!(!exact.unwrap().takes("127.0.0.2".parse().unwrap()));
+        assert!(!takes(exact.unwrap(), "127.0.0.2".parse().unwrap()));
     }
 }

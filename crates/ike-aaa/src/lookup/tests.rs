@@ -99,7 +99,7 @@ fn plain(octets: &[u8]) -> OwnedCert {
 }
 
 async fn resolved(lookup: &Lookup, certs: Vec<OwnedCert>) -> Result<Vec<OwnedCert>, String> {
-    lookup.resolve(&peer(certs)).await.map(|peer| peer.certs)
+    lookup.resolve(&peer(certs), None).await.map(|peer| peer.certs)
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn one_fetch_does_for_all_and_junk_does_not_displace_what_was_good() {
     let mut peers = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let (lookup, sent) = (Arc::clone(&lookup), sent.clone());
-        peers.spawn(async move { lookup.resolve(&sent).await.expect("found").certs });
+        peers.spawn(async move { lookup.resolve(&sent, None).await.expect("found").certs });
     }
     for certs in peers.join_all().await {
         assert_eq!(certs, [plain(b"certificate")]);
@@ -270,11 +270,14 @@ async fn one_fetch_does_for_all_and_junk_does_not_displace_what_was_good() {
     for n in 0..40_u8 {
         locked(&lookup.other).insert([n; 20], vec![n; 60_000].into());
     }
-    lookup.resolve(&sent).await.expect("found");
+    lookup.resolve(&sent, None).await.expect("found");
     // Also from another URL, and after a reload.
     let elsewhere = peer(vec![web.cert(X509, b"certificate", 9)]);
     lookup.set(LookupRules::new(Vec::new()));
-    assert_eq!(lookup.resolve(&elsewhere).await.expect("found").certs, [plain(b"certificate")]);
+    assert_eq!(
+        lookup.resolve(&elsewhere, None).await.expect("found").certs,
+        [plain(b"certificate")]
+    );
     assert_eq!(web.asked(), 1);
 }
 
@@ -322,7 +325,7 @@ async fn only_what_is_of_a_path_is_kept() {
         let bundle = (1..4).contains(&n);
         let encoding = if bundle { CertEncoding::HASH_AND_URL_BUNDLE } else { X509 };
         let sent = peer(vec![web.cert(encoding, &files[n], n)]);
-        lookup.resolve(&sent).await.expect("found");
+        lookup.resolve(&sent, None).await.expect("found");
         assert_eq!(lookup.would_keep(&sent, &path), kept, "{n}");
         lookup.keep(&sent, &path);
         assert_eq!(locked(&lookup.good).get(&sha1(&files[n])).is_some(), kept, "{n}");
@@ -341,7 +344,7 @@ async fn junk_beside_a_public_certificate_does_not_displace_what_was_good() {
     let web = Web::of_files(files);
     let lookup = web.lookup();
     let genuine = peer(vec![web.cert(X509, &good, 0)]);
-    lookup.resolve(&genuine).await.expect("found");
+    lookup.resolve(&genuine, None).await.expect("found");
     lookup.keep(&genuine, &[&good]);
     for round in 0..6 {
         let mut certs = vec![web.cert(X509, &public, 1)];
@@ -349,7 +352,7 @@ async fn junk_beside_a_public_certificate_does_not_displace_what_was_good() {
             certs.push(web.cert(CertEncoding::HASH_AND_URL_BUNDLE, one, n + 2));
         }
         let stranger = peer(certs);
-        assert_eq!(lookup.resolve(&stranger).await.expect("found").certs.len(), 1);
+        assert_eq!(lookup.resolve(&stranger, None).await.expect("found").certs.len(), 1);
         lookup.keep(&stranger, &[&public]);
     }
     assert!(locked(&lookup.good).get(&sha1(&good)).is_some());

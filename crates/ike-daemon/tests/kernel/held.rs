@@ -103,6 +103,51 @@ pub(crate) fn revocation_is_asked_for_outside_the_tunnel_that_is_down() {
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
 
+/// The tunnel covers the name server and the server of the gateway's certificate.
+///
+/// Fault: in `Credentials::looked_up`, give no `outside`: the gateway is refused, because its certificate is not fetched.
+pub(crate) fn certificates_by_url_are_fetched_outside_the_tunnel_that_is_down() {
+    let host = road_warrior();
+    let folder = folder("by-url");
+    _ = certificates(&folder);
+    std::fs::create_dir(folder.join("web")).unwrap();
+    pki(&folder, "--publish --in x509/gw.pem --dir web");
+    let published = std::fs::read_dir(folder.join("web")).unwrap().next().unwrap().unwrap();
+    let asked = serve(std::fs::read(published.path()).unwrap());
+    serve_names();
+    let gateway = GATEWAY.replace(
+        "auth = 'psk'\n    id = 'gw'",
+        "auth = 'pubkey'\n    certs = 'gw.pem'\n    id = 'gw.example'",
+    );
+    let gateway = format!(
+        "[charon]\nhash_and_url = true\n{gateway}\n\
+         [authorities.ca]\ncacert = 'ca.pem'\ncert_uri_base = 'http://certs.example/'"
+    );
+    let lookup =
+        "[charon]\n    hash_and_url = true\n    hash_and_url_from = 'http://certs.example/'";
+    let client = CLIENT
+        .replacen("id = 'gw'", "id = 'gw.example'\n    revocation = 'relaxed'", 1)
+        .replacen(
+            "[connections.home.remote]\n    auth = 'psk'",
+            "[connections.home.remote]\n    auth = 'pubkey'",
+            1,
+        )
+        .replace("start_action = 'start'", "start_action = 'start'\n    hold = 'yes'")
+        .replace("[charon]", lookup);
+    // The client has the certificate of the CA alone.
+    let own = folder.join("client");
+    std::fs::create_dir_all(own.join("x509ca")).unwrap();
+    std::fs::copy(folder.join("x509ca/ca.pem"), own.join("x509ca/ca.pem")).unwrap();
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let gateway = start(&folder, "gateway", &gateway, exe, "none");
+    let command = host.inside(&with_name_server(&folder, "198.51.100.8"));
+    let client = start(&own, "client", &client, &command, "userspace");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    let from = asked.recv_timeout(Duration::from_secs(1)).expect("a question for the certificate");
+    assert_eq!(from, "192.0.2.1", "outside the tunnel: the virtual IP is not known yet");
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
+
 fn checks_sources(host: &Host, how: u8) {
     for of in ["all", "default", "in0"] {
         let file = format!("/proc/sys/net/ipv4/conf/{of}/rp_filter");

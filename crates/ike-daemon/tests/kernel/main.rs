@@ -12,6 +12,7 @@ ike_test_namespace::harness! {
     ike_test_namespace::VETH => [mobike_shards::moves_of_either_end_keep_every_sa_on_its_shard],
     own_tunnel::VETH_AND_TUN => [
         held::a_full_tunnel_comes_back_although_the_kernel_checks_sources,
+        held::certificates_by_url_are_fetched_outside_the_tunnel_that_is_down,
         held::revocation_is_asked_for_outside_the_tunnel_that_is_down,
         own_tunnel::a_full_tunnel_of_both_families_is_up_where_ipv6_is_off,
         own_tunnel::a_resolver_file_behind_a_link_is_read_in_the_sandbox,

@@ -8,7 +8,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::dns;
 use super::socket::{SocketOptions, mark_and_bypass};
-use super::source::connected;
+use super::source::{connected, source};
 
 /// Makes sockets whose packets leave outside all tunnels, as IKE messages do: no route and no policy of this program
 /// applies to them. All calls block.
@@ -25,6 +25,14 @@ impl OutsideTunnels {
         mark_and_bypass(&socket, remote.is_ipv4(), self.0)?;
         socket.connect_timeout(&remote.into(), limit)?;
         Ok(socket.into())
+    }
+
+    /// The address of this host from which such packets to `remote` leave. Sends nothing.
+    ///
+    /// # Errors
+    /// The kernel's: for example, there is no route.
+    pub fn source(&self, remote: IpAddr) -> io::Result<IpAddr> {
+        source(remote, self.0)
     }
 
     /// The name servers that this host uses, without those on this host itself: they ask others by sockets of their own.
