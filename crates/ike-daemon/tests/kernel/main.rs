@@ -3,6 +3,7 @@
 #[path = "../it/running.rs"]
 mod running;
 
+mod busy;
 mod held;
 mod mobike_shards;
 mod own_tunnel;
@@ -11,6 +12,7 @@ mod restart;
 ike_test_namespace::harness! {
     ike_test_namespace::VETH => [mobike_shards::moves_of_either_end_keep_every_sa_on_its_shard],
     own_tunnel::VETH_AND_TUN => [
+        busy::a_busy_daemon_answers_within_a_second_and_ends_within_five,
         held::a_full_tunnel_comes_back_although_the_kernel_checks_sources,
         held::certificates_by_url_are_fetched_outside_the_tunnel_that_is_down,
         held::revocation_is_asked_for_outside_the_tunnel_that_is_down,
