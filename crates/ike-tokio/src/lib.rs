@@ -99,7 +99,7 @@ pub use ike_proto::config::Ports;
 pub use net::outside::OutsideTunnels;
 #[cfg(not(feature = "tcp"))]
 use no_streams as streams;
-pub use plane::{Adopted, NoPlane, Plane, PlaneHandle, UserspaceOptions};
+pub use plane::{Adopted, NoPlane, Plane, PlaneHandle, ShuntsAlone, UserspaceOptions};
 pub use report::{
     CHILD_STATES, ChildView, Counters, Counts, Direction, IKE_STATES, IkeView, Message, PolicyView,
     ShardState, Tally, Values,

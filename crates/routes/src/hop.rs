@@ -1,6 +1,7 @@
 //! Where packets go next, and which source address they should have.
 
 use std::net::IpAddr;
+use std::{fmt, io};
 
 use futures_util::{StreamExt, TryStreamExt};
 use ipsec_types::dataplane::TrafficSelector;
@@ -17,29 +18,53 @@ pub(super) struct Hop {
     pub(super) interface: u32,
 }
 
+/// Why the kernel has not told a way, or the addresses of this host.
+#[derive(Debug)]
+pub(super) enum AskError {
+    Kernel(rtnetlink::Error),
+    Refused(IpAddr, rtnetlink::Error),
+    Prefix(IpAddr, io::Error),
+    NoAnswer(IpAddr),
+    NoInterface(IpAddr),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel(error) => write!(f, "{error}"),
+            Self::Refused(to, error) => write!(f, "the way to {to}: {error}"),
+            Self::Prefix(to, error) => write!(f, "the way to {to}: {error}"),
+            Self::NoAnswer(to) => write!(f, "the way to {to}: no answer"),
+            Self::NoInterface(to) => write!(f, "the way to {to}: the route has no interface"),
+        }
+    }
+}
+
 /// The way that packets with `mark` from `local` take to `remote`; `None` if that is this host itself.
 pub(super) async fn towards(
     handle: &Handle,
     local: IpAddr,
     remote: IpAddr,
     mark: u32,
-) -> Result<Option<Hop>, String> {
+) -> Result<Option<Hop>, AskError> {
     let width = |address: IpAddr| if address.is_ipv4() { 32 } else { 128 };
-    let invalid = |e: &dyn std::fmt::Display| format!("the way to {remote}: {e}");
     let mut request = RouteMessageBuilder::<IpAddr>::new()
         .destination_prefix(remote, width(remote))
-        .map_err(|e| invalid(&e))?
+        .map_err(|e| AskError::Prefix(remote, io::Error::other(e)))?
         .mark(mark);
     if !local.is_unspecified() {
-        request = request.source_prefix(local, width(local)).map_err(|e| invalid(&e))?;
+        request = request
+            .source_prefix(local, width(local))
+            .map_err(|e| AskError::Prefix(remote, io::Error::other(e)))?;
     }
     let mut answers = std::pin::pin!(handle.route().get(request.build()).execute());
     let answer = answers.next().await;
-    let answer = answer.ok_or_else(|| invalid(&"no answer"))?.map_err(|e| invalid(&e))?;
+    let answer = answer.ok_or(AskError::NoAnswer(remote))?;
+    let answer = answer.map_err(|e| AskError::Refused(remote, e))?;
     if answer.header.kind == RouteType::Local {
         return Ok(None);
     }
-    hop(&answer).map(Some).ok_or_else(|| invalid(&"the route has no interface"))
+    hop(&answer).map(Some).ok_or(AskError::NoInterface(remote))
 }
 
 fn hop(route: &RouteMessage) -> Option<Hop> {
@@ -61,10 +86,10 @@ fn hop(route: &RouteMessage) -> Option<Hop> {
 }
 
 /// The addresses of this host.
-pub(super) async fn addresses(handle: &Handle) -> Result<Vec<IpAddr>, String> {
+pub(super) async fn addresses(handle: &Handle) -> Result<Vec<IpAddr>, AskError> {
     let mut found = Vec::new();
     let mut messages = handle.address().get().execute();
-    while let Some(message) = messages.try_next().await.map_err(|e| e.to_string())? {
+    while let Some(message) = messages.try_next().await.map_err(AskError::Kernel)? {
         let local = message.attributes.iter().find_map(|a| match a {
             AddressAttribute::Local(address) => Some(*address),
             _ => None,

@@ -40,6 +40,7 @@ pub mod address;
 mod holders;
 mod hop;
 mod kept;
+mod kernel;
 mod left;
 mod mended;
 mod message;
@@ -48,6 +49,7 @@ mod picture;
 mod prefix;
 mod route;
 mod serve;
+pub mod sim;
 mod table;
 mod watch;
 
@@ -98,9 +100,21 @@ fn wait<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
 /// The routes of all policies of one data plane. Dropping it removes them unless they are to be kept.
 #[derive(Debug)]
 pub struct Routes {
+    keeper: Box<dyn Ask + Send>,
+    blocked: Vec<TrafficSelector>,
+}
+
+/// What sees to the routes.
+trait Ask: std::fmt::Debug {
+    /// Returns when it is done.
+    fn ask(&self, change: Change) -> Result<(), DataPlaneError>;
+}
+
+/// The thread. Dropping it waits for its end.
+#[derive(Debug)]
+struct Thread {
     requests: Option<mpsc::UnboundedSender<Request>>,
     thread: Option<thread::JoinHandle<()>>,
-    blocked: Vec<TrafficSelector>,
 }
 
 /// What the thread is asked for.
@@ -131,7 +145,8 @@ impl Routes {
         let died = || io::Error::other("the route thread died");
         let blocked = started.recv().map_err(|_| died())?.map_err(io::Error::other)?;
         let blocked = blocked.iter().map(Prefix::selector).collect();
-        Ok(Self { requests: Some(requests), thread: Some(thread), blocked })
+        let keeper = Thread { requests: Some(requests), thread: Some(thread) };
+        Ok(Self { keeper: Box::new(keeper), blocked })
     }
 
     /// The destinations that an earlier run blocked, and that are blocked still.
@@ -212,6 +227,12 @@ impl Routes {
     }
 
     fn ask(&self, change: Change) -> Result<(), DataPlaneError> {
+        self.keeper.ask(change)
+    }
+}
+
+impl Ask for Thread {
+    fn ask(&self, change: Change) -> Result<(), DataPlaneError> {
         let (reply, answer) = std_mpsc::sync_channel(1);
         let gone = || DataPlaneError("the route thread died".into());
         let requests = self.requests.as_ref().ok_or_else(gone)?;
@@ -228,7 +249,7 @@ fn walls(local: &[TrafficSelector], remote: &[Prefix], via: Via) -> impl Iterato
     })
 }
 
-impl Drop for Routes {
+impl Drop for Thread {
     fn drop(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {

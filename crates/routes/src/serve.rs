@@ -3,15 +3,16 @@
 use std::io;
 use std::pin::pin;
 use std::sync::mpsc as std_mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt};
 use netlink_packet_core::NetlinkPayload;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 
+use super::kernel::{Kernel, Netlink};
 use super::message::table_of;
 use super::prefix::Prefix;
 use super::table::Table;
@@ -41,88 +42,141 @@ pub(super) fn run(
 
 async fn serve(
     options: RouteOptions,
-    mut leftovers: Leftovers,
+    leftovers: Leftovers,
     mut inbox: mpsc::UnboundedReceiver<Request>,
     ready: &std_mpsc::SyncSender<Result<Vec<Prefix>, String>>,
 ) {
     let opened = async {
-        let table = Table::open(options, leftovers).await?;
-        let news = news(options.table, table.port()).map_err(|e| format!("netlink: {e}"))?;
-        Ok((news, table))
+        let failed = |e: io::Error| format!("netlink: {e}");
+        let kernel = Netlink::open().map_err(failed)?;
+        let port = kernel.port();
+        let served = Served::open(kernel, options, leftovers, Instant::now()).await?;
+        Ok((news(options.table, port).map_err(failed)?, served))
     };
-    let (news, mut table) = match opened.await {
+    let (news, mut served) = match opened.await {
         Ok(opened) => opened,
         Err(error) => {
             _ = ready.send(Err(error));
             return;
         }
     };
-    _ = ready.send(Ok(table.blocked().await));
+    _ = ready.send(Ok(served.blocked().await));
     let mut news = pin!(news);
-    let mut settled = (leftovers == Leftovers::Settle).then(|| Instant::now() + LEFTOVERS_STAY);
-    // What nothing tells of is found here.
-    let mut look = Instant::now() + REGULAR;
-    // A look at very many routes does not follow the last one at once.
-    let mut soonest = Instant::now();
     loop {
         tokio::select! {
             biased;
             request = inbox.recv() => {
                 let Some(Request { change, reply }) = request else { break };
-                _ = reply.send(handle(&mut table, &mut leftovers, change).await);
+                _ = reply.send(served.handle(change).await);
             }
-            Some(news) = news.next() => {
-                if news == News::Outside {
-                    table.outdated();
-                }
-                look = look.min((Instant::now() + SETTLE).max(soonest));
-            }
-            () = sleep_until(look) => {
+            Some(news) = news.next() => served.hear(news, Instant::now()),
+            () = sleep_until(served.due().into()) => {
                 let begun = Instant::now();
-                let due = table.mend().await;
-                let now = Instant::now();
-                soonest = now + (now - begun).saturating_mul(PAUSE).min(LONGEST);
-                look = due.map_or(now + REGULAR, |due| Instant::from_std(due).min(now + REGULAR));
-            }
-            () = sleep_until(settled.unwrap_or(look)), if settled.is_some() => {
-                settled = None;
-                table.forget_leftovers().await;
+                served.act(begun).await;
+                served.pause(begun, Instant::now());
             }
         }
     }
-    match leftovers {
-        Leftovers::Remove => {
-            table.flush().await;
-            table.forget_leftovers().await;
-            table.remove_rules().await;
-        }
-        // A start that failed has nothing to leave.
-        Leftovers::Settle if table.is_empty().await => table.remove_rules().await,
-        Leftovers::Settle | Leftovers::Keep => {}
-    }
+    served.end(Instant::now()).await;
 }
 
-async fn handle(
-    table: &mut Table,
-    leftovers: &mut Leftovers,
-    change: Change,
-) -> Result<(), String> {
-    match change {
-        Change::Install(policy, routes, local) => {
-            return table.install(policy, routes, local).await;
-        }
-        Change::Remove(policy) => table.remove(policy).await,
-        Change::Flush => table.flush().await,
-        Change::ForgetLeftovers => table.forget_leftovers().await,
-        Change::Leftovers(what) => *leftovers = what,
-        Change::Block => table.block().await,
+/// The table, and when to look at the host. It has no clock of its own.
+pub(super) struct Served<K> {
+    table: Table<K>,
+    leftovers: Leftovers,
+    /// When routes of an earlier run go that no policy has.
+    settled: Option<Instant>,
+    /// The next look.
+    look: Instant,
+    /// A look at very many routes does not follow the last one at once.
+    soonest: Instant,
+}
+
+impl<K: Kernel> Served<K> {
+    pub(super) async fn open(
+        kernel: K,
+        options: RouteOptions,
+        leftovers: Leftovers,
+        now: Instant,
+    ) -> Result<Self, String> {
+        let table = Table::open(kernel, options, leftovers).await?;
+        let settled = (leftovers == Leftovers::Settle).then(|| now + LEFTOVERS_STAY);
+        // What nothing tells of is found at the regular looks.
+        Ok(Self { table, leftovers, settled, look: now + REGULAR, soonest: now })
     }
-    Ok(())
+
+    /// What an earlier run has blocked.
+    pub(super) async fn blocked(&self) -> Vec<Prefix> {
+        self.table.blocked().await
+    }
+
+    pub(super) async fn handle(&mut self, change: Change) -> Result<(), String> {
+        let table = &mut self.table;
+        match change {
+            Change::Install(policy, routes, local) => {
+                return table.install(policy, routes, local).await;
+            }
+            Change::Remove(policy) => table.remove(policy).await,
+            Change::Flush => table.flush().await,
+            Change::ForgetLeftovers => table.forget_leftovers().await,
+            Change::Leftovers(what) => self.leftovers = what,
+            Change::Block => table.block().await,
+        }
+        Ok(())
+    }
+
+    /// Something on the host has changed.
+    pub(super) fn hear(&mut self, news: News, now: Instant) {
+        if news == News::Outside {
+            self.table.outdated();
+        }
+        self.look = self.look.min((now + SETTLE).max(self.soonest));
+    }
+
+    /// When [`Self::act`] is to be called.
+    pub(super) fn due(&self) -> Instant {
+        self.settled.into_iter().fold(self.look, Instant::min)
+    }
+
+    /// Does what is due at `now`.
+    pub(super) async fn act(&mut self, now: Instant) {
+        if self.look <= now {
+            let due = self.table.mend(now).await;
+            let regular = now + REGULAR;
+            self.look = due.map_or(regular, |due| due.min(regular));
+        }
+        if self.settled.is_some_and(|settled| settled <= now) {
+            self.settled = None;
+            self.table.forget_leftovers().await;
+        }
+    }
+
+    /// A look has taken from `begun` to `now`.
+    fn pause(&mut self, begun: Instant, now: Instant) {
+        self.soonest = now + (now - begun).saturating_mul(PAUSE).min(LONGEST);
+    }
+
+    /// The process ends. What is to stay is put back first, however often that was done lately.
+    pub(super) async fn end(mut self, now: Instant) {
+        if self.leftovers != Leftovers::Remove {
+            self.table.mend_at_last(now).await;
+        }
+        match self.leftovers {
+            Leftovers::Remove => {
+                self.table.flush().await;
+                self.table.forget_leftovers().await;
+                self.table.remove_rules().await;
+            }
+            // A start that failed has nothing to leave.
+            Leftovers::Settle if self.table.is_empty().await => self.table.remove_rules().await,
+            Leftovers::Settle | Leftovers::Keep => {}
+        }
+    }
 }
 
 /// Something on the host has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum News {
+pub(super) enum News {
     /// Perhaps an address, or a way to a peer.
     Outside,
     /// A rule, or a route of our table, and another program has changed it.
@@ -142,27 +196,30 @@ fn news(table: u32, port: u32) -> io::Result<impl Stream<Item = News>> {
     let (connection, _, messages) = new_multicast_connection(&groups)?;
     tokio::spawn(connection);
     Ok(messages.filter_map(move |(message, _)| {
-        use RouteNetlinkMessage as Message;
         let own = message.header.port_number == port;
         let news = match message.payload {
-            NetlinkPayload::InnerMessage(Message::NewAddress(_) | Message::DelAddress(_)) => {
-                Some(News::Outside)
-            }
-            NetlinkPayload::InnerMessage(Message::NewRoute(route) | Message::DelRoute(route)) => {
-                match table_of(&route) == table {
-                    true => (!own).then_some(News::Ours),
-                    false => Some(News::Outside),
-                }
-            }
-            NetlinkPayload::InnerMessage(Message::NewRule(_) | Message::DelRule(_)) => {
-                (!own).then_some(News::Ours)
-            }
+            NetlinkPayload::InnerMessage(message) => heard(&message, own, table),
             // Some were lost.
             NetlinkPayload::Overrun(_) | NetlinkPayload::Error(_) => Some(News::Outside),
             _ => None,
         };
         std::future::ready(news)
     }))
+}
+
+/// What a message of the kernel means for the routes in `table`; this thread has caused it if `own` is set.
+pub(super) fn heard(message: &RouteNetlinkMessage, own: bool, table: u32) -> Option<News> {
+    use RouteNetlinkMessage as Message;
+    match message {
+        Message::NewAddress(_) | Message::DelAddress(_) => Some(News::Outside),
+        Message::NewRoute(route) | Message::DelRoute(route) if table_of(route) != table => {
+            Some(News::Outside)
+        }
+        Message::NewRoute(_) | Message::DelRoute(_) | Message::NewRule(_) | Message::DelRule(_) => {
+            (!own).then_some(News::Ours)
+        }
+        _ => None,
+    }
 }
 
 /// Yields when this host has got or lost an address, or a route outside `table`.

@@ -5,21 +5,20 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use futures_util::TryStreamExt;
 use futures_util::future::join_all;
 use ipsec_types::dataplane::patience::Patience;
 use ipsec_types::dataplane::{PolicyId, TrafficSelector};
+use rtnetlink::RouteMessageBuilder;
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleMessage};
-use rtnetlink::sys::AsyncSocket;
-use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use tracing::{debug, warn};
 
 use super::holders::{Fate, Holders};
-use super::hop::{self, Hop, source_for};
-use super::left;
+use super::hop::{Hop, source_for};
+use super::kernel::Kernel;
 use super::mended::{Mended, Thing};
 use super::message::{LAST, OURS, code, is_gone, is_off, place_of, same, table_of};
 use super::picture::{Picture, Place, Rule, Step, Way};
@@ -36,12 +35,8 @@ const EEXIST: i32 = 17;
 const LEAST_V6: u16 = 1280;
 
 /// What the thread knows.
-pub(super) struct Table {
-    handle: Handle,
-    /// The netlink port of [`Self::handle`]: the kernel names it in its news of what this thread changes.
-    port: u32,
-    /// Of these dumps the kernel leaves out what is not asked for: a router may have very many routes.
-    strict: Handle,
+pub(super) struct Table<K> {
+    kernel: K,
     options: RouteOptions,
     /// The routes of each policy, and its local selectors; several may have the same route.
     installed: Holders,
@@ -72,20 +67,14 @@ struct Seen {
     routes: BTreeMap<Place, RouteMessage>,
 }
 
-impl Table {
-    pub(super) async fn open(options: RouteOptions, leftovers: Leftovers) -> Result<Self, String> {
-        let failed = |e: io::Error| format!("netlink: {e}");
-        let (mut connection, handle, _) = rtnetlink::new_connection().map_err(failed)?;
-        let port = connection.socket_mut().socket_mut().bind_auto().map_err(failed)?.port_number();
-        tokio::spawn(connection);
-        let strict = rtnetlink::new_connection_with_strict_check();
-        let (connection, strict, _) =
-            strict.or_else(|_| rtnetlink::new_connection()).map_err(failed)?;
-        tokio::spawn(connection);
+impl<K: Kernel> Table<K> {
+    pub(super) async fn open(
+        kernel: K,
+        options: RouteOptions,
+        leftovers: Leftovers,
+    ) -> Result<Self, String> {
         let mut table = Self {
-            handle,
-            port,
-            strict,
+            kernel,
             options,
             installed: Holders::default(),
             addresses: None,
@@ -113,23 +102,9 @@ impl Table {
         Ok(table)
     }
 
-    /// The netlink port by which this thread changes routes and rules.
-    pub(super) fn port(&self) -> u32 {
-        self.port
-    }
-
     /// One that is there already is as good.
     async fn add_rule(&self, ipv4: bool) -> Result<(), rtnetlink::Error> {
-        let rule = self.handle.rule().add();
-        let added = if ipv4 {
-            let mut rule = rule.v4();
-            *rule.message_mut() = self.rule(true);
-            rule.execute().await
-        } else {
-            let mut rule = rule.v6();
-            *rule.message_mut() = self.rule(false);
-            rule.execute().await
-        };
+        let added = self.kernel.add_rule(self.rule(ipv4), false).await;
         match added {
             Err(error) if code(&error) == Some(EEXIST) => Ok(()),
             other => other,
@@ -139,21 +114,20 @@ impl Table {
     /// Removes our rules.
     pub(super) async fn remove_rules(&self) {
         for ipv4 in [true, false] {
-            while self.handle.rule().del(self.rule(ipv4)).execute().await.is_ok() {}
+            while self.kernel.remove_rule(self.rule(ipv4)).await.is_ok() {}
         }
     }
 
     /// Removes rules of an earlier run that had other options.
     async fn remove_other_rules(&self) {
-        for version in [IpVersion::V4, IpVersion::V6] {
-            let wanted = self.rule(version == IpVersion::V4);
-            let found: Result<Vec<_>, _> =
-                self.handle.rule().get(version).execute().try_collect().await;
+        for ipv4 in [true, false] {
+            let wanted = self.rule(ipv4);
+            let found = self.kernel.rules(ipv4).await;
             let stale = found.unwrap_or_default().into_iter().filter(|rule| {
                 rule.attributes.contains(&RuleAttribute::Protocol(OURS)) && !same(rule, &wanted)
             });
             for rule in stale {
-                if let Err(error) = self.handle.rule().del(rule).execute().await {
+                if let Err(error) = self.kernel.remove_rule(rule).await {
                     warn!(%error, "routing rule of an earlier run not removed");
                 }
             }
@@ -170,7 +144,7 @@ impl Table {
             if place_of(&route).is_some_and(|place| self.installed.has(&place)) {
                 continue;
             }
-            if let Err(error) = self.handle.route().del(route).execute().await
+            if let Err(error) = self.kernel.remove_route(route).await
                 && !is_gone(&error)
             {
                 warn!(%error, "route of an earlier run not removed");
@@ -181,13 +155,13 @@ impl Table {
     /// Removes the routes of an earlier run that had another table, as those of earlier versions had. Without their rule,
     /// which went before, they have no effect.
     async fn forget_other_tables(&self) {
-        let found = left::dump(&self.strict, 0, OURS).await;
+        let found = self.kernel.routes(0, OURS).await;
         let found = found.inspect_err(|error| debug!(%error, "routes of other tables"));
         for route in found.unwrap_or_default() {
             if route.header.protocol != OURS || table_of(&route) == self.options.table {
                 continue;
             }
-            if let Err(error) = self.handle.route().del(route).execute().await
+            if let Err(error) = self.kernel.remove_route(route).await
                 && !is_gone(&error)
             {
                 warn!(%error, "route of an earlier run in another table not removed");
@@ -211,7 +185,7 @@ impl Table {
     /// Our routes as the kernel has them.
     async fn in_kernel(&self) -> Result<Vec<RouteMessage>, rtnetlink::Error> {
         let table = self.options.table;
-        let mut ours = left::dump(&self.strict, table, RouteProtocol::Unspec).await?;
+        let mut ours = self.kernel.routes(table, RouteProtocol::Unspec).await?;
         ours.retain(|route| {
             table_of(route) == table
                 && (route.header.protocol == OURS
@@ -223,13 +197,17 @@ impl Table {
     /// `not fwmark MARK lookup TABLE`.
     fn rule(&self, ipv4: bool) -> RuleMessage {
         let RouteOptions { table, priority, mark } = self.options;
-        let rule = self.handle.rule().add();
-        let rule =
-            rule.table_id(table).priority(priority).fw_mark(mark).action(RuleAction::ToTable);
-        let mut message = match ipv4 {
-            true => rule.v4().message_mut().clone(),
-            false => rule.v6().message_mut().clone(),
-        };
+        let mut message = RuleMessage::default();
+        message.header.family = if ipv4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.action = RuleAction::ToTable;
+        message.attributes = vec![RuleAttribute::Priority(priority), RuleAttribute::FwMark(mark)];
+        match u8::try_from(table) {
+            Ok(short) => message.header.table = short,
+            Err(_) => {
+                message.header.table = RouteHeader::RT_TABLE_MAIN;
+                message.attributes.push(RuleAttribute::Table(table));
+            }
+        }
         message.header.flags = RuleFlags::Invert;
         message.attributes.push(RuleAttribute::Protocol(OURS));
         message
@@ -286,7 +264,7 @@ impl Table {
             else {
                 continue;
             };
-            if let Err(error) = self.handle.route().add(message).replace().execute().await {
+            if let Err(error) = self.kernel.set_route(message).await {
                 warn!(%error, "{}/{}: not blocked", prefix.address, prefix.len);
             }
         }
@@ -306,7 +284,7 @@ impl Table {
         let mut walls = std::mem::take(&mut self.walls);
         for &gone in walls.iter().filter(|wall| !wanted.contains(wall)) {
             for rule in self.wall(gone) {
-                if let Err(error) = self.handle.rule().del(rule).execute().await {
+                if let Err(error) = self.kernel.remove_rule(rule).await {
                     debug!(%error, "rule of a wall not removed");
                 }
             }
@@ -315,9 +293,7 @@ impl Table {
         let new: Vec<_> = wanted.into_iter().filter(|wall| !walls.contains(wall)).collect();
         for &new in &new {
             for rule in self.wall(new) {
-                let mut request = self.handle.rule().add();
-                *request.message_mut() = rule;
-                match request.execute().await {
+                match self.kernel.add_rule(rule, false).await {
                     Err(error) if code(&error) != Some(EEXIST) => {
                         warn!(%error, "routing rule for {}/{} not made: decrypted packets to it may leave by the default route", new.address, new.len);
                     }
@@ -363,9 +339,14 @@ impl Table {
         self.hops.clear();
     }
 
+    /// The last look: another program may have taken something away a moment ago.
+    pub(super) async fn mend_at_last(&mut self, now: Instant) {
+        self.patience = Patience::default();
+        self.mend(now).await;
+    }
+
     /// Sees to it that what is to be on the host is there. Returns when to look again although nothing has changed.
-    pub(super) async fn mend(&mut self) -> Option<Instant> {
-        let now = Instant::now();
+    pub(super) async fn mend(&mut self, now: Instant) -> Option<Instant> {
         let mut present = match self.present().await {
             Ok(present) => present,
             Err(error) => {
@@ -430,18 +411,16 @@ impl Table {
             Step::AddRule(rule) => {
                 let Some(message) = wanted.rules.get(&rule) else { return Ok(()) };
                 // Also if there is one like it, which goes afterwards.
-                let mut request = self.handle.rule().add().replace();
-                *request.message_mut() = message.clone();
-                request.execute().await
+                self.kernel.add_rule(message.clone(), true).await
             }
             Step::RemoveRule(rule) => {
                 let Some(message) = present.rules.get(&rule) else { return Ok(()) };
-                self.handle.rule().del(message.clone()).execute().await
+                self.kernel.remove_rule(message.clone()).await
             }
             Step::SetRoute(place, way) => {
                 let Some(message) = wanted.routes.remove(&place) else { return Ok(()) };
                 self.set.remove(&place);
-                let done = self.handle.route().add(message).replace().execute().await;
+                let done = self.kernel.set_route(message).await;
                 if done.is_ok() {
                     self.set.insert(place, way);
                     self.off.remove(&place.0);
@@ -450,7 +429,7 @@ impl Table {
             }
             Step::RemoveRoute(place) => {
                 let Some(message) = present.routes.remove(&place) else { return Ok(()) };
-                self.handle.route().del(message).execute().await
+                self.kernel.remove_route(message).await
             }
         };
         match done {
@@ -494,11 +473,8 @@ impl Table {
     /// What of it is on the host. Rules of another priority are not looked at: another run of this program may have them.
     async fn present(&self) -> Result<Seen, rtnetlink::Error> {
         let mut present = Seen::default();
-        let versions =
-            if self.ipv6 { &[IpVersion::V4, IpVersion::V6][..] } else { &[IpVersion::V4] };
-        for version in versions {
-            let found = self.handle.rule().get(version.clone()).execute();
-            let found: Vec<RuleMessage> = found.try_collect().await?;
+        for ipv4 in [true, false].into_iter().filter(|ipv4| *ipv4 || self.ipv6) {
+            let found = self.kernel.rules(ipv4).await?;
             let priority = RuleAttribute::Priority(self.options.priority);
             let ours = |rule: &RuleMessage| {
                 rule.attributes.contains(&RuleAttribute::Protocol(OURS))
@@ -551,7 +527,7 @@ impl Table {
             Err(error) => return warn!(%error, "{}: not held", Thing::Route(held.place())),
         };
         let way = Way::of(&message);
-        match self.handle.route().add(message).replace().execute().await {
+        match self.kernel.set_route(message).await {
             Ok(()) => _ = self.set.insert(held.place(), way),
             Err(error) if is_off(&error) => debug!(%error, "no IPv6 in the kernel"),
             Err(error) => warn!(%error, "{}: not held", Thing::Route(held.place())),
@@ -578,7 +554,7 @@ impl Table {
 
     async fn delete_in_kernel(&self, route: Route) {
         let Ok(message) = self.message(route, None, None) else { return };
-        match self.handle.route().del(message).execute().await {
+        match self.kernel.remove_route(message).await {
             Err(error) if !is_gone(&error) => warn!(%error, ?route, "route not removed"),
             _ => {}
         }
@@ -589,7 +565,7 @@ impl Table {
         let place = route.place();
         self.set.remove(&place);
         let way = Way::of(&message);
-        match self.handle.route().add(message).replace().execute().await {
+        match self.kernel.set_route(message).await {
             Err(error) if is_off(&error) && !matches!(route.via, Via::Peer { .. }) => {
                 self.hold(route.prefix, &error).await;
                 return Ok(());
@@ -614,7 +590,7 @@ impl Table {
         let Route { prefix, via } = route;
         let addresses = match self.addresses.take() {
             Some(addresses) => addresses,
-            None => hop::addresses(&self.handle).await?,
+            None => self.kernel.addresses().await.map_err(|e| e.to_string())?,
         };
         let source = source_for(&addresses, prefix.address, local);
         self.addresses = Some(addresses);
@@ -632,7 +608,8 @@ impl Table {
         if let Some(known) = self.hops.get(&(local, remote)) {
             return Ok(*known);
         }
-        let found = hop::towards(&self.handle, local, remote, self.options.mark).await?;
+        let found = self.kernel.towards(local, remote, self.options.mark).await;
+        let found = found.map_err(|e| e.to_string())?;
         self.hops.insert((local, remote), found);
         Ok(found)
     }

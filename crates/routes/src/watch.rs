@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt};
 use netlink_packet_core::NetlinkPayload;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use rtnetlink::packet_route::link::LinkFlags;
+use rtnetlink::packet_route::link::{LinkFlags, LinkMessage};
 use rtnetlink::{Handle, MulticastGroup, new_multicast_connection};
 
 use super::message::table_of;
@@ -37,14 +37,8 @@ impl HostWatch {
             new_multicast_connection(&groups).map_err(|e| format!("netlink: {e}"))?;
         tokio::spawn(connection);
         let changes = messages.filter_map(move |(message, _)| {
-            use RouteNetlinkMessage as News;
             let changed = match message.payload {
-                NetlinkPayload::InnerMessage(
-                    News::NewAddress(_) | News::DelAddress(_) | News::NewLink(_) | News::DelLink(_),
-                ) => true,
-                NetlinkPayload::InnerMessage(News::NewRoute(route) | News::DelRoute(route)) => {
-                    table_of(&route) != table
-                }
+                NetlinkPayload::InnerMessage(message) => is_news(&message, table),
                 // Some were lost.
                 NetlinkPayload::Overrun(_) => true,
                 _ => false,
@@ -73,29 +67,44 @@ impl HostWatch {
         let failed = |e: rtnetlink::Error| format!("netlink: {e}");
         let links: Vec<_> =
             self.handle.link().get().execute().try_collect().await.map_err(failed)?;
-        let usable: BTreeMap<u32, bool> = links
-            .iter()
-            .map(|link| (link.header.index, link.header.flags))
-            .filter(|(_, flags)| flags.contains(LinkFlags::Up | LinkFlags::LowerUp))
-            .map(|(index, flags)| (index, flags.contains(LinkFlags::Loopback)))
-            .collect();
         let all: Vec<AddressMessage> =
             self.handle.address().get().execute().try_collect().await.map_err(failed)?;
-        let usable = |message: &AddressMessage| {
-            let loopback = *usable.get(&message.header.index)?;
-            let (address, deprecated) = usable_address(message)?;
-            Some((deprecated, loopback, address))
-        };
-        let mut found: Vec<_> = all.iter().filter_map(usable).collect();
-        let fresh = |ipv4: bool| found.iter().any(|(old, _, ip)| !old && ip.is_ipv4() == ipv4);
-        let (v4, v6) = (fresh(true), fresh(false));
-        found.retain(|(old, _, ip)| !(*old && if ip.is_ipv4() { v4 } else { v6 }));
-        // Of the loopback last: only the first few are announced to a peer.
-        found.sort_by_key(|(_, loopback, _)| *loopback);
-        let mut addresses: Vec<_> = found.into_iter().map(|(_, _, address)| address).collect();
-        addresses.dedup();
-        Ok(addresses)
+        Ok(usable(&links, &all))
     }
+}
+
+/// True if a message of the kernel is news of where this host is in the network. Routes in `table` are nobody's news.
+pub(super) fn is_news(message: &RouteNetlinkMessage, table: u32) -> bool {
+    use RouteNetlinkMessage as News;
+    match message {
+        News::NewAddress(_) | News::DelAddress(_) | News::NewLink(_) | News::DelLink(_) => true,
+        News::NewRoute(route) | News::DelRoute(route) => table_of(route) != table,
+        _ => false,
+    }
+}
+
+/// Those of `all` addresses that the kernel sends from ([`HostWatch::addresses`]).
+pub(super) fn usable(links: &[LinkMessage], all: &[AddressMessage]) -> Vec<IpAddr> {
+    let usable: BTreeMap<u32, bool> = links
+        .iter()
+        .map(|link| (link.header.index, link.header.flags))
+        .filter(|(_, flags)| flags.contains(LinkFlags::Up | LinkFlags::LowerUp))
+        .map(|(index, flags)| (index, flags.contains(LinkFlags::Loopback)))
+        .collect();
+    let usable = |message: &AddressMessage| {
+        let loopback = *usable.get(&message.header.index)?;
+        let (address, deprecated) = usable_address(message)?;
+        Some((deprecated, loopback, address))
+    };
+    let mut found: Vec<_> = all.iter().filter_map(usable).collect();
+    let fresh = |ipv4: bool| found.iter().any(|(old, _, ip)| !old && ip.is_ipv4() == ipv4);
+    let (v4, v6) = (fresh(true), fresh(false));
+    found.retain(|(old, _, ip)| !(*old && if ip.is_ipv4() { v4 } else { v6 }));
+    // Of the loopback last: only the first few are announced to a peer.
+    found.sort_by_key(|(_, loopback, _)| *loopback);
+    let mut addresses: Vec<_> = found.into_iter().map(|(_, _, address)| address).collect();
+    addresses.dedup();
+    addresses
 }
 
 /// An address that can be sent from, and whether it is deprecated.

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use ipsec_types::crypto::{CipherProvider, SecureRandom};
 use ipsec_types::dataplane::{
-    Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event,
-    PolicyAction, PolicyId, PolicySpec, Reply, TrafficSelector,
+    Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event, PolicyId,
+    PolicySpec, Reply, TrafficSelector,
 };
-use routes::{Leftovers, Routes, Via};
+use routes::{Leftovers, Routes};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::warn;
@@ -20,10 +20,10 @@ use super::RouteOptions;
 use super::device::Device;
 use super::early::Early;
 use super::encap::{EncapSocket, IkeDatagram};
-use super::exemptions::{Exemption, Exemptions};
 use super::guard::{Guard, GuardOptions};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp};
+use super::routed::Routed;
 use super::sender::Sockets;
 use super::streams::{Feed, Streams};
 use super::tasks::{self, Alarm, Reading, Retired};
@@ -69,10 +69,8 @@ pub struct UserspacePlane {
     fed: mpsc::Sender<(Outer, Vec<u8>)>,
     plain_esp: bool,
     tcp_esp: bool,
-    /// The routes, and the index of the device they lead to.
-    routes: Option<(Routes, u32)>,
+    routes: Option<Routed>,
     guard: Option<Guard>,
-    exemptions: Exemptions,
     /// Policies whose routes have an MTU of their own.
     narrowed: BTreeMap<PolicyId, (Arc<PolicySpec>, u16)>,
     early: Early,
@@ -89,7 +87,9 @@ impl UserspacePlane {
         let (routes, guard) = match interface {
             Some((name, index)) => (
                 match routes {
-                    Some(options) => Some((Routes::start(options, Leftovers::Settle)?, index)),
+                    Some(options) => {
+                        Some(Routed::new(Routes::start(options, Leftovers::Settle)?, index))
+                    }
                     None => None,
                 },
                 guard.and_then(|options| start_guard(&name, index, options)),
@@ -153,7 +153,6 @@ impl UserspacePlane {
             tcp_esp,
             routes,
             guard,
-            exemptions: Exemptions::default(),
             narrowed: BTreeMap::new(),
             early,
             retired,
@@ -179,7 +178,7 @@ impl UserspacePlane {
 
     /// The destinations that an earlier run blocked, and that are blocked still.
     pub fn blocked(&self) -> Vec<TrafficSelector> {
-        self.routes.as_ref().map(|(routes, _)| routes.blocked().to_vec()).unwrap_or_default()
+        self.routes.as_ref().map(|routes| routes.blocked().to_vec()).unwrap_or_default()
     }
 
     /// Takes the ESP that arrives on TCP connections.
@@ -227,38 +226,18 @@ impl UserspacePlane {
 
     /// Routes the packets of `policy` to the device, and exempt packets as without the device.
     fn route(&mut self, policy: &PolicySpec) -> Result<(), DataPlaneError> {
-        let Some((routes, device)) = &self.routes else { return Ok(()) };
-        let changed = self.exemptions.add(policy);
-        let (id, local, remote) = (policy.id, &policy.local_ts, &policy.remote_ts);
-        let narrow = self.plane.narrow_limit(policy);
+        let Some(routes) = &mut self.routes else { return Ok(()) };
+        let (id, narrow) = (policy.id, self.plane.narrow_limit(policy));
         match narrow {
             Some(mtu) => self.narrowed.insert(id, (Arc::new(policy.clone()), mtu)),
             None => self.narrowed.remove(&id),
         };
-        let device = device_with(*device, narrow);
-        match policy.action {
-            PolicyAction::Protect { .. } | PolicyAction::Trap | PolicyAction::Drop => {
-                routes.install(id, local, remote, device)?;
-            }
-            // With a route that leads nowhere alone, rp_filter would drop what arrives from these addresses.
-            PolicyAction::Hold { .. } => {
-                routes.hold(id, local, remote, [device, Via::Prohibited])?;
-            }
-            PolicyAction::Shunt { silent } => {
-                let fallback = if silent { Via::BlackHole } else { Via::Unreachable };
-                routes.hold(id, local, remote, [device, fallback])?;
-            }
-            PolicyAction::Pass => {}
-        }
-        self.exempt(changed)
+        routes.set(policy, narrow)
     }
 
     fn unroute(&mut self, id: PolicyId) -> Result<(), DataPlaneError> {
         self.narrowed.remove(&id);
-        let changed = self.exemptions.remove(id);
-        let Some((routes, _)) = &self.routes else { return Ok(()) };
-        routes.remove(id)?;
-        self.exempt(changed)
+        self.routes.as_mut().map_or(Ok(()), |routes| routes.remove(id))
     }
 
     /// Gives the routes of policies the MTU of their SAs, which the kernel then tells senders.
@@ -268,10 +247,9 @@ impl UserspacePlane {
         let news = now.iter().filter(|(id, _)| !before.contains_key(id));
         for (id, (policy, _)) in before.iter().chain(news) {
             let [was, is] = [&before, &now].map(|of| of.get(id).map(|(_, mtu)| *mtu));
-            let (local, remote) = (&policy.local_ts, &policy.remote_ts);
             if was != is
-                && let Some((routes, device)) = &self.routes
-                && let Err(error) = routes.install(*id, local, remote, device_with(*device, is))
+                && let Some(routes) = &self.routes
+                && let Err(error) = routes.resize(policy, is)
             {
                 let child = &policy.child;
                 warn!(%error, child, "the MTU of the child's path is not that of its routes");
@@ -284,25 +262,11 @@ impl UserspacePlane {
         }
     }
 
-    /// Gives exemptions their routes or takes them away.
-    fn exempt(&self, changed: Vec<Exemption>) -> Result<(), DataPlaneError> {
-        let Some((routes, _)) = &self.routes else { return Ok(()) };
-        changed.into_iter().try_for_each(|Exemption { id, local, remote, routed }| match routed {
-            true => routes.install(id, &local, &remote, Via::Elsewhere),
-            false => routes.remove(id),
-        })
-    }
-
     /// Ends the tasks and waits for them. Routes into the device go with it. Routes that block stay, unless
     /// [`Command::Flush`] came before: what they block does not leave in clear until another run protects it.
     pub async fn shutdown(mut self) {
         self.tasks.shutdown().await;
     }
-}
-
-/// The route into the device, for packets of `mtu` octets if that is less than the device's own.
-fn device_with(device: u32, mtu: Option<u16>) -> Via {
-    mtu.map_or(Via::Device(device), |mtu| Via::Narrow { device, mtu })
 }
 
 /// Without nf_tables in the kernel the tunnel works as well, only less safely.
@@ -350,18 +314,16 @@ impl DataPlane for UserspacePlane {
                 self.guard().map(|()| Reply::Done)
             }
             Command::Flush => {
-                self.exemptions = Exemptions::default();
                 self.narrowed.clear();
-                if let Some((routes, _)) = &self.routes {
+                if let Some(routes) = &mut self.routes {
                     routes.flush()?;
-                    routes.at_the_end(Leftovers::Remove)?;
                 }
                 self.plane.apply(command)?;
                 self.removals.send_replace(());
                 self.guard().map(|()| Reply::Done)
             }
             Command::RemoveSas => {
-                if let Some((routes, _)) = &self.routes {
+                if let Some(routes) = &self.routes {
                     routes.block()?;
                 }
                 self.plane.apply(command)

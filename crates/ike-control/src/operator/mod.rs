@@ -24,15 +24,10 @@ mod credentials;
 mod loading;
 mod names;
 mod reloading;
-mod resolve;
+pub mod resolve;
 
 /// What comes within this time after news of a name is told to the engine together.
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// How soon a `start_action` is tried again that has found no route, address or name,
-const SOONEST: Duration = Duration::from_secs(1);
-/// and how late, after twice as long each time.
-const LATEST: Duration = Duration::from_secs(10);
 
 /// Carries out the commands of operators and signals, and what traffic and ended children ask for. Clones share one
 /// engine.
@@ -427,12 +422,12 @@ impl Operator {
             return;
         }
         let key = (connection.clone(), Some(child.clone()));
-        let mut wait = SOONEST;
+        let mut waits = resolve::StartWaits::default();
         let mut told = None;
         loop {
             let found = self.ends(&connection).await;
-            let waits = told.is_some();
-            if waits {
+            let waited = told.is_some();
+            if waited {
                 // A reload may have changed it: the task of that reload has left it to this one.
                 action = self.start_action(&connection, &child);
             }
@@ -440,7 +435,7 @@ impl Operator {
                 Ok(ends) => {
                     let was_there = self.lacks(|lacks| lacks.remove(&key)).is_some();
                     // It may have been taken down meanwhile.
-                    if action != Action::None && (was_there || !waits) {
+                    if action != Action::None && (was_there || !waited) {
                         self.start_between(ends, (connection, child), action).await;
                     }
                     return;
@@ -452,7 +447,7 @@ impl Operator {
             }
             let goes_on = self.lacks(|lacks| {
                 // Otherwise another task waits for it, or it was taken down.
-                let ours = lacks.contains_key(&key) == waits;
+                let ours = lacks.contains_key(&key) == waited;
                 if ours && action == Action::None {
                     lacks.remove(&key);
                 } else if ours {
@@ -465,9 +460,7 @@ impl Operator {
             }
             told = Some(error);
             let interval = self.config().endpoint.retry_initiate_interval;
-            let at_most = if interval.is_zero() { LATEST } else { interval.min(LATEST) };
-            tokio::time::sleep(wait.min(at_most)).await;
-            wait = wait.saturating_mul(2);
+            tokio::time::sleep(waits.next(interval)).await;
         }
     }
 

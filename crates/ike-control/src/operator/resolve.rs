@@ -2,15 +2,41 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use ike_config::Ends;
 use ike_proto::config::AddressSpec;
 
 use crate::error::OperatorError;
 
+/// How soon a `start_action` is tried again that has found no route, address or name,
+const SOONEST: Duration = Duration::from_secs(1);
+/// and how late, after twice as long each time.
+const LATEST: Duration = Duration::from_secs(10);
+
+/// The waits of a `start_action` until there is a route, an address or a name.
+#[derive(Debug, Clone, Copy)]
+pub struct StartWaits(Duration);
+
+impl Default for StartWaits {
+    fn default() -> Self {
+        Self(SOONEST)
+    }
+}
+
+impl StartWaits {
+    /// The next one. `interval` is `retry_initiate_interval`, or zero.
+    pub fn next(&mut self, interval: Duration) -> Duration {
+        let at_most = if interval.is_zero() { LATEST } else { interval.min(LATEST) };
+        let wait = self.0.min(at_most);
+        self.0 = self.0.saturating_mul(2);
+        wait
+    }
+}
+
 /// The local and the remote address to initiate between: the first host of `remote`, and the first
 /// of `local` that is of its family, or else what `source` says of the routes to the peer.
-pub(super) fn choose(
+pub fn choose(
     ends: &Ends,
     source: &impl Fn(IpAddr) -> io::Result<IpAddr>,
 ) -> Result<(IpAddr, IpAddr), OperatorError> {
@@ -26,7 +52,7 @@ pub(super) fn choose(
 }
 
 /// As [`choose`]. If the configuration names no host as the peer, the peer is the host at `last`.
-pub(super) fn choose_again(
+pub fn choose_again(
     ends: &Ends,
     last: Option<IpAddr>,
     source: &impl Fn(IpAddr) -> io::Result<IpAddr>,

@@ -8,7 +8,7 @@ pub(crate) mod marker;
 pub(crate) mod outside;
 pub mod path_mtu;
 pub mod socket;
-pub(crate) mod source;
+pub mod source;
 mod steering;
 #[cfg(feature = "tcp")]
 pub(crate) mod stream;

@@ -7,6 +7,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::socket::{SocketOptions, prepare};
 
+/// The options of a socket that asks for a way. They have the mark, so that the routes into tunnels do not answer.
+pub fn asking(options: SocketOptions) -> SocketOptions {
+    SocketOptions { esp: false, ..options }
+}
+
 /// The source the kernel takes for packets to `remote` from sockets with `options`, whose mark keeps them out
 /// of tunnels. Every question for a way to a peer is asked here: without the mark, the routes that this host has for
 /// the peer's own child would answer it. Sends nothing.
@@ -18,7 +23,7 @@ pub fn source(remote: IpAddr, options: SocketOptions) -> io::Result<IpAddr> {
 /// A socket with `options` for datagrams to `remote`, which blocks.
 pub(super) fn connected(remote: SocketAddr, options: SocketOptions) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
-    prepare(&socket, remote.is_ipv4(), SocketOptions { esp: false, ..options })?;
+    prepare(&socket, remote.is_ipv4(), asking(options))?;
     let any: IpAddr = match remote {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -17,6 +17,7 @@ pub use control::PlaneHandle;
 pub(crate) use control::{AT_A_TIME, Busy, Control};
 pub use none::NoPlane;
 pub(crate) use shunts::Shunts;
+pub use shunts::ShuntsAlone;
 pub use userspace::UserspaceOptions;
 
 /// A data plane, with the signals between it and the drivers.

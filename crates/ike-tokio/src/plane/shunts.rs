@@ -20,6 +20,9 @@ use super::Adopted;
 use super::control::Control;
 use crate::target::Target;
 
+pub use alone::ShuntsAlone;
+
+mod alone;
 mod shunt;
 #[cfg(test)]
 mod tests;
