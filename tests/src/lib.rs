@@ -12,6 +12,7 @@
 //! * [`traffic`]: would a packet sent now arrive?
 //! * [`disturbed`]: lives in which wanted children come back, whatever happens.
 //! * [`mod@digest`]: whether two builds of the engine behave alike.
+//! * [`road`]: the routes of a host, where it has any of its own.
 //! * [`audit`]: message IDs and IVs as an eavesdropper sees them.
 //! * [`credentials`]: keys, CAs and certificates.
 //! * [`explore`]: every order in which datagrams can arrive.
@@ -44,6 +45,7 @@ pub mod packets;
 mod pair;
 pub mod plane;
 mod random;
+pub mod road;
 pub mod setup;
 mod story;
 pub mod streams;

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use ike_proto::config::Shard;
+use ike_proto::config::{AddressSpec, Shard};
 use ike_proto::crypto::CryptoProvider;
 use ike_proto::dataplane::DataPlane;
-use ike_proto::{Endpoint, IkeSaId, Input, Notice, Registry};
+use ike_proto::{Answer, Endpoint, IkeSaId, Input, Network, Notice, Registry};
 
 use crate::network::Packet;
+use crate::road::Exit;
 use crate::world::{Work, World};
 
 /// Datagrams that a socket of a suspended host holds at most.
@@ -209,5 +210,79 @@ impl World {
             let first = self.shards_of(machine).first().copied().unwrap_or_default();
             self.commands.push((self.now(), first, what()));
         }
+    }
+}
+
+impl World {
+    /// Tells a host what its addresses are, as its driver would: every way leads out by the first one of the
+    /// peer's family, if the host has no road.
+    pub fn tell_network(&mut self, host: usize) {
+        let addresses = match self.roads.get(&host) {
+            Some(road) => road.addresses(),
+            None => self.own_addresses(host),
+        };
+        let peers = self.hosts[host].endpoint.mobile_peers(&addresses);
+        let source = |peer: &IpAddr| match self.roads.get(&host) {
+            Some(road) => Some((*peer, road.source(*peer)?)),
+            None => {
+                let family = |own: &&IpAddr| own.is_ipv4() == peer.is_ipv4();
+                addresses.iter().find(family).map(|own| (*peer, *own))
+            }
+        };
+        let sources = peers.iter().filter_map(source).collect();
+        self.handle(host, Input::Network(&Network { addresses, sources }));
+    }
+
+    /// The addresses that a driver would start a connection between now: those of the configuration, else where
+    /// this host is.
+    pub(crate) fn ends(
+        &self,
+        host: usize,
+        connection: &str,
+        last: Option<(IpAddr, IpAddr)>,
+    ) -> Answer {
+        let config = self.hosts[host].endpoint.config();
+        let Some(found) = config.connections.iter().find(|other| other.name == connection) else {
+            return Answer::Failed(format!("no connection {connection}"));
+        };
+        let last = last.map(|(_, remote)| remote);
+        if let Some(road) = self.roads.get(&host) {
+            return match road.ends(found, last) {
+                Ok((local, remote)) => Answer::Ends { local, remote },
+                Err(why) => Answer::Failed(why),
+            };
+        }
+        let fixed = |specs: &[AddressSpec]| specs.iter().find_map(|spec| spec.host());
+        let Some(remote) = fixed(&found.remote_addrs).or(last) else {
+            return Answer::Failed("remote_addrs has no address to initiate to".to_owned());
+        };
+        let own = self.known_addresses(host);
+        let here = own.into_iter().find(|own| own.is_ipv4() == remote.is_ipv4());
+        match fixed(&found.local_addrs).or(here) {
+            Some(_) if self.offline.contains(&host) => Answer::Failed("no route".to_owned()),
+            Some(local) => Answer::Ends { local, remote },
+            None => Answer::Failed("no address of that family".to_owned()),
+        }
+    }
+
+    /// True if the kernel of a host takes a packet of its daemon from `local` to `remote`.
+    pub(crate) fn sends(&self, host: usize, local: IpAddr, remote: IpAddr) -> bool {
+        match self.roads.get(&host) {
+            Some(road) => road.sends(local, remote),
+            None => self.has_address(host, local),
+        }
+    }
+
+    /// Where a packet to `to` goes that hosts behind a machine send.
+    pub(crate) fn exit(&self, machine: usize, to: IpAddr) -> Exit {
+        let first = self.shards_of(machine).first().copied();
+        let road = first.and_then(|host| self.roads.get(&host));
+        road.map_or(Exit::Tunnel, |road| road.exit(to))
+    }
+
+    /// True if a machine has a second line behind its routes.
+    pub(crate) fn second_line(&self, machine: usize) -> bool {
+        let first = self.shards_of(machine).first().copied();
+        first.and_then(|host| self.roads.get(&host)).is_some_and(|road| road.second_line())
     }
 }

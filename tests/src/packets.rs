@@ -11,6 +11,7 @@ use ike_proto::dataplane::precedence::Order;
 use ike_proto::dataplane::{Event, PolicyAction, PolicyId, SaId, TrafficSelector};
 
 use crate::plane::{Candidate, Plane, Since};
+use crate::road::Exit;
 use crate::world::World;
 
 /// Source and destination of a packet inside a tunnel.
@@ -100,6 +101,19 @@ impl Guard {
 impl World {
     /// What `machine` does with a packet that is to leave.
     pub fn verdict(&self, machine: usize, inner: Inner) -> Verdict {
+        match self.exit(machine, inner.dst) {
+            Exit::Tunnel => self.by_policy(machine, inner),
+            Exit::Nowhere => Verdict::Dropped,
+            Exit::Outside if !self.second_line(machine) => Verdict::Clear,
+            Exit::Outside => match self.by_policy(machine, inner) {
+                Verdict::Clear => Verdict::Clear,
+                _ => Verdict::Dropped,
+            },
+        }
+    }
+
+    /// What the policies of `machine` do with a packet.
+    fn by_policy(&self, machine: usize, inner: Inner) -> Verdict {
         let mut best: Option<(Rank, usize, Candidate<'_>)> = None;
         for host in (0..self.hosts.len()).filter(|host| self.hosts[*host].machine == machine) {
             for candidate in self.hosts[host].plane.candidates() {
@@ -143,8 +157,12 @@ impl World {
             }
             verdict => return Err(format!("{verdict:?}")),
         };
-        if !self.has_address(host, src.ip()) {
-            return Err(format!("{:08x} sends from {}, not an own address", sa.spi, src.ip()));
+        if !self.sends(host, src.ip(), dst.ip()) {
+            return Err(format!(
+                "{:08x} sends from {}: not an own address, or no route",
+                sa.spi,
+                src.ip()
+            ));
         }
         let now = self.now();
         let spent = self.hosts[host].plane.spend(sa, octets, now);

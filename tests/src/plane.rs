@@ -13,6 +13,7 @@ use ike_proto::dataplane::{
 use xfrm::{Faulty, Recording};
 
 use crate::machine::Crash;
+use crate::road::{Mirror, PolicyChange};
 
 /// The data plane of one host.
 #[derive(Debug)]
@@ -41,6 +42,10 @@ pub struct Plane {
     pub shunts: BTreeMap<String, PolicySpec>,
     /// What a run of the program that crashed left in the kernel.
     leftover: Option<Box<Self>>,
+    /// What is to be in step with its tables: the routes of a host.
+    pub mirror: Option<Mirror>,
+    /// The program ends: it removes everything at once, or leaves it.
+    pub stopping: bool,
 }
 
 /// When a policy was installed, in the order of a machine's whole data plane: the time, and a number that grows.
@@ -75,6 +80,8 @@ impl Plane {
             installed: 0,
             shunts: BTreeMap::new(),
             leftover: None,
+            mirror: None,
+            stopping: false,
         }
     }
 
@@ -281,6 +288,9 @@ impl DataPlane for Plane {
     }
 
     fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        if self.stopping && matches!(command, Command::RemoveSa(_) | Command::RemovePolicy(_)) {
+            return Ok(Reply::Done);
+        }
         let installed = match &command {
             Command::InstallSa(spec) => {
                 // Equal keys at both ends are what counts; their hash is no secret here.
@@ -309,7 +319,16 @@ impl DataPlane for Plane {
             Command::RemoveSa(id) => (Some(*id), None, None),
             _ => (None, None, None),
         };
+        let seen = self.mirror.as_ref().and_then(|_| PolicyChange::of(&command));
         let reply = self.inner.apply(command)?;
+        if let (Some(mirror), Some(seen)) = (&mut self.mirror, seen)
+            && let Err(error) = (mirror.0)(&seen)
+        {
+            if let PolicyChange::Set(spec) = seen {
+                self.inner.apply(Command::RemovePolicy(spec.id))?;
+            }
+            return Err(error);
+        }
         self.keys.extend(installed);
         if let Some(gone) = removed {
             self.expired.remove(&gone);

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
-use ike_proto::config::{AddressSpec, EndpointConfig, Shard};
+use ike_proto::config::{EndpointConfig, Shard};
 use ike_proto::crypto::CryptoProvider;
 use ike_proto::dataplane::{self, DataPlane, DataPlaneError, Reply};
 use ike_proto::wire::Header;
@@ -24,6 +25,7 @@ use crate::network::{Fate, Network, Packet, arrival};
 use crate::packets::Guard;
 use crate::plane::Plane;
 use crate::random::Seeded;
+use crate::road::Road;
 use crate::streams::Streams;
 use crate::traffic::{Probe, Traffic};
 
@@ -53,6 +55,8 @@ pub struct World {
     further: Vec<(usize, IpAddr)>,
     /// Hosts without any route.
     pub offline: BTreeSet<usize>,
+    /// What is around hosts that have routes of their own.
+    pub roads: BTreeMap<usize, Rc<dyn Road>>,
     natt_ports: Vec<u16>,
     now: Duration,
     pub(crate) queue: BTreeMap<(Duration, u64), Work>,
@@ -112,6 +116,7 @@ impl World {
             addresses: Vec::new(),
             further: Vec::new(),
             offline: BTreeSet::new(),
+            roads: BTreeMap::new(),
             natt_ports: Vec::new(),
             now: Duration::ZERO,
             queue: BTreeMap::new(),
@@ -174,23 +179,22 @@ impl World {
 
     /// True if `address` is one of the host's.
     pub fn has_address(&self, host: usize, address: IpAddr) -> bool {
+        if let Some(road) = self.roads.get(&host) {
+            return road.has(address);
+        }
         let known = self.addresses[host] == address || self.further.contains(&(host, address));
         !self.offline.contains(&host) && known
     }
 
-    /// Tells a host what its addresses are, as its driver would: every way leads out by the first one of the
-    /// peer's family.
-    pub fn tell_network(&mut self, host: usize) {
+    /// The addresses of a host, whether it has routes or not.
+    pub(crate) fn known_addresses(&self, host: usize) -> Vec<IpAddr> {
         let own = self.further.iter().filter(|(of, _)| *of == host).map(|(_, address)| *address);
-        let mut addresses: Vec<_> = std::iter::once(self.addresses[host]).chain(own).collect();
-        addresses.retain(|_| !self.offline.contains(&host));
-        let peers = self.hosts[host].endpoint.mobile_peers(&addresses);
-        let source = |peer: &IpAddr| {
-            let family = |own: &&IpAddr| own.is_ipv4() == peer.is_ipv4();
-            addresses.iter().find(family).map(|own| (*peer, *own))
-        };
-        let sources = peers.iter().filter_map(source).collect();
-        self.handle(host, Input::Network(&ike_proto::Network { addresses, sources }));
+        std::iter::once(self.addresses[host]).chain(own).collect()
+    }
+
+    /// The same of one that has routes.
+    pub(crate) fn own_addresses(&self, host: usize) -> Vec<IpAddr> {
+        if self.offline.contains(&host) { Vec::new() } else { self.known_addresses(host) }
     }
 
     /// Tells a host that what arrives has to wait, or no longer has to.
@@ -441,27 +445,6 @@ impl World {
         }
     }
 
-    /// The addresses that a driver would start a connection between now: those of the configuration, else where
-    /// this host is.
-    fn ends(&self, host: usize, connection: &str, last: Option<(IpAddr, IpAddr)>) -> Answer {
-        let config = self.hosts[host].endpoint.config();
-        let Some(found) = config.connections.iter().find(|other| other.name == connection) else {
-            return Answer::Failed(format!("no connection {connection}"));
-        };
-        let fixed = |specs: &[AddressSpec]| specs.iter().find_map(|spec| spec.host());
-        let Some(remote) = fixed(&found.remote_addrs).or(last.map(|(_, remote)| remote)) else {
-            return Answer::Failed("remote_addrs has no address to initiate to".to_owned());
-        };
-        let own = self.further.iter().filter(|(of, _)| *of == host).map(|(_, address)| *address);
-        let mut own = std::iter::once(self.addresses[host]).chain(own);
-        let here = own.find(|own| own.is_ipv4() == remote.is_ipv4());
-        match fixed(&found.local_addrs).or(here) {
-            Some(_) if self.offline.contains(&host) => Answer::Failed("no route".to_owned()),
-            Some(local) => Answer::Ends { local, remote },
-            None => Answer::Failed("no address of that family".to_owned()),
-        }
-    }
-
     fn ask_eap(&mut self, host: usize, ticket: Ticket, message: EapMessage) {
         match self.hosts[host].answer_delay {
             None => {}
@@ -575,8 +558,8 @@ impl World {
         let counter =
             if keepalive { &mut self.hosts[host].keepalives } else { &mut self.hosts[host].sent };
         *counter += 1;
-        if !self.has_address(host, path.local.ip()) {
-            // The kernel refuses a source that is not the host's own.
+        if !self.sends(host, path.local.ip(), path.remote.ip()) {
+            // The kernel refuses a source that is not the host's own, or has no route.
             self.net.unsendable += 1;
             return;
         }
