@@ -19,6 +19,7 @@ pub(crate) mod questions;
 pub(crate) mod responder;
 pub(crate) mod rounds;
 mod signature;
+mod verdict;
 
 use std::collections::VecDeque;
 
