@@ -19,7 +19,6 @@ pub(crate) mod questions;
 pub(crate) mod responder;
 pub(crate) mod rounds;
 mod signature;
-mod verdict;
 
 use std::collections::VecDeque;
 
