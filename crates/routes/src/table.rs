@@ -258,7 +258,9 @@ impl<K: Kernel> Table<K> {
         self.set_walls().await;
     }
 
+    /// Blocks what no policy blocks, for the time after this process. From now on no look removes a route that no policy has.
     pub(super) async fn block(&mut self) {
+        self.keeps = true;
         for prefix in self.installed.unblocked() {
             let Ok(message) = self.message(Route { prefix, via: Via::Unreachable }, None, None)
             else {

@@ -83,3 +83,18 @@ fn blocks_outlive_a_process_that_ends_and_go_when_nothing_wants_them() {
     thread.act_until(start + super::super::SETTLE);
     assert_eq!(leaves_by(&host, 0), Some(UPLINK), "nothing wants it: {}", host.story());
 }
+
+/// Faults: in `Table::block`, leave `keeps` alone, or set no route.
+#[test]
+fn what_is_blocked_at_the_end_alone_stays_blocked() {
+    let (host, start, options) = (host(), any(), RouteOptions::default());
+    let (routes, thread) = Routes::simulated(&host, options, Leftovers::Settle, start).unwrap();
+    let all = ts("0.0.0.0/0");
+    routes.install(PolicyId(1), &all, &all, Via::Device(TUNNEL)).unwrap();
+    let end = start + super::super::SETTLE + Duration::from_secs(1);
+    thread.act_until(end);
+    routes.block().unwrap();
+    thread.end(end);
+    host.remove_link(TUNNEL);
+    assert_eq!(leaves_by(&host, 0), None, "blocked: {}", host.story());
+}
