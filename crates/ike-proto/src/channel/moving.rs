@@ -155,6 +155,7 @@ impl Channel {
         self.probe = old.probe.inherited();
         self.window.inherit(old.window.rtt().clone());
         self.acks = old.acks.inherited();
+        self.arm_keepalive(io);
     }
 
     /// Takes over the path of the SA that this one replaces by a rekey, if it is newer. True if the peer knows it; `None`

@@ -10,6 +10,7 @@ use super::numbers::InterfaceId;
 use super::ppk::{PpkConfig, PpkId};
 use super::proposal::{ProposalConfig, Selected};
 use crate::crypto::Secret;
+use crate::dataplane::Capabilities;
 use crate::wire::payload::IdData;
 
 /// Addresses of one end of a connection: an entry of `local_addrs` or `remote_addrs`. The caller resolves names.
@@ -133,8 +134,15 @@ pub enum EspInUdp {
     Auto,
     /// With every peer: this end pretends to be behind a NAT.
     Yes,
-    /// Never.
+    /// Only if the data plane has no ESP over IP.
     No,
+}
+
+impl EspInUdp {
+    /// True if this end pretends to be behind a NAT, so that each peer uses UDP.
+    pub(crate) fn fakes_nat(self, plane: Capabilities) -> bool {
+        self == Self::Yes || !plane.plain_esp
+    }
 }
 
 /// A pre-shared key and the identities it belongs to: `secrets.ike<suffix>`.

@@ -18,7 +18,7 @@ use crate::channel::flight::Departure;
 use crate::channel::memory::Pool;
 use crate::channel::stream::Stream;
 use crate::channel::window::{Retransmit, Window};
-use crate::config::{ConnectionConfig, EspInUdp, FragmentAckTypes, SeparateTransports, TcpUse};
+use crate::config::{ConnectionConfig, FragmentAckTypes, SeparateTransports, TcpUse};
 use crate::crypto::{CipherSuite, PendingKe, Secret};
 use crate::event::{
     Failure, IkeSaId, IkeState, IkeStatus, Output, Path, Ticket, Transmit, TransmitKind, Transport,
@@ -353,7 +353,7 @@ impl Attempt {
             public,
             nonce: &self.nonce,
             cookie: self.cookie.as_deref(),
-            force_nat: self.connection.encap == EspInUdp::Yes || !ctx.plane.plain_esp,
+            force_nat: self.connection.encap.fakes_nat(ctx.plane),
             ppk: self.ppk,
             separate: self.separate,
             fragment_ack: self.fragment_ack,

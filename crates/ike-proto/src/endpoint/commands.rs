@@ -69,21 +69,18 @@ impl Endpoint {
                 });
             }
             Command::Reauthenticate(ike) => {
-                let result = self.reauthenticate(now, ike, Some(request));
-                if let Err(failure) = result {
+                if let Err(failure) = self.reauthenticate(now, ike, Some(request)) {
                     self.done(request, Err(failure));
                 }
             }
             Command::LimitAuthentication(ike, lifetime) => {
                 let mut done = false;
-                self.with_sa(now, ike, |sa, ctx| {
-                    done = sa.change_auth_lifetime(ctx, lifetime);
-                });
+                self.with_sa(now, ike, |sa, ctx| done = sa.change_auth_lifetime(ctx, lifetime));
                 self.done(request, if done { Ok(()) } else { Err(Failure::NotFound) });
             }
             Command::ForgetTickets(connection) => {
-                let found = self.forget_tickets(&connection);
-                self.done(request, if found { Ok(()) } else { Err(Failure::NotFound) });
+                let found = self.forget_tickets(&connection).then_some(());
+                self.done(request, found.ok_or(Failure::NotFound));
             }
             Command::InstallTrap { connection, child, local, remote } => {
                 let waiting = Some(request);

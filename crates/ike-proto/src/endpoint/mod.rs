@@ -45,6 +45,7 @@ use crate::crypto::{CryptoProvider, SecureRandom};
 use crate::dataplane::{self, Capabilities, TrafficSelector};
 use crate::event::{
     Event, Failure, IkeSaId, IkeStatus, Input, Network, Now, Output, Path, RequestId, Ticket,
+    TransmitKind,
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
@@ -683,6 +684,10 @@ impl Endpoint {
                 self.out.push_back(Output::Event(down));
             }
         }
+    }
+
+    fn send_unprotected(&mut self, path: Path, octets: Vec<u8>) {
+        self.transmit_init(path, octets.into(), TransmitKind::Ike);
     }
 
     fn check_shutdown(&mut self) {

@@ -8,9 +8,7 @@ use super::{Endpoint, Entry, Slot};
 use crate::config::redirect::Load;
 use crate::event::{Failure, IkeSaId, Now, Path};
 use crate::exchange::Payloads;
-use crate::exchange::redirect::{
-    Redirected, Redirection, gateway_data, is_supported, redirected_from,
-};
+use crate::exchange::redirect::{Redirection, gateway_data, is_supported, redirected_from};
 use crate::exchange::sa_init;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Effect;
@@ -58,11 +56,11 @@ impl Endpoint {
     /// Follows a redirect by the gateway of an IKE SA. If nothing is wanted of the other gateway, the new SA gets the
     /// present children, and the present SA ends when the new one is up.
     pub(super) fn follow_redirect(&mut self, now: Now, redirection: Redirection) {
-        let Redirection { ike, to: gateway, mut wanted, connection, path, before } = redirection;
+        let (ike, gateway, redirected) = redirection.target(now.mono);
+        let (mut wanted, connection, path) = redirection.into_wishes();
         if self.shutdown.has_begun() {
             return self.end_series(now, (&connection, path), wanted, &Failure::Terminated, None);
         }
-        let redirected = Redirected::again(before, path.remote.ip().to_canonical(), now.mono);
         let replaces = wanted.is_empty().then_some(ike);
         if wanted.is_empty() {
             let Some(established) = self.established(ike).and_then(IkeSa::established) else {

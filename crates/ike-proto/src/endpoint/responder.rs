@@ -395,10 +395,6 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn send_unprotected(&mut self, path: Path, octets: Vec<u8>) {
-        self.transmit_init(path, octets.into(), TransmitKind::Ike);
-    }
-
     pub(super) fn transmit_init(&mut self, path: Path, octets: Arc<[u8]>, kind: TransmitKind) {
         let dscp = self.dscp(path);
         self.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));

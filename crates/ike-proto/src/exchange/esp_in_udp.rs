@@ -13,34 +13,40 @@
 use super::Payloads;
 use crate::channel::Channel;
 use crate::config::{EspInUdp, FragmentAckTypes};
+use crate::dataplane::Capabilities;
 use crate::event::Transport;
-use crate::ike_sa::context::Context;
 use crate::wire::registry::NotifyType;
 
 /// The notify. The numbers up to 51,524 are taken: [`EndpointConfig`](crate::config::EndpointConfig) has them.
 const ESP_IN_UDP: NotifyType = NotifyType(51_525);
 
-/// The notify of this end's IKE_AUTH message: a proposal, or the responder's consent.
-pub(crate) fn in_auth(channel: &Channel, ctx: &Context<'_>) -> Option<(NotifyType, Vec<u8>)> {
-    let wanted = match channel.link().is_initiator() {
-        true => wants(channel, ctx),
-        false => channel.route().agreed_on_udp(),
-    };
-    wanted.then(|| (ESP_IN_UDP, Vec::new()))
+/// What this end says and thinks of ESP in UDP in IKE_AUTH.
+#[derive(Clone, Copy)]
+pub(crate) struct Agreement {
+    /// ESP in UDP costs this end less, and nothing forbids it.
+    wanted: bool,
+    /// The notify is to be sent: a proposal, or the responder's consent.
+    told: bool,
 }
 
-/// Handles the peer's IKE_AUTH message with the traffic selectors: both ends agree if this one wants it, too.
-pub(crate) fn of_auth(channel: &mut Channel, ctx: &Context<'_>, peer: &Payloads<'_, '_>) {
-    if peer.notify(ESP_IN_UDP).is_some() && wants(channel, ctx) {
-        channel.roaming().agree_on_udp();
+impl Agreement {
+    /// That of an end with this data plane.
+    pub(crate) fn of(channel: &Channel, plane: Capabilities) -> Self {
+        let (link, route) = (channel.link(), channel.route());
+        let wanted = plane.udp_costs_less
+            && link.connection().encap == EspInUdp::Auto
+            && link.extensions().fragment_ack == Some(FragmentAckTypes::default())
+            && route.path().transport == Transport::UdpEncap;
+        Self { wanted, told: if link.is_initiator() { wanted } else { route.agreed_on_udp() } }
     }
-}
 
-/// True if ESP in UDP costs this end less, and nothing forbids it.
-fn wants(channel: &Channel, ctx: &Context<'_>) -> bool {
-    let (link, route) = (channel.link(), channel.route());
-    ctx.plane.udp_costs_less
-        && link.connection().encap == EspInUdp::Auto
-        && link.extensions().fragment_ack == Some(FragmentAckTypes::default())
-        && route.path().transport == Transport::UdpEncap
+    /// The notify of this end's IKE_AUTH message with the traffic selectors.
+    pub(crate) fn notify(self) -> Option<(NotifyType, Vec<u8>)> {
+        self.told.then(|| (ESP_IN_UDP, Vec::new()))
+    }
+
+    /// True if the peer's message makes it an agreement of both ends.
+    pub(crate) fn is_shared_by(self, peer: &Payloads<'_, '_>) -> bool {
+        self.wanted && peer.notify(ESP_IN_UDP).is_some()
+    }
 }

@@ -14,7 +14,7 @@ use super::child_sa::translated;
 use super::sa_init::{NatHashes, detect_nat, status};
 use crate::channel::{Channel, NatStatus};
 use crate::child::ChildSa;
-use crate::config::{EspInUdp, TsSpec};
+use crate::config::TsSpec;
 use crate::dataplane::TrafficSelector;
 use crate::event::{Failure, Path, Transport};
 use crate::exchange::sent::Sent;
@@ -319,7 +319,7 @@ impl Established {
         //# request includes them, the responder MUST also include them in the
         //# response
         if detected.supported {
-            let fake = channel.connection().encap == EspInUdp::Yes || !ctx.plane.plain_esp;
+            let fake = channel.connection().encap.fakes_nat(ctx.plane);
             reply.nat = Some(NatHashes::new(ctx.crypto, channel.link().spis(), path, fake));
         }
         if update && !Ends::of(channel).is_acceptable(path) {
@@ -441,15 +441,14 @@ impl<'a> Ends<'a> {
 
     /// The NAT detection hashes of a message on the present path.
     pub(crate) fn nat_hashes(self, ctx: &Context<'_>) -> NatHashes {
-        let fake = self.channel.connection().encap == EspInUdp::Yes || !ctx.plane.plain_esp;
+        let fake = self.channel.connection().encap.fakes_nat(ctx.plane);
         NatHashes::new(ctx.crypto, self.channel.link().spis(), self.channel.route().path(), fake)
     }
 
     /// The result of NAT detection in a message by `path`.
     fn detect_nat(self, ctx: &Context<'_>, path: Path, payloads: &Payloads<'_, '_>) -> NatStatus {
         let mut nat = detect_nat(ctx.crypto, payloads, self.channel.link().spis(), path);
-        nat.local |= (self.channel.connection().encap == EspInUdp::Yes || !ctx.plane.plain_esp)
-            && nat.supported;
+        nat.local |= (self.channel.connection().encap.fakes_nat(ctx.plane)) && nat.supported;
         nat
     }
 

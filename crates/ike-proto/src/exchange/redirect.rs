@@ -229,15 +229,28 @@ impl ToldGateway {
 
 /// A redirect by the gateway of an IKE SA. That SA may end before the redirect is followed.
 pub(crate) struct Redirection {
-    pub(crate) ike: IkeSaId,
+    ike: IkeSaId,
     /// The other gateway.
-    pub(crate) to: IpAddr,
+    to: IpAddr,
     /// What is wanted of it. If that is nothing, it gets the present children of the SA.
-    pub(crate) wanted: Vec<Wanted>,
+    wanted: Vec<Wanted>,
     /// The connection of the SA, its path, and how it came to its gateway.
-    pub(crate) connection: Arc<ConnectionConfig>,
-    pub(crate) path: Path,
-    pub(crate) before: Option<Redirected>,
+    connection: Arc<ConnectionConfig>,
+    path: Path,
+    before: Option<Redirected>,
+}
+
+impl Redirection {
+    /// The SA, the other gateway, and how the client came there. `None` for the last after too many redirects.
+    pub(crate) fn target(&self, now: Instant) -> (IkeSaId, IpAddr, Option<Redirected>) {
+        let from = self.path.remote.ip().to_canonical();
+        (self.ike, self.to, Redirected::again(self.before, from, now))
+    }
+
+    /// What is wanted of the gateway, and the connection and the path of the SA.
+    pub(crate) fn into_wishes(self) -> (Vec<Wanted>, Arc<ConnectionConfig>, Path) {
+        (self.wanted, self.connection, self.path)
+    }
 }
 
 impl ExpectAuthResponse {

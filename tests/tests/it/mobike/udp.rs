@@ -39,13 +39,27 @@ fn assert_udp(pair: &Pair, udp: bool) {
     }
 }
 
-/// Faults: in `esp_in_udp::of_auth`, agree to nothing; in `Channel::succeed`, leave `prefers_udp` out; in
-/// `Route::puts_esp_in_udp`, ask for NATs alone; in `Channel::arm_keepalive`, ask for a NAT alone.
+/// Each end sends keepalives, although nothing else has been sent.
+#[track_caller]
+fn assert_keepalives(pair: &mut Pair) {
+    let before = [A, B].map(|host| pair.hosts[host].keepalives);
+    pair.run_for(MINUTE);
+    for host in [A, B] {
+        assert!(pair.hosts[host].keepalives > before[host], "host {host}: {}", pair.story());
+    }
+}
+
+/// Faults: in `Agreement::is_shared_by`, agree to nothing; in `Channel::succeed`, leave `prefers_udp` out; in
+/// `Route::puts_esp_in_udp`, ask for NATs alone; in `Channel::arm_keepalive`, ask for a NAT alone; in `on_response` of the initiator or `Channel::succeed`, set no timer.
 #[test]
 fn two_fast_ends_agree_and_rekeys_keep_it() {
     let mut pair = up(fast(80));
     assert_udp(&pair, true);
+    assert_keepalives(&mut pair);
     for host in [A, B] {
+        pair.rekey_ike(host);
+        assert_keepalives(&mut pair);
+        assert_udp(&pair, true);
         pair.rekey_child(host);
         pair.run_for(10 * SECOND);
         assert_udp(&pair, true);
@@ -56,11 +70,6 @@ fn two_fast_ends_agree_and_rekeys_keep_it() {
         pair.run_for(10 * SECOND);
         assert_udp(&pair, true);
     }
-    let before = [A, B].map(|host| pair.hosts[host].keepalives);
-    pair.run_for(MINUTE);
-    for host in [A, B] {
-        assert!(pair.hosts[host].keepalives > before[host], "host {host}");
-    }
     // A move keeps it.
     pair.roam(A, ip("10.0.0.77"));
     pair.run_for(MINUTE);
@@ -68,7 +77,7 @@ fn two_fast_ends_agree_and_rekeys_keep_it() {
     assert_udp(&pair, true);
 }
 
-/// Fault: in `esp_in_udp::wants`, leave one condition out.
+/// Fault: in `Agreement::of`, leave one condition out.
 #[test]
 fn one_end_keeps_both_from_it() {
     type Change = fn(&mut Side);

@@ -15,7 +15,7 @@ use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::auth::questions::ask;
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::config::OwnedConfig;
-use crate::exchange::esp_in_udp;
+use crate::exchange::esp_in_udp::Agreement;
 use crate::exchange::mobike::Ends;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::qcd::OwnToken;
@@ -103,7 +103,7 @@ impl ExpectAuthResponse {
     ) -> State {
         let connection = Arc::clone(stem.channel.connection());
         let (mut notifies, told) = Ends::of(stem.channel).in_auth(ctx, &[]);
-        notifies.extend(esp_in_udp::in_auth(stem.channel, ctx));
+        notifies.extend(Agreement::of(stem.channel, ctx.plane).notify());
         let token = OwnToken::of(stem.channel, ctx);
         let Some(own) = own else {
             let sent = stem.channel.request(&mut ctx.io, ExchangeType::IKE_AUTH, &[]);
@@ -348,7 +348,10 @@ impl ExpectAuthResponse {
         if let Ok(Some(peer)) = Ends::of(stem.channel).of_auth(&parsed) {
             stem.channel.roaming().begin_mobike(peer, told);
         }
-        esp_in_udp::of_auth(stem.channel, ctx, &parsed);
+        if Agreement::of(stem.channel, ctx.plane).is_shared_by(&parsed) {
+            stem.channel.roaming().agree_on_udp();
+            stem.channel.arm_keepalive(&ctx.io);
+        }
         if let Some(told) = ToldGateway::read(&parsed, stem.channel, ctx) {
             let waiting = std::mem::take(stem.waiting);
             told.follow_at_once(&mut established.parts(stem, ctx), child, waiting);

@@ -20,7 +20,7 @@ use crate::exchange::child_sa::ChildRequest;
 use crate::exchange::child_sa::KeyMaterial;
 use crate::exchange::child_sa::ReadyChild;
 use crate::exchange::create_child::{answer_notifies, child_failed};
-use crate::exchange::esp_in_udp;
+use crate::exchange::esp_in_udp::Agreement;
 use crate::exchange::followup::Reply;
 use crate::exchange::key_exchange::Halt;
 use crate::exchange::mobike::{Ends, Translated};
@@ -103,7 +103,7 @@ impl Established {
         let (notifies, told) = Ends::of(stem.channel).in_auth(ctx, self.children.as_slice());
         stem.channel.roaming().note_told(told);
         let mut auth = AuthReply { notifies, token, ..auth };
-        auth.notifies.extend(esp_in_udp::in_auth(stem.channel, ctx));
+        auth.notifies.extend(Agreement::of(stem.channel, ctx.plane).notify());
         auth.notifies.extend(self.own_auth_lifetime(stem.seen(), ctx.io.now.mono));
         auth.notifies.extend(self.answer_ticket_request(stem.channel, stem.peer, ctx, parsed));
         let mut payloads = auth.payloads();
@@ -490,7 +490,9 @@ impl ExpectAuthRequest {
                 return self.refuse(stem, ctx, NotifyType::UNEXPECTED_NAT_DETECTED.into());
             }
         }
-        esp_in_udp::of_auth(stem.channel, ctx, &parsed);
+        if Agreement::of(stem.channel, ctx.plane).is_shared_by(&parsed) {
+            stem.channel.roaming().agree_on_udp();
+        }
         let Some(authenticated) = self.rounds.finish(stem.channel.connection()) else {
             debug_assert!(false, "IKE_AUTH ends before its last round");
             return self.refuse(stem, ctx, NotifyType::AUTHENTICATION_FAILED.into());

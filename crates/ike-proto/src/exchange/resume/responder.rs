@@ -8,7 +8,7 @@ use super::ticket::{TicketState, Unusable};
 use super::{METHOD, fits};
 use crate::channel::{Channel, Extensions};
 use crate::config::candidates::Candidates;
-use crate::config::{Childless, ConnectionConfig, EndpointConfig, EspInUdp, SeparateTransports};
+use crate::config::{Childless, ConnectionConfig, EndpointConfig, SeparateTransports};
 use crate::event::{Disbelief, Distrust, Failure, Path, Transport};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::blame::Blame;
@@ -92,7 +92,7 @@ pub(crate) fn respond(
     let spi_r = ctx.ids.ike_spi(ctx.io.rng);
     let spis = Spis::new(spi_i, spi_r);
     let nr = ctx.nonce();
-    let force_nat = connection.encap == EspInUdp::Yes || !ctx.plane.plain_esp;
+    let force_nat = connection.encap.fakes_nat(ctx.plane);
     let mut nat = detect_nat(ctx.crypto, &payloads, Spis::new(spi_i, 0), path);
     nat.local |= force_nat && nat.supported;
     let hashes = nat.supported.then(|| NatHashes::new(ctx.crypto, spis, path, force_nat));

@@ -7,9 +7,7 @@ use super::{NatHashes, detect_nat, header, invalid_ke, status};
 use crate::channel::pmtu::max_message;
 use crate::config::candidates::Candidates;
 use crate::config::proposal::{self, SelectOptions, Selected};
-use crate::config::{
-    Childless, ConnectionConfig, DowngradePrevention, EspInUdp, SeparateTransports,
-};
+use crate::config::{Childless, ConnectionConfig, DowngradePrevention, SeparateTransports};
 use crate::crypto::{CryptoError, Secret};
 use crate::event::{Path, Transport};
 use crate::exchange::auth::announce::{Announcements, INIT_ROOM, OwnAnnouncements};
@@ -102,7 +100,7 @@ pub(crate) fn respond(
     let nr = ctx.nonce();
     // `connections` cannot be empty: a proposal of one of them was chosen.
     let connection = connections.first().ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?.clone();
-    let force_nat = connection.encap == EspInUdp::Yes || !ctx.plane.plain_esp;
+    let force_nat = connection.encap.fakes_nat(ctx.plane);
     let mut extensions =
         Extensions::negotiate(&connection, ctx.io.config.fragment_ack, &payloads, ppk);
     let tcp = path.transport == Transport::Tcp;
