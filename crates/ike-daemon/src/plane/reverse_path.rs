@@ -39,6 +39,10 @@ fn filters() -> Vec<(String, u8)> {
     let interfaces = names.filter(|name| !["all", "default", "lo"].contains(&name.as_str()));
     let mut found: Vec<_> =
         interfaces.filter_map(|name| Some((name.clone(), of(&name)?.max(all)))).collect();
+    // Early in the boot there is no other interface. Those that come take this value.
+    if found.is_empty() {
+        found.extend(of("default").map(|filter| ("default".to_owned(), filter.max(all))));
+    }
     found.sort();
     found
 }

@@ -139,11 +139,14 @@ impl Plan {
                         config = %files.config.display(),
                         "sandbox: Landlock: the daemon opens no files elsewhere, at a reload either"
                     );
-                    if let Some(folder) = later(&linked(Path::new("/etc/resolv.conf"))) {
-                        tracing::info!(
-                            folder = %folder.display(),
-                            "sandbox: /etc/resolv.conf leads to what is not there yet: the daemon reads all of this folder"
-                        );
+                    for file in RESOLVER {
+                        if let Some(folder) = later(&linked(Path::new(file))) {
+                            tracing::warn!(
+                                file,
+                                folder = %folder.display(),
+                                "sandbox: the file leads to what is not there yet: the daemon reads all of this folder"
+                            );
+                        }
                     }
                 }
                 (Err(error), Level::Real) => {
@@ -302,10 +305,11 @@ fn linked(file: &Path) -> PathBuf {
 }
 
 /// The nearest folder that is there, if `place` is not. Early in the boot network managers have not made theirs, and a rule
-/// is for what is there.
+/// is for what is there. Never the root folder, which has all.
 fn later(place: &Path) -> Option<&Path> {
     let is_there = |path: &&Path| path.exists();
-    place.ancestors().find(is_there).filter(|there| *there != place)
+    let there = place.ancestors().find(is_there).filter(|there| *there != place);
+    there.filter(|there| *there != Path::new("/"))
 }
 
 /// The folder that a file lies in.
@@ -448,6 +452,7 @@ mod tests {
         assert_eq!(later(&place), Some(&*there));
         std::fs::create_dir_all(&place).unwrap();
         assert_eq!(later(&place), None);
+        assert_eq!(later(Path::new("/not-there/resolv.conf")), None, "all of the host");
         std::fs::remove_dir_all(&there).unwrap();
     }
 

@@ -2,8 +2,8 @@
 //!
 //! `cargo test --release -p ike-test-lives --test lives` runs 10,000 of the first two kinds and 3,000 on a host with
 //! routes (`hosts`), an unoptimised build 500, 300 and 100. `IKE_LIVES` is another number, and a fifth of it on hosts;
-//! `IKE_LIFE` is the seed of a single one of each kind, told in full if it fails. With `IKE_LIVES_DIGEST=1` a digest of all outputs of the engine is printed. It stays as it is while the same seeds
-//! give the same lives.
+//! `IKE_LIFE` is the seed of a single one of each kind, told in full if it fails. With `IKE_LIVES_DIGEST=1` a digest of all
+//! outputs of the engine is printed. It stays as it is while the same seeds give the same lives.
 
 mod hosts;
 
