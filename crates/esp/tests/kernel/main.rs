@@ -31,6 +31,7 @@ ike_test_namespace::harness! {
         plain::packets_leave_without_a_flow_label_that_the_host_refuses,
         plain::the_size_of_a_path_reaches_the_inner_side,
         plain::the_size_of_the_own_link_reaches_the_inner_side,
+        plain::a_stranger_who_says_too_big_slows_nothing,
         queues::flows_over_two_queues,
     ],
     NFT => [leaving::what_is_protected_does_not_leave_with_a_translated_address],
