@@ -4,7 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
-    RouteAddress, RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric,
+    RouteProtocol, RouteType,
 };
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags, RuleMessage};
 
@@ -94,6 +95,23 @@ pub(super) fn table_of(route: &RouteMessage) -> u32 {
         _ => None,
     });
     long.unwrap_or_else(|| u32::from(route.header.table))
+}
+
+/// The same route in another table, as the kernel takes it.
+pub(super) fn in_table(route: &RouteMessage, table: u32) -> RouteMessage {
+    use RouteAttribute as A;
+    let mut route = route.clone();
+    route.header.flags &= RouteFlags::Onlink;
+    route.header.table = u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
+    let leads = route.header.kind == RouteType::Unicast;
+    // Of the rest the kernel only tells.
+    route.attributes.retain(|attribute| match attribute {
+        A::Destination(_) | A::Priority(_) => true,
+        A::Oif(_) | A::Gateway(_) | A::Via(_) | A::PrefSource(_) | A::Metrics(_) => leads,
+        _ => false,
+    });
+    route.attributes.push(A::Table(table));
+    route
 }
 
 /// Where a route of the kernel's has its place, if it is one we could have made.

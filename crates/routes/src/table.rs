@@ -20,7 +20,7 @@ use super::holders::{Fate, Holders};
 use super::hop::{Hop, source_for};
 use super::kernel::Kernel;
 use super::mended::{Mended, Thing};
-use super::message::{LAST, OURS, code, is_gone, is_off, place_of, same, table_of};
+use super::message::{LAST, OURS, code, in_table, is_gone, is_off, place_of, same, table_of};
 use super::picture::{Picture, Place, Rule, Step, Way};
 use super::prefix::Prefix;
 use super::route::{Route, Via};
@@ -94,11 +94,14 @@ impl<K: Kernel> Table<K> {
             debug!(%error, "no routing rule for IPv6");
             table.ipv6 = false;
         }
-        table.remove_other_rules().await;
-        table.forget_other_tables().await;
+        let others = table.in_other_tables().await;
         if leftovers == Leftovers::Remove {
             table.forget_leftovers().await;
+        } else {
+            table.take_over(&others).await;
         }
+        table.remove_other_rules().await;
+        table.forget(others).await;
         Ok(table)
     }
 
@@ -152,15 +155,32 @@ impl<K: Kernel> Table<K> {
         }
     }
 
-    /// Removes the routes of an earlier run that had another table, as those of earlier versions had. Without their rule,
-    /// which went before, they have no effect.
-    async fn forget_other_tables(&self) {
+    /// The routes of an earlier run that had another table, as those of earlier versions had.
+    async fn in_other_tables(&self) -> Vec<RouteMessage> {
         let found = self.kernel.routes(0, OURS).await;
         let found = found.inspect_err(|error| debug!(%error, "routes of other tables"));
-        for route in found.unwrap_or_default() {
-            if route.header.protocol != OURS || table_of(&route) == self.options.table {
-                continue;
+        let mut found = found.unwrap_or_default();
+        found
+            .retain(|route| route.header.protocol == OURS && table_of(route) != self.options.table);
+        found
+    }
+
+    /// Has routes of another table in this one: what they block stays blocked when they go.
+    async fn take_over(&self, others: &[RouteMessage]) {
+        for other in others {
+            let set = self.kernel.set_route(in_table(other, self.options.table)).await;
+            match set {
+                Err(error) if !is_off(&error) => {
+                    warn!(%error, "route of an earlier run in another table not taken over");
+                }
+                _ => {}
             }
+        }
+    }
+
+    /// Removes these routes.
+    async fn forget(&self, others: Vec<RouteMessage>) {
+        for route in others {
             if let Err(error) = self.kernel.remove_route(route).await
                 && !is_gone(&error)
             {

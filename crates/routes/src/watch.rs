@@ -1,7 +1,7 @@
 //! The addresses of this host, and word of changes to them, to links and to routes.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, UdpSocket};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt, TryStreamExt};
 use netlink_packet_core::NetlinkPayload;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use rtnetlink::packet_route::link::{LinkFlags, LinkMessage};
+use rtnetlink::packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use rtnetlink::{Handle, MulticastGroup, new_multicast_connection};
 
 use super::message::table_of;
@@ -62,13 +62,15 @@ impl HostWatch {
     /// The addresses that the kernel sends from to other hosts: of links that are up and have a carrier, the loopback
     /// among them, on which routers have addresses that dynamic routing announces. Without 127.0.0.0/8, ::1 and link-local
     /// ones, and those that are not ready. One that is not to be used any more (deprecated, RFC 4862 §5.5.4) counts
-    /// while its family has no other.
+    /// while its family has no other. Those of a VRF, which has routes of its own, count in a process that runs in it.
     pub async fn addresses(&self) -> Result<Vec<IpAddr>, String> {
         let failed = |e: rtnetlink::Error| format!("netlink: {e}");
         let links: Vec<_> =
             self.handle.link().get().execute().try_collect().await.map_err(failed)?;
-        let all: Vec<AddressMessage> =
+        let mut all: Vec<AddressMessage> =
             self.handle.address().get().execute().try_collect().await.map_err(failed)?;
+        let vrf = in_a_vrf(&links);
+        all.retain(|message| !vrf.contains(&message.header.index) || is_own(message));
         Ok(usable(&links, &all))
     }
 }
@@ -81,6 +83,29 @@ pub(super) fn is_news(message: &RouteNetlinkMessage, table: u32) -> bool {
         News::NewRoute(route) | News::DelRoute(route) => table_of(route) != table,
         _ => false,
     }
+}
+
+/// The indices of VRFs, and of the links in them.
+fn in_a_vrf(links: &[LinkMessage]) -> BTreeSet<u32> {
+    let is_vrf = |link: &&LinkMessage| {
+        let kind = LinkInfo::Kind(InfoKind::Vrf);
+        link.attributes.iter().any(
+            |attribute| matches!(attribute, LinkAttribute::LinkInfo(info) if info.contains(&kind)),
+        )
+    };
+    let vrfs: BTreeSet<u32> = links.iter().filter(is_vrf).map(|link| link.header.index).collect();
+    let is_in = |link: &&LinkMessage| {
+        link.attributes.iter().any(
+            |attribute| matches!(attribute, LinkAttribute::Controller(vrf) if vrfs.contains(vrf)),
+        )
+    };
+    let members: Vec<u32> = links.iter().filter(is_in).map(|link| link.header.index).collect();
+    vrfs.into_iter().chain(members).collect()
+}
+
+/// True if a socket of this process may have this address.
+fn is_own(message: &AddressMessage) -> bool {
+    usable_address(message).is_some_and(|(address, _)| UdpSocket::bind((address, 0)).is_ok())
 }
 
 /// Those of `all` addresses that the kernel sends from ([`HostWatch::addresses`]).
@@ -133,5 +158,31 @@ fn usable_address(message: &AddressMessage) -> Option<(IpAddr, bool)> {
 impl std::fmt::Debug for HostWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("HostWatch")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, attributes: Vec<LinkAttribute>) -> LinkMessage {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.attributes = attributes;
+        link
+    }
+
+    /// Faults: in `in_a_vrf`, leave the members out; take each link with a controller for one.
+    #[test]
+    fn a_vrf_and_the_links_in_it_are_known() {
+        let kind = |kind| vec![LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)])];
+        let links = [
+            link(2, vec![]),
+            link(3, kind(InfoKind::Vrf)),
+            link(4, vec![LinkAttribute::Controller(3)]),
+            link(5, kind(InfoKind::Bridge)),
+            link(6, vec![LinkAttribute::Controller(5)]),
+        ];
+        assert_eq!(in_a_vrf(&links), BTreeSet::from([3, 4]));
     }
 }

@@ -21,6 +21,7 @@ ike_test_namespace::harness! {
         what_an_earlier_version_left_is_removed,
         rules_and_routes_that_others_take_away_are_back_within_a_second,
         what_others_take_away_all_the_time_is_put_back_seldom,
+        a_look_at_very_many_routes_costs_little,
         a_virtual_ip_that_others_remove_is_set_again,
         the_addresses_of_the_host_are_watched,
         a_family_that_is_off_is_held_until_it_is_on,
@@ -317,9 +318,10 @@ fn what_an_earlier_run_blocked_waits_for_the_policies_of_this_one() {
     assert!(!ip("rule").contains("7296"));
 }
 
-/// It had charon's table, and charon's routes may be there as well.
+/// It had charon's table, and charon's routes may be there as well. What it has blocked stays blocked, until the policies of
+/// this run are there.
 ///
-/// Fault: in `Table::open`, leave `forget_other_tables` or `remove_other_rules` out.
+/// Fault: in `Table::open`, leave `forget`, `remove_other_rules` or `take_over` out.
 fn what_an_earlier_version_left_is_removed() {
     host();
     let earlier = RouteOptions { table: 220, priority: 220, ..RouteOptions::default() };
@@ -341,6 +343,23 @@ fn what_an_earlier_version_left_is_removed() {
     );
     assert!(rules.contains("from all lookup 220") && !rules.contains("to 10.1.0.0/16"), "{rules}");
     drop(routes);
+    ip("rule del lookup 220 pref 220");
+    // It was killed: only the block is left, and the way of what the kernel protects.
+    let routes = Routes::start(earlier, Leftovers::Keep).unwrap();
+    routes.install(PolicyId(1), &ts("10.1.0.0/16"), &ts("0.0.0.0/0"), Via::Unreachable).unwrap();
+    routes.install(PolicyId(2), &ts("10.1.0.0/16"), &ts("10.2.0.0/16"), far).unwrap();
+    routes.install(PolicyId(3), &ts("fd01::/64"), &ts("fd02::/64"), Via::BlackHole).unwrap();
+    drop(routes);
+    let routes = start(Leftovers::Settle);
+    assert_eq!(left(), 1, "charon's: {}", ip("route show table 220"));
+    assert!(!ip("rule").contains("fwmark 0xdc lookup 220"), "{}", ip("rule"));
+    let blocked = ["0.0.0.0/0", "10.1.0.0/16", "fd02::/64"];
+    assert_eq!(routes.blocked(), blocked.map(|text| text.parse().unwrap()));
+    becomes("10.2.0.0/16", "via 192.0.2.254 dev out0 proto 122 src 10.1.0.1 onlink");
+    becomes("default", "unreachable");
+    becomes("fd02::/64", "blackhole");
+    routes.forget_leftovers().unwrap();
+    assert_eq!(shown(), [""; 0]);
 }
 
 /// What `look` tells, once it is as wanted, or after a second.
@@ -433,6 +452,44 @@ fn what_others_take_away_all_the_time_is_put_back_seldom() {
         }
     }
     panic!("not put back any more: {}", ip("rule"));
+}
+
+/// Of all routes, by the thread that sees to them. There is a look each minute, and `IKE_MANY_ROUTES` is another number: a
+/// look at 10,000 takes at most 1 % of a minute.
+///
+/// Fault: in `Table::mend`, ask `Table::in_kernel` for each step; in `Table::wanted`, ask the kernel for the addresses of this
+/// host for each route.
+fn a_look_at_very_many_routes_costs_little() {
+    host();
+    let text = std::env::var("IKE_MANY_ROUTES").unwrap_or_else(|_| "500".into());
+    let count: u32 = text.parse().unwrap();
+    let routes = start(Leftovers::Remove);
+    let far = peer("192.0.2.1", "198.51.100.9");
+    for n in 0..count {
+        let one = std::net::Ipv4Addr::from(0x0a80_0000 + n);
+        let to = ts(&format!("{one}/32"));
+        routes.install(PolicyId(u64::from(n)), &ts("10.1.0.0/16"), &to, far).unwrap();
+    }
+    let spent = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let read = |task: &std::fs::DirEntry, file: &str| {
+            std::fs::read_to_string(task.path().join(file)).unwrap_or_default()
+        };
+        let mut of_routes = tasks.filter(|task| read(task, "comm").trim() == "ike-routes");
+        let all = read(&of_routes.next().unwrap(), "schedstat");
+        Duration::from_nanos(all.split(' ').next().unwrap().parse().unwrap())
+    };
+    // What the kernel told of these routes has been heard, and looked at.
+    sleep(Duration::from_secs(1));
+    let before = spent();
+    ip("rule del pref 219");
+    let back = within_a_second(|| ip("rule"), |rules| rules.contains("lookup 7296"));
+    assert!(back.contains("lookup 7296"), "{back}");
+    sleep(Duration::from_millis(700));
+    let took = spent() - before;
+    println!("{count} routes: {took:?}");
+    // News of the rule that is back may call for a second one.
+    assert!(took < 2 * Duration::from_millis(600) * count / 10_000, "{count} routes: {took:?}");
 }
 
 /// The addresses of an interface are flushed, as network managers do, or the interface is made anew.
