@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use tracing::warn;
 
+use super::others;
+
 /// How many children a line names.
 const NAMED: usize = 4;
 
@@ -26,7 +28,7 @@ pub(super) struct Mended {
     pub(super) count: u64,
     /// Whose policies others delete all the time, since this look.
     pub(super) strained: BTreeSet<String>,
-    /// In the place of whose policies another program has put its own.
+    /// In the place of whose policies, and of which, another program has put its own.
     pub(super) foreign: BTreeSet<String>,
     /// When to look again.
     pub(super) due: Option<Instant>,
@@ -58,6 +60,7 @@ impl Mended {
         if !foreign.is_empty() {
             warn!(
                 children = names(foreign),
+                charon = others::charon(),
                 "XFRM policies: another program has put its own in the place of these, and keeps them; delete its policies, \
                  and these are installed again"
             );

@@ -35,6 +35,7 @@ mod events;
 mod install;
 mod links;
 mod mended;
+mod others;
 mod overlaps;
 mod policies;
 mod priority;

@@ -16,6 +16,7 @@ use ipsec_types::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec}
 
 use super::fail;
 use super::mended::Mended;
+use super::others;
 use super::overlaps::Overlaps;
 use super::templates::{Means, Wanted, wanted};
 use super::view;
@@ -230,7 +231,9 @@ impl Policies {
                     continue;
                 }
                 Some(info) if !view::is_ours(info) => {
-                    mended.foreign.extend(child.map(ToOwned::to_owned));
+                    let named =
+                        child.map(|child| format!("{child} {}", others::packets(&id.selector)));
+                    mended.foreign.extend(named);
                     Installed::Nothing
                 }
                 _ => match self.patience.ask(*id, now) {
@@ -397,8 +400,7 @@ fn add<T: Transport>(kernel: &mut Kernel<T>, policy: &Policy) -> Result<(), Erro
     }
     match kernel.policy(&policy.id)? {
         Some(there) if !view::is_ours(&there) => {
-            let text = "another program has a policy for the same packets";
-            Err(Error { message: Some(text.to_owned()), ..error })
+            Err(Error { message: Some(others::has_policy(&policy.id.selector)), ..error })
         }
         _ => kernel.set_policy(policy),
     }
