@@ -51,7 +51,12 @@ expect_wire "$PINGS"
 # The capture has all of it by then.
 sleep 1
 clear=$(wire "$PINGS")
-start us
+# As at a boot with systemd: the link comes up once the daemon has said that it is ready.
+perl -MSocket -e 'socket(S, PF_UNIX, SOCK_DGRAM, 0) && bind(S, sockaddr_un($ARGV[0])) or die $!; print "bound\n"; close STDOUT;
+    while (defined recv(S, $said, 4096, 0)) { if ($said =~ /^READY=1$/m) { open R, ">", $ARGV[1]; exit } }' \
+    "$STATE/notify" "$STATE/ready" >"$STATE/notify.out" &
+wait_for 5 test -s "$STATE/notify.out" || fail "nobody to notify"
+NOTIFY_SOCKET=$STATE/notify start us
 # From whatever address the host chooses.
 pinging &
 pings=$!
@@ -59,7 +64,7 @@ if [ "$CASE" != full ]; then
     pinging -I $LEFT_IN &
     pings="$pings $!"
 fi
-sleep 1
+wait_for 10 test -e "$STATE/ready" || fail "not ready"
 [ "$CASE" = name ] || ip -n left addr add $US_OWN/24 dev l0
 in_clear
 sleep 3

@@ -1,4 +1,6 @@
 # Two hosts with a child for their own addresses (`dynamic`) and a trap. Ours gets another address: child and trap follow.
+# Faults: in `ChildSa::follow_addresses` (crates/ike-proto), take no child in tunnel mode; in `Endpoint::on_network`, let no trap
+# leave.
 # CASES: us
 # PLANE: userspace kernel
 net_direct

@@ -2,6 +2,7 @@
 # the routes of ESP in user space, the policies and the states of the kernel.
 # All is back within a second, and nothing is in clear after that, nor over a
 # restart of our daemon. There is a way for packets in clear.
+# Faults: in `Table::mend` (crates/routes), take no steps (user space); in `Policies::repair` (crates/xfrm), put nothing back.
 # PLANE: userspace kernel
 CLEARTEXT=yes
 net_direct
