@@ -16,8 +16,10 @@ use ureq::typestate::AgentScope;
 use ureq::unversioned::resolver::Resolver;
 use ureq::unversioned::transport::DefaultConnector;
 
+pub(crate) use few::Few;
 pub(crate) use outside::Outside;
 
+mod few;
 mod outside;
 
 /// Fetches by HTTP, with limits of time and size.

@@ -9,7 +9,7 @@ use ike_config::{Connection, Difference, Ends, Hosts, Kind, Overlay, Settings};
 use ike_proto::config::EndpointConfig;
 use ike_proto::crypto::CryptoProvider;
 use ike_proto::dataplane::Capabilities;
-use ike_tokio::Ports;
+use ike_tokio::{Ports, Resolver, SystemResolver};
 use toml::de::DeTable;
 
 use crate::demands;
@@ -201,6 +201,11 @@ pub trait Program: Send + Sync {
     /// Forgets fetched revocation lists (`lists`) and OCSP responses (`responses`).
     fn flush(&self, lists: bool, responses: bool) {
         let _ = (lists, responses);
+    }
+
+    /// Looks host names up. Asked once, by the operator when it is made.
+    fn resolver(&self) -> Arc<dyn Resolver> {
+        Arc::new(SystemResolver)
     }
 
     /// Reads the configuration file at `file`, and what control clients have loaded over it. Nothing changes until

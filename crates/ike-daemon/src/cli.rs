@@ -107,6 +107,13 @@ pub enum Command {
         #[arg(long, value_enum, default_value_t)]
         log_format: LogFormat,
     },
+    /// Looks host names up for the daemon that has started it; speaks over standard input
+    #[command(hide = true)]
+    Resolver {
+        /// Format of the log
+        #[arg(long, value_enum, default_value_t)]
+        log_format: LogFormat,
+    },
     /// Makes keys, certificates and revocation lists, with the options of strongSwan's pki
     Pki(Box<PkiArgs>),
     /// Writes manual pages (roff): all to a folder, or one to standard output

@@ -13,13 +13,13 @@ use crate::config;
 #[cfg(feature = "demo")]
 use crate::demo;
 use crate::exit::Status;
-use crate::log;
+use crate::log::{self, LogFormat};
 #[cfg(feature = "man")]
 use crate::man;
 use crate::offload;
 #[cfg(not(all(feature = "demo", feature = "man")))]
 use crate::parts::Part;
-use crate::{pki, signer};
+use crate::{names, pki, signer};
 
 mod check;
 mod run;
@@ -69,18 +69,8 @@ pub(crate) fn run(cli: Cli) -> Status {
             config::make_ticket_key(&file)
                 .map_err(|error| io::Error::other(format!("{}: {error}", file.display()))),
         ),
-        Command::Signer { log_format } => {
-            log::init_at("info", log_format);
-            let status = match signer::serve_stdin(log_format) {
-                Ok(()) => Status::Done,
-                Err(error) => {
-                    log::say(format_args!("signer: {error}"));
-                    Status::Failed
-                }
-            };
-            log::flush();
-            status
-        }
+        Command::Signer { log_format } => serve("signer", log_format, signer::serve_stdin),
+        Command::Resolver { log_format } => serve("resolver", log_format, names::serve_stdin),
         Command::Pki(args) => pki::run(&args),
         #[cfg(feature = "man")]
         Command::Man { config, out } => written(match out {
@@ -99,6 +89,24 @@ pub(crate) fn run(cli: Cli) -> Status {
         #[cfg(not(feature = "demo"))]
         Command::Demo(_) => missing(Part::Demo),
     }
+}
+
+/// Runs a process of the daemon.
+fn serve(
+    what: &str,
+    log_format: LogFormat,
+    by: impl FnOnce(LogFormat) -> io::Result<()>,
+) -> Status {
+    log::init_at("info", log_format);
+    let status = match by(log_format) {
+        Ok(()) => Status::Done,
+        Err(error) => {
+            log::say(format_args!("{what}: {error}"));
+            Status::Failed
+        }
+    };
+    log::flush();
+    status
 }
 
 fn written(outcome: io::Result<()>) -> Status {

@@ -13,7 +13,9 @@ use ike_control::vici::ViciSocket;
 use ike_control::{Operator, OperatorError};
 use ike_proto::Registry;
 use ike_proto::crypto::CryptoProvider;
-use ike_tokio::{Builder, Crypto, Drivers, Listen, Lost, Message, Plane, Sockets, Target};
+use ike_tokio::{
+    Builder, Crypto, Drivers, Listen, Lost, Message, Plane, Sockets, SystemResolver, Target,
+};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -104,7 +106,13 @@ impl Daemon {
         }
         let system = System::new(config.remote_access.clone(), plane.host);
         system.reload(&endpoint_config);
-        credentials.fetch_outside(sockets.outside_tunnels(), &endpoint_config, &plane.adopted);
+        let resolver = config.resolver.take().unwrap_or_else(|| Arc::new(SystemResolver));
+        credentials.fetch_outside(
+            sockets.outside_tunnels(),
+            Arc::clone(&resolver),
+            &endpoint_config,
+            &plane.adopted,
+        );
         // SAs that go on have their addresses.
         if plane.adopted.is_empty() {
             system.forget_leftovers().await;
@@ -134,7 +142,7 @@ impl Daemon {
             builder = builder.tap(tap);
         }
         let handle = builder.handle().clone();
-        let keeper = Keeper::new(config, credentials.clone());
+        let keeper = Keeper::new(config, credentials.clone(), resolver);
         let program = Arc::new(keeper.clone());
         let operator = Operator::new(handle, configuration, ports, capabilities, program);
         if let Some(file) = names {

@@ -14,6 +14,7 @@ mod files;
 pub mod log;
 #[cfg(feature = "man")]
 pub mod man;
+mod names;
 mod offload;
 pub mod parts;
 pub mod pki;

@@ -97,6 +97,7 @@ pub use driver::Wanted;
 pub use handle::{Handle, Outcome, PAGE, Stopped};
 pub use ike_proto::config::Ports;
 pub use net::outside::OutsideTunnels;
+pub use net::resolver::{Resolver, SystemResolver, Unresolved};
 #[cfg(not(feature = "tcp"))]
 use no_streams as streams;
 pub use plane::{Adopted, NoPlane, Plane, PlaneHandle, ShuntsAlone, UserspaceOptions};

@@ -20,6 +20,7 @@ const LAYERS: &[(&str, &[&[&str]])] = &[
             &["daemon"],
             &["plane", "system", "qcd", "roam", "void_tickets"],
             &["config"],
+            &["names"],
             &["signer"],
             &["service"],
             &["exit", "files", "log", "parts"],

@@ -10,13 +10,13 @@ use std::time::{Instant, SystemTime};
 use ::pki::{Answerer, Credential, FetchKind, FetchRequest};
 use ike_proto::config::EndpointConfig;
 use ike_proto::{Answer, EapAnswer, EapMessage, PeerCredentials, Question};
-use ike_tokio::{Adopted, OutsideTunnels, Work};
+use ike_tokio::{Adopted, OutsideTunnels, Resolver, Work};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
 use crate::coverage::Coverage;
 use crate::eap::{EapConfig, Seat, Seen, Turn, lock};
-use crate::fetch::Fetcher;
+use crate::fetch::{Fetcher, Few};
 use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
 use crate::radius::{ExchangeLimits, RadiusClient};
@@ -33,8 +33,8 @@ struct Shared {
     /// Held by who makes the next answerer from the present one.
     changing: Mutex<()>,
     fetcher: Fetcher,
-    /// Makes sockets outside the tunnels, if there are any.
-    outside: OnceLock<OutsideTunnels>,
+    /// Makes sockets outside the tunnels, if there are any, and looks host names up.
+    outside: OnceLock<(OutsideTunnels, Arc<Few>)>,
     coverage: Arc<Coverage>,
     /// As much work at a time as there are processors; the rest waits in order.
     processors: Arc<Semaphore>,
@@ -97,16 +97,17 @@ impl Credentials {
     }
 
     /// From now on what is to be known about a peer is fetched by `sockets` if the peer's own tunnel covers the server and
-    /// is down. `config` is the present configuration; [`Sessions`](crate::Sessions) reports later ones. Only the first
+    /// is down. `resolver` looks up the names of servers. `config` is the present configuration; [`Sessions`](crate::Sessions) reports later ones. Only the first
     /// `sockets` count. Children that go on from an earlier run, `kept`, count as up for a while.
     pub fn fetch_outside(
         &self,
         sockets: OutsideTunnels,
+        resolver: Arc<dyn Resolver>,
         config: &EndpointConfig,
         kept: &[Adopted],
     ) {
         // Later sockets do not count.
-        let _ = self.0.outside.set(sockets);
+        let _ = self.0.outside.set((sockets, Arc::new(Few::new(resolver))));
         self.0.coverage.configure(config);
         self.0.coverage.keep(kept, config, Instant::now());
     }

@@ -178,10 +178,10 @@ impl Credentials {
 
     /// Connects outside the tunnel of this connection while that is down.
     pub(super) fn outside_for(&self, connection: &str) -> Option<Outside> {
-        let sockets = self.0.outside.get().copied()?;
+        let (sockets, names) = self.0.outside.get().cloned()?;
         let (coverage, connection) = (Arc::clone(&self.0.coverage), connection.to_owned());
         let wants = Arc::new(move |address| coverage.goes_outside(&connection, address));
-        Some(Outside { sockets, wants })
+        Some(Outside { sockets, names, wants })
     }
 
     pub(super) fn turn(&self, wanted: Wanted) -> Arc<AsyncMutex<()>> {

@@ -6,18 +6,23 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ike_tokio::OutsideTunnels;
+use ike_tokio::{OutsideTunnels, Unresolved};
 use ureq::config::Config;
 use ureq::http::Uri;
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::http::uri::Scheme;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
 };
+
+use super::few::Few;
 
 /// Connects outside the tunnels to the addresses for which `wants` is true, and by ordinary sockets to the others.
 #[derive(Clone)]
 pub(crate) struct Outside {
     pub(crate) sockets: OutsideTunnels,
+    /// Looks host names up.
+    pub(crate) names: Arc<Few>,
     pub(crate) wants: Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>,
 }
 
@@ -42,10 +47,23 @@ impl Outside {
 
     /// The name servers that are asked outside the tunnels.
     fn servers(&self) -> Vec<SocketAddr> {
-        let mut servers = self.sockets.name_servers();
+        let mut servers = self.names.name_servers();
         servers.retain(|server| (self.wants)(*server));
         servers
     }
+}
+
+/// The host in `uri`, without the brackets of an IPv6 address.
+fn host(uri: &Uri) -> Option<&str> {
+    let host = uri.host()?;
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    Some(inner.unwrap_or(host))
+}
+
+/// The port in `uri`, or that of its scheme.
+fn port(uri: &Uri) -> u16 {
+    let default = if uri.scheme() == Some(&Scheme::HTTPS) { HTTPS } else { HTTP };
+    uri.port_u16().unwrap_or(default)
 }
 
 /// The host name in `uri`. A name without a dot is left out: only the system's resolver knows the host's own domains.
@@ -81,20 +99,32 @@ impl Resolver for Outside {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let (host, port) = (host(uri).ok_or(ureq::Error::HostNotFound)?, port(uri));
+        let all = |found: Vec<IpAddr>| {
+            let mut all = self.empty();
+            let found = found.into_iter().map(|address| SocketAddr::new(address, port));
+            let family = config.ip_family();
+            let wanted = family.keep_wanted(found);
+            wanted.take(ADDRESSES).for_each(|address| all.push(address));
+            (!all.is_empty()).then_some(all)
+        };
+        if let Ok(address) = host.parse() {
+            return all(vec![address]).ok_or(ureq::Error::HostNotFound);
+        }
         let (servers, name) = (self.servers(), name(uri));
         let servers = name.map(|_| &*servers).unwrap_or_default();
         let system = |patience: Option<Duration>| {
-            let after = patience.map_or(timeout.after, Into::into);
-            DefaultResolver::default().resolve(uri, config, NextTimeout { after, ..timeout })
+            let found = self.names.look_up(host, patience.unwrap_or(RESOLVING));
+            let found = found.map_err(|why| match why {
+                Unresolved::Failed(why) if why.kind() == io::ErrorKind::TimedOut => {
+                    ureq::Error::Timeout(timeout.reason)
+                }
+                Unresolved::Failed(why) => ureq::Error::Io(why),
+                Unresolved::NoSuchName => ureq::Error::HostNotFound,
+            })?;
+            all(found).ok_or(ureq::Error::HostNotFound)
         };
-        let ask = |left| {
-            let found = self.sockets.addresses(name?, servers, left);
-            let port = uri.port_u16().unwrap_or(HTTP);
-            let mut all = self.empty();
-            let found = found.into_iter().map(|address| SocketAddr::new(address, port));
-            found.take(ADDRESSES).for_each(|address| all.push(address));
-            (!all.is_empty()).then_some(all)
-        };
+        let ask = |left| all(self.sockets.addresses(name?, servers, left));
         in_turn(timeout.not_zero().map(|left| *left), servers, system, ask)
     }
 }
@@ -175,6 +205,7 @@ fn explain(error: io::Error, timeout: &NextTimeout) -> ureq::Error {
 
 /// The port where a URL names none.
 const HTTP: u16 = 80;
+const HTTPS: u16 = 443;
 /// Most addresses that the client of HTTP takes.
 const ADDRESSES: usize = 16;
 /// How long a look-up may take if nothing limits it.

@@ -63,7 +63,7 @@ impl Operator {
         program: Arc<dyn Program>,
     ) -> Self {
         let config = Arc::new(watch::Sender::new(Arc::new(configuration)));
-        let names = Names::of_system(handle.outside_tunnels());
+        let names = Names::of_system(program.resolver(), handle.outside_tunnels());
         let (loading, acquiring) = (Arc::default(), Arc::default());
         let lacks = Arc::default();
         Self { handle, config, ports, plane, program, loading, names, acquiring, lacks }

@@ -1,10 +1,9 @@
-//! Host names: what is known of each, and the threads that look them up.
+//! Host names: what is known of each, and which of them are looked up next.
 //!
-//! getaddrinfo blocks for as long as name servers are silent, and has no limit. So it runs on threads of its own: on
-//! the runtime's pool for blocking work it would hold back signatures. There is one look-up for a name at a time, which all
-//! share that wait for it. Names that were slow last time leave threads to the others ([`AT_A_TIME`]). A look-up that fails
-//! leaves what was known, and so does "no such name" for an hour. What is known is kept in a file, so that a host that boots
-//! while name servers are silent has the addresses of before.
+//! The program's [`Resolver`] looks them up. There is one look-up for a name at a time, which all share that wait for it.
+//! Names that were slow last time leave room to the others ([`AT_A_TIME`]). A look-up that fails leaves what was known, and
+//! so does "no such name" for an hour. What is known is kept in a file, so that a host that boots while name servers are
+//! silent has the addresses of before.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -14,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
 use ike_config::{Ends, HostSpec, Hosts};
 use ike_proto::config::AddressSpec;
-use ike_tokio::OutsideTunnels;
+use ike_tokio::net::resolver::{Done, Found};
+use ike_tokio::{OutsideTunnels, Resolver, Unresolved};
 use tokio::sync::{Notify, watch};
 
 use crate::error::OperatorError;
@@ -28,7 +27,7 @@ mod tests;
 
 /// Look-ups at a time: of all names, of those that were looked up before, and of those among these that were [`SLOW`].
 /// Others wait for their turn. A new name can be what a peer waits for. Of the others something is known.
-const AT_A_TIME: [usize; 3] = [16, 12, 8];
+const AT_A_TIME: [usize; 3] = [12, 9, 6];
 /// How long a look-up takes at least that holds up others. Where a name server is silent, it is 5 s and more.
 const SLOW: Duration = Duration::from_millis(500);
 /// How long name servers may take if nothing is known of a name,
@@ -45,17 +44,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// What counts at most of the time between two answers that a name does not exist: the host may have slept.
 const GAP: Duration = Duration::from_secs(120);
 
-/// Why a name has no addresses.
-#[derive(Debug)]
-enum Unresolved {
-    /// Name servers say that there is no such name, or that it has no address.
-    NoSuchName,
-    /// No answer, or a failure of the moment.
-    Failed(io::Error),
-}
-
-/// Looks a name up. Blocks.
-type Resolver = dyn Fn(&str) -> Result<Vec<IpAddr>, Unresolved> + Send + Sync;
+/// Begins a look-up of a name, and has its outcome told.
+type LookUp = dyn Fn(&str, Done) + Send + Sync;
 
 /// What is known of names. Clones share it.
 #[derive(Clone)]
@@ -65,7 +55,7 @@ struct Shared {
     state: Mutex<State>,
     /// A look-up has ended.
     news: Notify,
-    resolver: Box<Resolver>,
+    look_up: Box<LookUp>,
     /// The file with what is known.
     file: OnceLock<PathBuf>,
 }
@@ -73,11 +63,12 @@ struct Shared {
 #[derive(Default)]
 struct State {
     names: BTreeMap<String, Name>,
-    /// Look-ups that no thread has begun, in the classes of [`AT_A_TIME`],
+    /// Look-ups that wait for their turn, in the classes of [`AT_A_TIME`],
     queues: [VecDeque<String>; 3],
     /// and how many are under way.
     busy: [usize; 3],
-    threads: usize,
+    /// Somebody begins look-ups, and goes on while there is room.
+    beginning: bool,
     /// The addresses of a name have changed since somebody asked,
     changed: bool,
     /// and since the file was written.
@@ -110,27 +101,26 @@ struct Name {
 const OUTSIDE: Duration = Duration::from_secs(12);
 
 impl Names {
-    /// By the system's resolver. If it fails, its name servers are asked outside all tunnels.
-    pub(super) fn of_system(sockets: OutsideTunnels) -> Self {
-        Self::by(move |name| match of_system(name) {
-            // A name without a dot is one of the host's own domains, which only the resolver knows.
-            Err(Unresolved::Failed(error)) if name.trim_end_matches('.').contains('.') => {
-                match sockets.addresses(name, &sockets.name_servers(), OUTSIDE) {
-                    found if found.is_empty() => Err(Unresolved::Failed(error)),
-                    found => Ok(found),
+    /// By `resolver`. If it fails, the system's name servers are asked outside all tunnels.
+    pub(super) fn of_system(resolver: Arc<dyn Resolver>, sockets: OutsideTunnels) -> Self {
+        Self::by(move |name, done| {
+            let (asked, servers) = (name.to_owned(), Arc::clone(&resolver));
+            let then = move |found: Found| match found {
+                // A name without a dot is one of the host's own domains, which only the resolver knows.
+                Err(Unresolved::Failed(error)) if asked.trim_end_matches('.').contains('.') => {
+                    ask_outside((asked, error), servers, sockets, done);
                 }
-            }
-            found => found,
+                found => done(found),
+            };
+            resolver.ask(name, Box::new(then));
         })
     }
 
-    fn by(
-        resolver: impl Fn(&str) -> Result<Vec<IpAddr>, Unresolved> + Send + Sync + 'static,
-    ) -> Self {
+    fn by(look_up: impl Fn(&str, Done) + Send + Sync + 'static) -> Self {
         Self(Arc::new(Shared {
             state: Mutex::default(),
             news: Notify::new(),
-            resolver: Box::new(resolver),
+            look_up: Box::new(look_up),
             file: OnceLock::new(),
         }))
     }
@@ -264,48 +254,19 @@ impl Shared {
         entry.asked = Some(asked);
         let class = entry.slow.map_or(0, |slow| 1 + usize::from(slow));
         state.queues[class].push_back(name.to_owned());
-        if state.threads == AT_A_TIME[0] || !state.has_room(class) {
-            return (known, done);
-        }
-        let shared = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("names".to_owned());
-        match thread.spawn(move || shared.work()) {
-            Ok(_) => state.threads += 1,
-            // Another thread takes it, if there is one.
-            Err(error) if state.threads == 0 => {
-                state.queues[class].clear();
-                drop(guard);
-                self.answered(name, Err(Unresolved::Failed(error)), Instant::now());
-            }
-            Err(error) => tracing::debug!(%error, "no further thread for names"),
-        }
+        drop(guard);
+        self.begin_waiting();
         (known, done)
     }
 
-    /// Looks names up until none is left that has room.
-    fn work(self: &Arc<Self>) {
-        let mut done = None;
-        loop {
-            let mut state = self.lock();
-            if let Some(class) = done {
-                state.busy[class] -= 1;
-            }
-            let Some((class, name)) = state.next() else {
-                state.threads -= 1;
-                break;
-            };
-            drop(state);
-            done = Some(class);
-            let begun = Instant::now();
-            let found = (self.resolver)(&name);
-            let slow = Some(begun.elapsed() > SLOW);
-            if let Some(entry) = self.lock().names.get_mut(&name) {
-                entry.slow = slow;
-            }
-            self.answered(&name, found, Instant::now());
-            if let Some(path) = self.file.get() {
-                self.keep(path);
-            }
+    /// Begins the look-ups that wait, as far as there is room. An outcome may be there at once, and then calls this again.
+    fn begin_waiting(self: &Arc<Self>) {
+        let next = || self.lock().begin_next();
+        while let Some((class, name)) = next() {
+            let (shared, begun) = (Arc::clone(self), Instant::now());
+            let under_way = UnderWay { shared, name: name.clone(), class, begun, found: None };
+            (self.look_up)(&name, Box::new(move |found| under_way.end(found)));
+            self.lock().beginning = false;
         }
     }
 
@@ -399,33 +360,65 @@ impl State {
         self.busy[class..].iter().sum::<usize>() < AT_A_TIME[class]
     }
 
-    /// The next look-up, which begins now, and its class.
-    fn next(&mut self) -> Option<(usize, String)> {
+    /// The next look-up, which begins now, and its class; none while another one is begun.
+    fn begin_next(&mut self) -> Option<(usize, String)> {
         let mut with_room = (0..AT_A_TIME.len()).filter(|class| self.has_room(*class));
         let class = with_room.find(|class| !self.queues[*class].is_empty())?;
-        let name = self.queues[class].pop_front()?;
+        let queue = self.queues.get_mut(class).filter(|_| !self.beginning)?;
+        let name = queue.pop_front()?;
         self.busy[class] += 1;
+        self.beginning = true;
         Some((class, name))
     }
 }
 
-fn of_system(name: &str) -> Result<Vec<IpAddr>, Unresolved> {
-    // One answer for each address, not one for each protocol.
-    let hints = AddrInfoHints { socktype: SockType::Stream.into(), ..AddrInfoHints::default() };
-    let found = getaddrinfo(Some(name), None, Some(hints)).map_err(|why| match why.kind() {
-        LookupErrorKind::NoName | LookupErrorKind::NoData => Unresolved::NoSuchName,
-        _ => Unresolved::Failed(why.into()),
-    })?;
-    let found = found.map(|info| info.map(|info| info.sockaddr.ip()));
-    found.collect::<io::Result<_>>().map_err(Unresolved::Failed)
+/// A look-up. It ends with this, and has failed if nothing was found by then: whoever was to tell the outcome is gone.
+struct UnderWay {
+    shared: Arc<Shared>,
+    name: String,
+    class: usize,
+    begun: Instant,
+    found: Option<Found>,
 }
 
-impl fmt::Display for Unresolved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSuchName => f.write_str("no such name, or no address of it"),
-            Self::Failed(error) => error.fmt(f),
+impl UnderWay {
+    fn end(mut self, found: Found) {
+        self.found = Some(found);
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let broken = || Err(Unresolved::Failed(io::Error::other("the look-up broke off")));
+        let found = self.found.take().unwrap_or_else(broken);
+        let mut state = self.shared.lock();
+        state.busy[self.class] -= 1;
+        if let Some(entry) = state.names.get_mut(&self.name) {
+            entry.slow = Some(self.begun.elapsed() > SLOW);
         }
+        drop(state);
+        self.shared.answered(&self.name, found, Instant::now());
+        if let Some(path) = self.shared.file.get() {
+            self.shared.keep(path);
+        }
+        self.shared.begin_waiting();
+    }
+}
+
+/// Asks the system's name servers about a name outside all tunnels, on a thread of its own. `error` is why the resolver has
+/// no addresses.
+fn ask_outside(
+    (name, error): (String, io::Error),
+    resolver: Arc<dyn Resolver>,
+    sockets: OutsideTunnels,
+    done: Done,
+) {
+    let ask = move || {
+        let found = sockets.addresses(&name, &resolver.name_servers(), OUTSIDE);
+        done(if found.is_empty() { Err(Unresolved::Failed(error)) } else { Ok(found) });
+    };
+    if let Err(error) = std::thread::Builder::new().name("names".to_owned()).spawn(ask) {
+        tracing::debug!(%error, "no thread to ask name servers outside the tunnels");
     }
 }
 

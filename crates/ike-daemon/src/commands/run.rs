@@ -19,6 +19,7 @@ use crate::config::{self, Config, MetricsListen, Resolve};
 use crate::daemon::{Daemon, Parts, open, os_crypto};
 use crate::exit::Status;
 use crate::files::paths;
+use crate::names::Lookups;
 use crate::plane::Earlier;
 use crate::service::{activation, notify, sandbox};
 use crate::signer::{KeySource, Local, Signer};
@@ -60,7 +61,14 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             }
         },
     };
-    let (config, vici) = match load(args, control, &keys, activated) {
+    let names = match Lookups::spawn(args.log_format) {
+        Ok(names) => names,
+        Err(error) => {
+            eprintln!("cannot start the process that looks host names up: {error}");
+            return Status::Failed;
+        }
+    };
+    let (mut config, vici) = match load(args, control, &keys, activated) {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
@@ -68,11 +76,12 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
         eprintln!("the signer: {error}");
         return Status::Failed;
     }
-    // This starts a thread, which inherits the restrictions of the present one.
-    if let Err(error) = log::queue_lines() {
+    // This starts threads, which inherit the restrictions of the present one.
+    if let Err(error) = names.start().and_then(|()| log::queue_lines()) {
         eprintln!("cannot start: {error}");
         return Status::Failed;
     }
+    config.resolver = Some(Arc::new(names));
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -87,8 +96,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             Status::Failed
         }
     };
-    // The data plane may still be on its way out. A name look-up may be under way on a thread of its own;
-    // the end does not wait for that.
+    // The data plane may still be on its way out.
     runtime.shutdown_timeout(REST);
     status
 }

@@ -14,6 +14,7 @@ use ike_config::{Connection, PoolConfig, Reading, Report, Settings, ViciOptions}
 use ike_control::Configuration;
 use ike_proto::config::{ConnectionConfig, EndpointConfig, SeparateTransports, TcpUse};
 use ike_proto::dataplane::Capabilities;
+use ike_tokio::Resolver;
 
 mod authorities;
 mod credentials;
@@ -73,6 +74,8 @@ pub struct Config {
     pub void_tickets: Option<PathBuf>,
     /// The file with the last addresses of host names. No option names it; taken at the start.
     pub names: Option<PathBuf>,
+    /// Looks host names up, in place of the C library's resolver in this process; taken at the start.
+    pub resolver: Option<Arc<dyn Resolver>>,
     /// The ends of each connection, by its name.
     pub hosts: BTreeMap<String, Hosts>,
     /// Private keys, certificates, and what peers are judged by.
@@ -288,6 +291,7 @@ fn assemble(
         qcd_secret: settings.qcd_secret,
         void_tickets: settings.void_tickets,
         names: None,
+        resolver: None,
         hosts,
         answerer,
         eap,

@@ -17,6 +17,7 @@ use ike_control::{
 };
 use ike_proto::config::{FrodoNumbers, QcdConfig};
 use ike_proto::crypto::CryptoProvider;
+use ike_tokio::Resolver;
 use toml::de::DeTable;
 
 use crate::config::loaded::{Base, Loaded};
@@ -31,6 +32,7 @@ pub(super) struct Keeper(Arc<Inner>);
 struct Inner {
     credentials: Credentials,
     config: Mutex<Arc<Config>>,
+    resolver: Arc<dyn Resolver>,
     loaded: Loaded,
     at_start: AtStart,
     /// Tokens of quick crash detection: the file has only the path of the secret.
@@ -121,13 +123,17 @@ impl AtStart {
 }
 
 impl Keeper {
-    /// Keeps `config`, which is in force, and the answers of `credentials`.
-    pub(super) fn new(config: Config, credentials: Credentials) -> Self {
+    /// Keeps `config`, which is in force, the answers of `credentials`, and who looks host names up.
+    pub(super) fn new(
+        config: Config,
+        credentials: Credentials,
+        resolver: Arc<dyn Resolver>,
+    ) -> Self {
         let qcd = Mutex::new(config.endpoint.qcd.clone());
         let at_start = AtStart::of(&config);
         let config = Mutex::new(Arc::new(config));
         let loaded = Loaded::default();
-        Self(Arc::new(Inner { credentials, config, loaded, at_start, qcd }))
+        Self(Arc::new(Inner { credentials, config, resolver, loaded, at_start, qcd }))
     }
 
     /// The configuration in force.
@@ -275,6 +281,10 @@ impl Program for Keeper {
 
     fn flush(&self, lists: bool, responses: bool) {
         self.0.credentials.flush(lists, responses);
+    }
+
+    fn resolver(&self) -> Arc<dyn Resolver> {
+        Arc::clone(&self.0.resolver)
     }
 
     fn read(&self, file: &Path) -> Result<Candidate, OperatorError> {

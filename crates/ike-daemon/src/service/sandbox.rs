@@ -19,14 +19,17 @@ use seccompiler::{
 
 use crate::files::paths;
 
+pub(crate) mod names;
+
 /// What sockets, ports below 1024 and data planes need.
 const KEPT: [Capability; 3] =
     [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
 
-/// Files of the system that are read: names, time zones, libraries of the resolver, the kernel's figures.
-const READ: &[&str] = &["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys", "/run/systemd/resolve"];
+/// Files of the system that are read: those of the configuration, time zones, libraries, the kernel's figures.
+const READ: &[&str] = &["/etc", "/usr", "/lib", "/lib64", "/proc", "/sys"];
 
-/// Files of the C library's resolver. Network managers make links of them to folders of their own.
+/// Files of the C library's resolver. Network managers make links of them to folders of their own. The daemon does not
+/// call it, but programs do that the daemon starts.
 const RESOLVER: &[&str] =
     &["/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf"];
 
@@ -139,12 +142,12 @@ impl Plan {
                         config = %files.config.display(),
                         "sandbox: Landlock: the daemon opens no files elsewhere, at a reload either"
                     );
-                    for file in RESOLVER {
+                    for file in RESOLVER.iter().filter(|_| self.programs) {
                         if let Some(folder) = later(&linked(Path::new(file))) {
                             tracing::warn!(
                                 file,
                                 folder = %folder.display(),
-                                "sandbox: the file leads to what is not there yet: the daemon reads all of this folder"
+                                "sandbox: the file leads to what is not there yet: programs of the daemon read all of this folder"
                             );
                         }
                     }
@@ -266,7 +269,7 @@ fn restrict_files(programs: bool, files: &Files) -> Result<(), landlock::Ruleset
     let mut readable: Vec<PathBuf> = READ.iter().map(PathBuf::from).collect();
     readable.push(folder(&files.config));
     readable.extend(paths::credentials());
-    for place in RESOLVER.iter().map(|file| linked(Path::new(file))) {
+    for place in RESOLVER.iter().filter(|_| programs).map(|file| linked(Path::new(file))) {
         readable.extend(later(&place).map(Path::to_path_buf));
         readable.push(place);
     }

@@ -18,7 +18,7 @@ use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 use super::held::{Again, Held, Origin, PinOf, Source};
 use super::link::{Link, PATIENCE, gone, silent};
 use super::protocol::{Ask, Found, SignError, Told, Wiped};
-use super::{KeySource, LoadRequest, Loaded, Refused, lock, spawner};
+use super::{COMMAND, KeySource, LoadRequest, Loaded, Refused, lock, spawner};
 use crate::log::LogFormat;
 
 /// How long a question to the signer waits for its answer, unless the configuration says something else.
@@ -72,7 +72,8 @@ impl Signer {
     pub fn spawn(log: LogFormat, lost: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
         // The child starts the signers, because this process will not be able to.
-        let child = spawner::program(log).stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
+        let child =
+            spawner::program(COMMAND, log).stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
         let (unsealed, mut orders) = (ours.try_clone()?, 0_u8);
         let another = move || {
             orders = orders.wrapping_add(1);

@@ -10,9 +10,9 @@ mod client;
 mod held;
 mod link;
 mod local;
-mod protocol;
+pub(crate) mod protocol;
 mod server;
-mod spawner;
+pub(crate) mod spawner;
 #[cfg(feature = "pkcs11")]
 mod token;
 
@@ -30,6 +30,9 @@ pub use ike_config::{Holds, TokenKey};
 pub use local::Local;
 pub(crate) use local::is_of_kind;
 pub(crate) use server::serve_stdin;
+
+/// The command of the program as a signer, and as the process that starts signers.
+const COMMAND: &str = "signer";
 
 /// Where private keys are.
 pub trait KeySource: fmt::Debug + Send + Sync {

@@ -97,7 +97,7 @@ impl Drop for Wiped {
 }
 
 /// Sends `message`. What is written is wiped: it may have a passphrase in it.
-pub(super) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
+pub(crate) fn send(to: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     // In one piece, so that a short message costs one system call.
     to.write_all(&frame(message)?)
 }
@@ -114,7 +114,7 @@ pub(super) fn frame(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> 
 }
 
 /// The next message; `None` if the other end has closed.
-pub(super) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
         Ok(()) => {}

@@ -3,7 +3,6 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +11,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread;
 
 use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
-use nix::sys::signal::{SigSet, Signal};
 
 use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
-use super::{KeySource, LoadRequest, Loaded, Local, Passphrase, Refused, lock, spawner};
+use super::{COMMAND, KeySource, LoadRequest, Loaded, Local, Passphrase, Refused, lock, spawner};
 use crate::log::{self, LogFormat};
 use crate::service::sandbox;
 
@@ -24,17 +22,11 @@ use crate::service::sandbox;
 /// # Errors
 /// If standard input is no socket, or the daemon says what is not understood.
 pub(crate) fn serve_stdin(format: LogFormat) -> io::Result<()> {
-    // A signal to the terminal's processes is for the daemon, whose end ends this one.
-    rustix::process::setsid().map_err(io::Error::from)?;
-    // Nor is one to all processes of a service, as systemd's that stops it: whoever ended first would make an
-    // orderly end look like a lost signer. Threads inherit it.
-    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]).thread_block()?;
-    let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    stream.peer_addr()?;
+    let stream = spawner::inherited()?;
     if spawner::is_meant(&stream)? {
         sandbox::enter_spawner()?;
         log::queue_lines()?;
-        return spawner::serve(&stream, format);
+        return spawner::serve(&stream, COMMAND, format);
     }
     // A signer ends with the spawner that started it. So the daemon notices the end of the spawner.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

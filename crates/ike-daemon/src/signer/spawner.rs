@@ -1,5 +1,6 @@
 //! Starts signers. The daemon gives up the privileges for that. So the first process that it starts, the *spawner*, starts
-//! the signers, one at a time, and hands their sockets to the daemon. It holds no key.
+//! the signers, one at a time, and hands their sockets to the daemon. It holds no key. Another process starts those that look
+//! host names up, in the same way.
 //!
 //! The daemon names the PKCS#11 modules that signers may load once, before the network reaches it. From then on the spawner
 //! seals each signer before it hands its socket over.
@@ -14,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use nix::sys::signal::{SigSet, Signal};
 use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -45,7 +47,7 @@ const ROOM: usize = rustix::cmsg_space!(ScmRights(1));
 ///
 /// # Errors
 /// `BrokenPipe` if the spawner is gone.
-pub(super) fn ask(mut to: &UnixStream, number: u8) -> io::Result<UnixStream> {
+pub(crate) fn ask(mut to: &UnixStream, number: u8) -> io::Result<UnixStream> {
     to.write_all(&[ANOTHER, number]).map_err(ended)?;
     let end = Instant::now() + PATIENCE;
     loop {
@@ -54,7 +56,7 @@ pub(super) fn ask(mut to: &UnixStream, number: u8) -> io::Result<UnixStream> {
         let (answered, given) = take(to)?;
         // The answer may be to an earlier order, which was given up: this order has ended that signer.
         if answered == number {
-            let none = || io::Error::other("no process for a new signer");
+            let none = || io::Error::other("no new process");
             return given.map(UnixStream::from).ok_or_else(none);
         }
     }
@@ -96,21 +98,34 @@ fn ended(why: io::Error) -> io::Error {
 }
 
 /// True if this process is to be a spawner, by the first octet from the daemon at the other end of `from`.
-pub(super) fn is_meant(from: &UnixStream) -> io::Result<bool> {
+pub(crate) fn is_meant(from: &UnixStream) -> io::Result<bool> {
     let mut first = [0];
     let (count, _) = retry_on_intr(|| recv(from, &mut first, RecvFlags::PEEK))?;
     Ok(count == 1 && first == [ANOTHER])
 }
 
-/// Serves orders from `from` until its end, and then ends the signer.
-pub(super) fn serve(from: &UnixStream, log: LogFormat) -> io::Result<()> {
-    serve_by(from, |its| program(log).stdin(Stdio::from(its)).spawn())
+/// The connection to the daemon, which is standard input. This process is kept from signals that are for the daemon.
+pub(crate) fn inherited() -> io::Result<UnixStream> {
+    // A signal to the terminal's processes is for the daemon, whose end ends this one.
+    rustix::process::setsid().map_err(io::Error::from)?;
+    // Nor is one to all processes of a service, as systemd's that stops it: whoever ended first would make an
+    // orderly end look like a lost signer. Threads inherit it.
+    SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]).thread_block()?;
+    let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    stream.peer_addr()?;
+    Ok(stream)
 }
 
-/// This program as a spawner or a signer. The name is that of the running program, also after the file has been replaced.
-pub(super) fn program(log: LogFormat) -> Command {
+/// Serves orders from `from` until its end, and then ends the process that it has started last, by the command `what`.
+pub(crate) fn serve(from: &UnixStream, what: &str, log: LogFormat) -> io::Result<()> {
+    serve_by(from, |its| program(what, log).stdin(Stdio::from(its)).spawn())
+}
+
+/// This program with the command `what`, as a spawner or as what that starts. The name is that of the running program, also
+/// after the file has been replaced.
+pub(crate) fn program(what: &str, log: LogFormat) -> Command {
     let mut program = Command::new("/proc/self/exe");
-    program.arg("signer").stdout(Stdio::null());
+    program.arg(what).stdout(Stdio::null());
     if let Some(format) = log.to_possible_value().filter(|_| log != LogFormat::default()) {
         program.args(["--log-format", format.get_name()]);
     }
@@ -152,7 +167,7 @@ fn serve_by(
         let mut control = SendAncillaryBuffer::new(&mut room);
         match signer {
             Ok(()) => _ = control.push(SendAncillaryMessage::ScmRights(&given)),
-            Err(error) => tracing::error!(%error, "cannot start a new signer"),
+            Err(error) => tracing::error!(%error, "cannot start a new process"),
         }
         sendmsg(from, &[IoSlice::new(&order[1..])], &mut control, SendFlags::NOSIGNAL)?;
     }

@@ -10,6 +10,17 @@ pub(crate) fn program() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ike-daemon"))
 }
 
+/// The child of a process that is this program by `command`, a word; empty if there is none.
+pub(crate) fn child_of(process: &str, command: &str) -> String {
+    let children = format!("/proc/{process}/task/{process}/children");
+    let children = std::fs::read_to_string(children).expect("read");
+    let is_meant = |child: &&str| {
+        let line = std::fs::read(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        line.split(|octet| *octet == 0).nth(1) == Some(command.as_bytes())
+    };
+    children.split_whitespace().find(is_meant).unwrap_or_default().to_owned()
+}
+
 /// A daemon in a process of its own, without a data plane. Killed when dropped.
 pub(crate) struct Running {
     process: Child,

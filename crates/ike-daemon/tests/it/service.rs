@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::tempdir;
+use crate::running::child_of;
 
 /// How long to wait for what should come at once.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -258,7 +259,7 @@ fn files_of_other_users_and_elsewhere_are_read_without_a_section() {
 
 /// systemd stops a service by a signal to all of its processes, in any order.
 #[test]
-fn a_signal_to_the_signer_as_well_is_an_orderly_end() {
+fn a_signal_to_all_processes_is_an_orderly_end() {
     let folder = tempdir("signals");
     fs::write(folder.join("psk"), "a secret of this test").expect("written");
     let config = folder.join("ike.toml");
@@ -266,9 +267,9 @@ fn a_signal_to_the_signer_as_well_is_an_orderly_end() {
     let mut service = Service::start(&folder, &config, "text");
     service.told("READY=1");
     let children = service.children();
-    assert_eq!(children.len(), 1, "the signer");
+    assert_eq!(children.len(), 2, "those that start signers and resolvers");
     for name in ["TERM", "INT", "HUP"] {
-        let command = format!("kill -{name} {}", children[0]);
+        let command = format!("kill -{name} {}", children.join(" "));
         assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
     }
     // Twice, so that one of them was said after the signals.
@@ -276,7 +277,9 @@ fn a_signal_to_the_signer_as_well_is_an_orderly_end() {
     service.told("WATCHDOG=1");
     service.signal("TERM");
     assert!(service.process.wait().expect("it ends").success());
-    assert!(!Path::new("/proc").join(&children[0]).exists(), "the signer has ended with it");
+    for child in children {
+        assert!(!Path::new("/proc").join(child).exists(), "they have ended with it");
+    }
 }
 
 /// Fault: in `serve`, say "shutting down" and end in order when something is lost.
@@ -288,9 +291,8 @@ fn a_lost_signer_is_no_orderly_end() {
     write(&config, "", "psk");
     let mut service = Service::start(&folder, &config, "text");
     service.told("READY=1");
-    let children = service.children();
-    assert_eq!(children.len(), 1, "the signer");
-    let command = format!("kill -KILL {}", children[0]);
+    let signer = child_of(&service.process.id().to_string(), "signer");
+    let command = format!("kill -KILL {signer}");
     assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
     assert_eq!(service.process.wait().expect("it ends").code(), Some(1));
     let log = fs::read_to_string(folder.join("log")).expect("a log");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::tempdir;
 use crate::program::write_config;
-use crate::running::{Running, program};
+use crate::running::{Running, child_of, program};
 
 /// How long to wait for what should come at once.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,12 +51,6 @@ fn fill(descriptor: &impl AsRawFd) {
 fn signal(name: &str, process: &str) {
     let kill = format!("kill -{name} {process}");
     assert!(Command::new("sh").args(["-c", &kill]).status().expect("sh").success());
-}
-
-/// The only child of a process.
-fn child_of(process: &str) -> String {
-    let children = format!("/proc/{process}/task/{process}/children");
-    std::fs::read_to_string(children).expect("read").trim().to_owned()
 }
 
 /// Whether a process has not ended; its parent may not have asked yet.
@@ -123,7 +117,7 @@ fn a_daemon_whose_standard_error_is_a_full_pipe_answers_and_ends() {
 fn the_last_words_of_a_daemon_do_not_wait_for_a_full_pipe() {
     let folder = tempdir("still-words");
     let mut unread = Unread::start(&folder, "127.0.0.53");
-    signal("KILL", &child_of(&unread.daemon.0.id().to_string()));
+    signal("KILL", &child_of(&unread.daemon.0.id().to_string(), "signer"));
     assert_eq!(unread.daemon.ends_within(Duration::from_secs(10)), Some(1), "it has failed");
 }
 
@@ -137,8 +131,8 @@ fn a_signer_that_does_not_answer_costs_a_reload_and_is_replaced() {
     let text = text.replace("[charon]\n", "[charon]\nsigner_timeout = 1\n");
     std::fs::write(&config, text).expect("written");
     let daemon = Running::start(&folder, "left", &config, "127.0.0.54");
-    let spawner = child_of(&daemon.pid().to_string());
-    let first = child_of(&spawner);
+    let spawner = child_of(&daemon.pid().to_string(), "signer");
+    let first = child_of(&spawner, "signer");
     signal("STOP", &first);
     let begun = Instant::now();
     assert_eq!(daemon.ask(&["reload"]).status.code(), Some(3), "it fails");
@@ -150,7 +144,7 @@ fn a_signer_that_does_not_answer_costs_a_reload_and_is_replaced() {
         std::thread::sleep(Duration::from_millis(100));
     }
     daemon.wait_for("the new signer has the keys");
-    let second = child_of(&spawner);
+    let second = child_of(&spawner, "signer");
     assert_ne!(first, second);
     assert!(!is_alive(&first), "the first one is gone");
     // Nor does the end wait for one.

@@ -5,17 +5,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::own_tunnel::{CLIENT, GATEWAY, folder, road_warrior, start, until};
+use crate::running::child_of;
 
 /// Sends datagrams into the tunnel as fast as it can, until a signal comes, or for a minute.
 const FLOOD: &str = "perl -MSocket -e 'alarm 60; socket(S,PF_INET,SOCK_DGRAM,17); \
     $to=sockaddr_in(9,inet_aton(\"10.95.0.1\")); $on=1; $SIG{TERM}=sub{$on=0}; $n=0; \
     while($on){send(S,\"x\" x 200,0,$to); $n++} print $n'";
-
-/// The only child of a process.
-fn child_of(process: &str) -> String {
-    let children = format!("/proc/{process}/task/{process}/children");
-    std::fs::read_to_string(children).unwrap().trim().to_owned()
-}
 
 fn signal(name: &str, process: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), process]).status().unwrap().success());
@@ -38,7 +33,8 @@ pub(crate) fn a_busy_daemon_answers_within_a_second_and_ends_within_five() {
         .args(["-c", &format!("exec {}", host.inside(FLOOD))])
         .stdout(std::process::Stdio::piped());
     let flood = flood.spawn().unwrap();
-    signal("STOP", &child_of(&child_of(&client.pid().to_string())));
+    let spawner = child_of(&client.pid().to_string(), "signer");
+    signal("STOP", &child_of(&spawner, "signer"));
     gateway.signal("STOP");
     let begun = Instant::now();
     let mut took = Vec::new();

@@ -6,6 +6,7 @@ mod running;
 mod busy;
 mod held;
 mod mobike_shards;
+mod names;
 mod own_tunnel;
 mod restart;
 
@@ -16,6 +17,8 @@ ike_test_namespace::harness! {
         held::a_full_tunnel_comes_back_although_the_kernel_checks_sources,
         held::certificates_by_url_are_fetched_outside_the_tunnel_that_is_down,
         held::revocation_is_asked_for_outside_the_tunnel_that_is_down,
+        names::a_name_of_the_hosts_file_waits_for_one_round_of_silent_names,
+        names::a_resolver_that_is_killed_or_stopped_holds_no_tunnel,
         own_tunnel::a_full_tunnel_of_both_families_is_up_where_ipv6_is_off,
         own_tunnel::a_resolver_file_behind_a_link_is_read_in_the_sandbox,
         own_tunnel::a_start_that_waits_follows_a_reload,

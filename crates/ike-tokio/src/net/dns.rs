@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(super) type Connect<'a> = dyn Fn(SocketAddr) -> io::Result<UdpSocket> + 'a;
 
 /// Where the system's resolver has its name servers, and where systemd-resolved has those that it asks itself.
-const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
+pub const FILES: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 /// Name servers that are asked, as many as getaddrinfo asks.
 const SERVERS: usize = 3;
 /// How long one of them may take.
@@ -30,22 +30,22 @@ const AAAA: u16 = 28;
 const HEADER: usize = 12;
 const RECORD: usize = 10;
 
-/// The name servers in [`FILES`], without those on this host: the system's resolver has asked these.
-pub(super) fn servers() -> Vec<SocketAddr> {
+/// The text of the files that name the system's name servers.
+pub fn files() -> String {
     let files = FILES.iter().filter_map(|file| std::fs::read_to_string(file).ok());
-    let mut all: Vec<_> = files.flat_map(|text| servers_in(&text)).collect();
-    all.truncate(SERVERS);
-    all
+    files.map(|text| text + "\n").collect()
 }
 
-fn servers_in(text: &str) -> Vec<SocketAddr> {
+/// The name servers in `text`, which is that of [`files`], without those on this host: the system's resolver has asked
+/// these.
+pub fn servers_in(text: &str) -> Vec<SocketAddr> {
     let addresses = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         words.next().filter(|word| *word == "nameserver")?;
         words.next()?.parse::<IpAddr>().ok()
     });
     let distant = addresses.filter(|address| !address.is_loopback() && !address.is_unspecified());
-    distant.map(|address| SocketAddr::new(address, PORT)).collect()
+    distant.map(|address| SocketAddr::new(address, PORT)).take(SERVERS).collect()
 }
 
 /// The addresses of `name`, from the first of `servers` that has any. Blocks, for `limit` at the most.

@@ -7,6 +7,7 @@ mod kernel;
 pub(crate) mod marker;
 pub(crate) mod outside;
 pub mod path_mtu;
+pub mod resolver;
 pub mod socket;
 pub mod source;
 mod steering;

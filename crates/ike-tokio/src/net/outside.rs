@@ -35,11 +35,6 @@ impl OutsideTunnels {
         source(remote, self.0)
     }
 
-    /// The name servers that this host uses, without those on this host itself: they ask others by sockets of their own.
-    pub fn name_servers(&self) -> Vec<SocketAddr> {
-        dns::servers()
-    }
-
     /// The addresses of `name`, from the first of `servers` that has any. Takes `limit` at the most.
     pub fn addresses(&self, name: &str, servers: &[SocketAddr], limit: Duration) -> Vec<IpAddr> {
         dns::look_up(name, servers, limit, &|server| connected(server, self.0))

@@ -15,11 +15,20 @@ fn at(address: &str) -> Vec<AddressSpec> {
     vec![AddressSpec::single(address.parse().unwrap())]
 }
 
-fn silence() -> Result<Vec<IpAddr>, Unresolved> {
+fn silence() -> Found {
     Err(Unresolved::Failed(io::ErrorKind::TimedOut.into()))
 }
 
-fn one() -> Result<Vec<IpAddr>, Unresolved> {
+/// Names of this resolver, which blocks.
+fn by(resolver: impl Fn(&str) -> Found + Send + Sync + 'static) -> Names {
+    let resolver = Arc::new(resolver);
+    Names::by(move |name, done| {
+        let (name, resolver) = (name.to_owned(), Arc::clone(&resolver));
+        std::thread::spawn(move || done(resolver(&name)));
+    })
+}
+
+fn one() -> Found {
     Ok(vec!["192.0.2.1".parse().unwrap()])
 }
 
@@ -38,7 +47,7 @@ async fn all_that_wait_for_a_name_share_one_look_up() {
     let (go, gate) = mpsc::channel::<()>();
     let (gate, count) = (Mutex::new(gate), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&count);
-    let names = Names::by(move |_| {
+    let names = by(move |_| {
         counted.fetch_add(1, Ordering::SeqCst);
         gate.lock().unwrap().recv_timeout(LONG).unwrap();
         Ok(vec!["192.0.2.1".parse().unwrap()])
@@ -62,7 +71,7 @@ async fn all_that_wait_for_a_name_share_one_look_up() {
 async fn a_failed_look_up_leaves_what_was_known_and_is_tried_again() {
     let count = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&count);
-    let names = Names::by(move |_| match counted.fetch_add(1, Ordering::SeqCst) {
+    let names = by(move |_| match counted.fetch_add(1, Ordering::SeqCst) {
         0 => Ok(vec!["192.0.2.1".parse().unwrap()]),
         1 => silence(),
         _ => Ok(vec!["192.0.2.2".parse().unwrap()]),
@@ -87,7 +96,7 @@ async fn a_failed_look_up_leaves_what_was_known_and_is_tried_again() {
 async fn a_known_address_is_used_while_name_servers_are_silent() {
     let (_never, gate) = mpsc::channel::<()>();
     let (gate, count) = (Mutex::new(gate), AtomicUsize::new(0));
-    let names = Names::by(move |_| {
+    let names = by(move |_| {
         if count.fetch_add(1, Ordering::SeqCst) > 0 {
             _ = gate.lock().unwrap().recv_timeout(LONG);
         }
@@ -106,7 +115,7 @@ async fn silent_names_hold_no_other_one_and_take_few_threads() {
     let (most, now) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
     let ended = Arc::new(AtomicUsize::new(0));
     let (seen, counted) = (Arc::clone(&most), Arc::clone(&ended));
-    let names = Names::by(move |name| {
+    let names = by(move |name| {
         seen.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         if name.starts_with("silent") {
             std::thread::sleep(Duration::from_millis(500));
@@ -129,13 +138,13 @@ async fn silent_names_hold_no_other_one_and_take_few_threads() {
 
 /// Names that had answers turn silent, and stay so. New names are asked meanwhile, and at the end one of the old ones.
 ///
-/// Fault: let `AT_A_TIME` be `[16; 3]`; in `Shared::work`, leave `slow` alone.
+/// Fault: let `AT_A_TIME` be `[12; 3]`; in `UnderWay::drop`, leave `slow` alone.
 #[tokio::test]
 async fn names_that_are_slow_again_hold_no_others() {
     let gate = Arc::new((Mutex::new(true), std::sync::Condvar::new()));
     let (open, begun) = (Arc::clone(&gate), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&begun);
-    let names = Names::by(move |name| {
+    let names = by(move |name| {
         if name.starts_with("silent") {
             counted.fetch_add(1, Ordering::SeqCst);
             let open = gate.0.lock().unwrap();
@@ -191,7 +200,7 @@ async fn names_that_are_slow_again_hold_no_others() {
 /// last outcome was another one, or more than `GAP` of it.
 #[test]
 fn no_such_name_replaces_what_was_known_after_an_hour() {
-    let (names, peer) = (Names::by(|_| silence()), peer("gw.example"));
+    let (names, peer) = (by(|_| silence()), peer("gw.example"));
     let begun = Instant::now();
     let minutes = std::cell::Cell::new(0);
     let after = |more: u64, found| {
@@ -220,23 +229,33 @@ fn no_such_name_replaces_what_was_known_after_an_hour() {
     assert_eq!(after(1, one()), at("192.0.2.1"));
 }
 
-/// Fault: in `of_system`, let `NoName` be a failure as others.
-#[test]
-fn the_system_tells_a_missing_name_from_silence() {
-    // RFC 6761: no name server is asked about it.
-    assert_eq!(of_system("localhost").unwrap().iter().find(|ip| !ip.is_loopback()), None);
-    // A label of 64 letters cannot be in the DNS.
-    let missing = of_system(&"a".repeat(64));
-    assert!(matches!(missing, Err(Unresolved::NoSuchName)), "{missing:?}");
+/// A resolver that drops what it is asked, and one that has an outcome at once, of very many names.
+///
+/// Fault: in `Shared::begin_waiting`, let `beginning` be false from the start: the stack overflows. In `UnderWay::drop`,
+/// return where nothing was found.
+#[tokio::test]
+async fn a_look_up_that_is_lost_has_failed_and_many_that_fail_at_once_end() {
+    let names = Names::by(|name, done| match name.starts_with("lost") {
+        true => drop(done),
+        false => done(silence()),
+    });
+    let many: Vec<_> = (0..20_000).map(|n| peer(&format!("name{n}"))).collect();
+    names.0.lock().beginning = true;
+    names.renew(many.iter());
+    names.0.lock().beginning = false;
+    let lost = names.look_up(&peer("lost")).await;
+    assert!(matches!(lost, Err(OperatorError::NoAddress(_))), "{lost:?}");
+    assert!(many.iter().chain([&peer("lost")]).all(|hosts| names.is_backing_off(hosts)));
+    assert_eq!(names.0.lock().busy, [0; 3]);
 }
 
-/// Fault: in `Shared::work`, do not write; in `Names::keep_in`, do not read; or leave out `notify_one` there.
+/// Fault: in `UnderWay::drop`, do not write; in `Names::keep_in`, do not read; or leave out `notify_one` there.
 #[tokio::test]
 async fn the_last_addresses_are_known_after_a_restart() {
     let path = std::env::temp_dir().join(format!("ike-names-{}", std::process::id()));
     _ = std::fs::remove_file(&path);
     let (peer, other) = (peer("gw.example"), peer("other.example"));
-    let names = Names::by(|_| one());
+    let names = by(|_| one());
     names.keep_in(path.clone());
     names.look_up(&peer).await.unwrap();
     names.look_up(&other).await.unwrap();
@@ -244,7 +263,7 @@ async fn the_last_addresses_are_known_after_a_restart() {
     until(|| std::fs::read_to_string(&path).is_ok_and(|text| text == all)).await;
     let (_never, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
-    let names = Names::by(move |_| {
+    let names = by(move |_| {
         _ = gate.lock().unwrap().recv_timeout(LONG);
         silence()
     });
@@ -265,7 +284,7 @@ async fn the_last_addresses_are_known_after_a_restart() {
 fn a_file_that_could_not_be_written_is_written_after_the_next_look_up() {
     let folder = std::env::temp_dir().join(format!("ike-names-late-{}", std::process::id()));
     _ = std::fs::remove_dir_all(&folder);
-    let (names, path) = (Names::by(|_| silence()), folder.join("names"));
+    let (names, path) = (by(|_| silence()), folder.join("names"));
     names.0.answered("gw.example", one(), Instant::now());
     names.0.write(&path);
     std::fs::create_dir(&folder).unwrap();
@@ -278,7 +297,7 @@ fn a_file_that_could_not_be_written_is_written_after_the_next_look_up() {
 /// Fault: in `Names::renew`, keep what is in `kept` for ever.
 #[test]
 fn addresses_of_an_earlier_run_are_forgotten_if_nobody_needs_them() {
-    let names = Names::by(|_| silence());
+    let names = by(|_| silence());
     let past = Instant::now();
     let known = Name { addresses: one().unwrap(), kept: Some(past), ..Name::default() };
     names.0.lock().names.insert("old.example".to_owned(), known);
@@ -288,7 +307,7 @@ fn addresses_of_an_earlier_run_are_forgotten_if_nobody_needs_them() {
 
 /// A pipe that nobody reads stands where the new file is written.
 ///
-/// Fault: in `Shared::work`, write the file there.
+/// Fault: in `UnderWay::drop`, write the file there.
 #[tokio::test]
 async fn a_disk_that_does_not_answer_holds_no_look_up() {
     let folder = std::env::temp_dir().join(format!("ike-names-slow-{}", std::process::id()));
@@ -296,7 +315,7 @@ async fn a_disk_that_does_not_answer_holds_no_look_up() {
     std::fs::create_dir(&folder).unwrap();
     let (path, pipe) = (folder.join("names"), folder.join("names.new"));
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    let names = Names::by(|_| one());
+    let names = by(|_| one());
     names.keep_in(path.clone());
     for n in 0..2 * AT_A_TIME[0] {
         let begun = Instant::now();

@@ -1,0 +1,131 @@
+//! Look-ups for fetches: a few at a time.
+//!
+//! Strangers have a say in what is fetched. The names of peers are looked up in the same process, which has a limit of its
+//! own: look-ups for fetches must leave room to them.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use ike_tokio::net::resolver::Found;
+use ike_tokio::{Resolver, Unresolved};
+
+/// Look-ups at a time, also those whose outcome nobody waits for any more.
+const AT_A_TIME: usize = 4;
+
+/// Looks names up, not more than [`AT_A_TIME`] at a time.
+pub(crate) struct Few {
+    resolver: Arc<dyn Resolver>,
+    places: Arc<Places>,
+}
+
+#[derive(Default)]
+struct Places {
+    taken: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Few {
+    pub(crate) fn new(resolver: Arc<dyn Resolver>) -> Self {
+        Self { resolver, places: Arc::default() }
+    }
+
+    /// The name servers of this host, without those on this host itself.
+    pub(crate) fn name_servers(&self) -> Vec<SocketAddr> {
+        self.resolver.name_servers()
+    }
+
+    /// The addresses of `name`. Blocks, for `limit` at the most.
+    pub(crate) fn look_up(&self, name: &str, limit: Duration) -> Found {
+        let late = || Unresolved::Failed(io::ErrorKind::TimedOut.into());
+        let begun = Instant::now();
+        let place = Places::take(&self.places, limit).ok_or_else(late)?;
+        let (tell, told) = mpsc::sync_channel(1);
+        let done = move |found| {
+            // Nobody may wait any more.
+            _ = tell.send(found);
+            drop(place);
+        };
+        self.resolver.ask(name, Box::new(done));
+        let left = limit.saturating_sub(begun.elapsed());
+        told.recv_timeout(left).unwrap_or_else(|_| Err(late()))
+    }
+}
+
+impl Places {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place, if there is one in time.
+    fn take(this: &Arc<Self>, limit: Duration) -> Option<Place> {
+        let full = |taken: &mut usize| *taken >= AT_A_TIME;
+        let waited = this.freed.wait_timeout_while(this.lock(), limit, full);
+        let (mut taken, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        (!waited.timed_out()).then(|| {
+            *taken += 1;
+            Place(Arc::clone(this))
+        })
+    }
+}
+
+/// Given back when it is dropped.
+struct Place(Arc<Places>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.freed.notify_one();
+    }
+}
+
+impl fmt::Debug for Few {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Few").field("resolver", &self.resolver).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ike_tokio::net::resolver::Done;
+
+    use super::*;
+
+    /// Keeps what it is asked.
+    #[derive(Default)]
+    struct Silent(Mutex<Vec<Done>>);
+
+    impl fmt::Debug for Silent {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("Silent")
+        }
+    }
+
+    impl Resolver for Silent {
+        fn ask(&self, _: &str, done: Done) {
+            self.0.lock().unwrap().push(done);
+        }
+
+        fn name_servers(&self) -> Vec<SocketAddr> {
+            Vec::new()
+        }
+    }
+
+    /// Fault: in `Few::look_up`, let the place end with the wait and not with the look-up.
+    #[test]
+    fn look_ups_that_nobody_waits_for_any_more_count_until_they_end() {
+        let silent = Arc::new(Silent::default());
+        let few = Few::new(Arc::clone(&silent) as Arc<dyn Resolver>);
+        let moment = Duration::from_millis(10);
+        for _ in 0..AT_A_TIME + 2 {
+            assert!(few.look_up("gw.example", moment).is_err());
+        }
+        assert_eq!(silent.0.lock().unwrap().len(), AT_A_TIME);
+        let done = silent.0.lock().unwrap().pop().unwrap();
+        done(Ok(Vec::new()));
+        assert!(few.look_up("gw.example", moment).is_err());
+        assert_eq!(silent.0.lock().unwrap().len(), AT_A_TIME);
+    }
+}

@@ -1,0 +1,455 @@
+//! The daemon's end: asks the resolver, and replaces it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::mem;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{self, SyncSender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ike_tokio::net::resolver::{Done, Found, servers_in};
+use ike_tokio::{Resolver, Unresolved};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Answer, Ask, COMMAND, MOST, Question, Told};
+use crate::log::LogFormat;
+use crate::signer::protocol::{receive, send};
+use crate::signer::spawner;
+
+/// How long a look-up may take. The C library's resolver gives up after some 30 s, unless resolv.conf says otherwise.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How long the resolver may take to hand files over. It is asked for them while a look-up takes longer than that.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// How long somebody waits for these files who knows an earlier text of them.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// How often times are looked at.
+const TICK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// The wait before a new resolver, once one has ended twice. It doubles with each further one, up to [`LATEST`].
+const BACK_OFF: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(60);
+
+/// A resolver that has lived so long is no failure, if it ends.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// How long the end waits for the process.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Addresses of a name that count, and characters of an error. The resolver reads what strangers send.
+const ADDRESSES: usize = 256;
+const LONGEST: usize = 200;
+
+/// Starts a new resolver, and ends the former one.
+type Another = Box<dyn FnMut() -> io::Result<UnixStream> + Send>;
+
+/// Looks names up by a resolver, which ends with this.
+pub(crate) struct Lookups {
+    line: Arc<Line>,
+    child: Option<Child>,
+}
+
+struct Line {
+    state: Mutex<State>,
+    another: Mutex<Another>,
+}
+
+#[derive(Default)]
+struct State {
+    link: Link,
+    /// Questions without an answer, by their numbers.
+    open: BTreeMap<u64, Open>,
+    number: u64,
+    /// The last text of the files that name the name servers.
+    files: String,
+    /// When the resolver was asked for them last, and whether it has answered.
+    probed: Option<(Instant, bool)>,
+    closed: bool,
+}
+
+/// The connection to the resolver.
+#[derive(Default)]
+enum Link {
+    /// It is being started. Questions wait.
+    #[default]
+    Starting,
+    Up(Arc<UnixStream>),
+    /// It is started later, or never. Questions fail.
+    Down,
+}
+
+struct Open {
+    asked: Instant,
+    what: Wanted,
+}
+
+enum Wanted {
+    Name(String, Done),
+    /// Nobody may wait for it.
+    Files(Option<SyncSender<String>>),
+}
+
+/// Why a resolver is not used any more.
+enum End {
+    /// The daemon ends.
+    Closed,
+    /// A new one may read files that have been replaced.
+    Outdated,
+    Lost(io::Error),
+    /// And no other one can be started.
+    Never,
+}
+
+impl Lookups {
+    /// Starts the process that starts resolvers: this program once more.
+    ///
+    /// # Errors
+    /// If no process can be made.
+    pub(crate) fn spawn(log: LogFormat) -> io::Result<Self> {
+        let (ours, its) = UnixStream::pair()?;
+        // The child starts the resolvers, because this process will not be able to.
+        let child =
+            spawner::program(COMMAND, log).stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
+        let mut orders = 0_u8;
+        let another = move || {
+            orders = orders.wrapping_add(1);
+            spawner::ask(&ours, orders)
+        };
+        let mut lookups = Self::over(another);
+        lookups.child = Some(child);
+        Ok(lookups)
+    }
+
+    /// By resolvers at the other ends of the streams that `another` returns.
+    pub(super) fn over(another: impl FnMut() -> io::Result<UnixStream> + Send + 'static) -> Self {
+        let another = Mutex::new(Box::new(another) as Another);
+        Self { line: Arc::new(Line { state: Mutex::default(), another }), child: None }
+    }
+
+    /// Starts the first resolver, and a thread that takes answers. Until then questions wait, and there is no thread, so
+    /// that the process can give up what threads would keep.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        let line = Arc::clone(&self.line);
+        thread::Builder::new().name("names".to_owned()).spawn(move || line.keep()).map(drop)
+    }
+}
+
+impl Drop for Lookups {
+    fn drop(&mut self) {
+        let mut state = self.line.lock();
+        state.closed = true;
+        if let Link::Up(stream) = &state.link {
+            // The resolver reads the end of its questions, and the thread here the end of the answers.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        drop(state);
+        // The process that starts resolvers ends when its connection does.
+        if let Ok(mut another) = self.line.another.try_lock() {
+            *another = Box::new(|| Err(gone()));
+        }
+        if let Some(child) = &mut self.child {
+            let end = Instant::now() + FAREWELL;
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < end {
+                thread::sleep(Duration::from_millis(2));
+            }
+            // A stopped process does not end by itself. A process that has ended is not affected.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Resolver for Lookups {
+    fn ask(&self, name: &str, done: Done) {
+        self.line.ask(Wanted::Name(name.to_owned(), done));
+    }
+
+    fn name_servers(&self) -> Vec<SocketAddr> {
+        let (tell, told) = mpsc::sync_channel(1);
+        self.line.ask(Wanted::Files(Some(tell)));
+        let known = |_| self.line.lock().files.clone();
+        servers_in(&told.recv_timeout(MOMENT).unwrap_or_else(known))
+    }
+}
+
+impl Line {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, what: Wanted) {
+        let refused = self.lock().put(what);
+        // Whoever hears of it may ask again.
+        if let Err((what, why)) = refused {
+            what.fail(&io::Error::other(why));
+        }
+    }
+
+    /// Keeps a resolver until the daemon ends.
+    fn keep(&self) {
+        let mut failures = 0_u32;
+        loop {
+            let begun = Instant::now();
+            let end = self.run_one();
+            if begun.elapsed() > STEADY {
+                failures = 0;
+            }
+            match end {
+                End::Closed => break,
+                End::Outdated => {
+                    tracing::debug!("files of the system's resolver have been replaced");
+                    self.lock().link = Link::Starting;
+                }
+                End::Lost(error) => {
+                    if failures == 0 {
+                        tracing::error!(%error, "the process that looks host names up is replaced");
+                    }
+                    let wait = BACK_OFF.saturating_mul(1 << failures.min(6)) / 2;
+                    let wait = if failures == 0 { Duration::ZERO } else { wait.min(LATEST) };
+                    failures = failures.saturating_add(1);
+                    // Questions do not wait for a late one.
+                    let soon = if wait.is_zero() { Link::Starting } else { Link::Down };
+                    self.fail_all(&error, soon);
+                    thread::sleep(wait);
+                    self.lock().link = Link::Starting;
+                }
+                End::Never => {
+                    tracing::error!(
+                        "no process that looks host names up can be started: restart the daemon; addresses that are known stay in use"
+                    );
+                    self.fail_all(&gone(), Link::Down);
+                    break;
+                }
+            }
+        }
+        *self.another.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(|| Err(gone()));
+    }
+
+    /// Starts a resolver, and takes its answers until it is not used any more.
+    fn run_one(&self) -> End {
+        let another = (self.another.lock().unwrap_or_else(PoisonError::into_inner))();
+        let stream = match another {
+            Ok(stream) => Arc::new(stream),
+            Err(why) if why.kind() == io::ErrorKind::BrokenPipe => return self.end(End::Never),
+            Err(why) => return self.end(End::Lost(why)),
+        };
+        // What is begun is there at once, and questions have room.
+        let timeouts = stream
+            .set_read_timeout(Some(SILENCE))
+            .and_then(|()| stream.set_write_timeout(Some(MOMENT)));
+        if let Err(why) = timeouts {
+            return self.end(End::Lost(why));
+        }
+        self.lock().connect(&stream);
+        loop {
+            let mut events = [PollFd::new(&*stream, PollFlags::IN)];
+            let news = match poll(&mut events, Some(&TICK)) {
+                Ok(count) => count > 0,
+                Err(rustix::io::Errno::INTR) => false,
+                Err(why) => return self.end(End::Lost(why.into())),
+            };
+            let answer = news.then(|| receive::<Answer>(&mut &*stream));
+            match answer {
+                Some(Ok(Some(Answer { what: Told::Replace, .. }))) => {
+                    return self.end(End::Outdated);
+                }
+                Some(Ok(Some(answer))) => self.take(answer),
+                Some(Ok(None)) => return self.end(End::Lost(gone())),
+                Some(Err(why)) => return self.end(End::Lost(why)),
+                None => {}
+            }
+            if self.lock().is_silent(Instant::now()) {
+                return self
+                    .end(End::Lost(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")));
+            }
+        }
+    }
+
+    /// `end`, unless the daemon ends.
+    fn end(&self, end: End) -> End {
+        if self.lock().closed { End::Closed } else { end }
+    }
+
+    fn take(&self, Answer { number, what }: Answer) {
+        let mut state = self.lock();
+        let asked = state.open.remove(&number);
+        if let Told::Files(text) = &what {
+            state.files.clone_from(text);
+            state.probed = state.probed.map(|(at, _)| (at, true));
+        }
+        drop(state);
+        match asked.map(|open| open.what) {
+            Some(Wanted::Name(_, done)) => done(found(what)),
+            Some(Wanted::Files(Some(tell))) => {
+                if let Told::Files(text) = what {
+                    // Nobody may wait any more.
+                    _ = tell.send(text);
+                }
+            }
+            Some(Wanted::Files(None)) | None => {}
+        }
+    }
+
+    /// All questions have failed. Others are for `link`.
+    fn fail_all(&self, why: &io::Error, link: Link) {
+        let mut state = self.lock();
+        state.link = link;
+        let open = mem::take(&mut state.open);
+        drop(state);
+        for open in open.into_values() {
+            open.what.fail(why);
+        }
+    }
+}
+
+impl State {
+    /// Takes a question, and asks it if the resolver is there. Back if it has failed, with the reason.
+    fn put(&mut self, what: Wanted) -> Result<(), (Wanted, &'static str)> {
+        if matches!(self.link, Link::Down) || self.closed {
+            return Err((what, "the process that looks host names up has ended"));
+        }
+        if self.open.len() >= MOST {
+            return Err((what, "too many look-ups"));
+        }
+        self.number += 1;
+        let open = Open { asked: Instant::now(), what };
+        self.say(self.number, &open);
+        self.open.insert(self.number, open);
+        Ok(())
+    }
+
+    fn say(&self, number: u64, open: &Open) {
+        let what = match &open.what {
+            Wanted::Name(name, _) => Ask::Name(name.clone()),
+            Wanted::Files(_) => Ask::Files,
+        };
+        if let Link::Up(stream) = &self.link
+            && let Err(error) = send(&mut &**stream, &Question { number, what })
+        {
+            tracing::debug!(%error, "host names: a question cannot be sent");
+            // The thread notices it.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Asks a new resolver what is still open, after the files: it answers that at once.
+    fn connect(&mut self, stream: &Arc<UnixStream>) {
+        self.link = Link::Up(Arc::clone(stream));
+        self.probe(Instant::now());
+        for (number, open) in &self.open {
+            if !matches!(open.what, Wanted::Files(None)) {
+                self.say(*number, open);
+            }
+        }
+    }
+
+    fn probe(&mut self, now: Instant) {
+        self.probed = Some((now, false));
+        self.open.retain(|_, open| !matches!(open.what, Wanted::Files(None)));
+        // There is always room for this one.
+        self.number += 1;
+        let open = Open { asked: now, what: Wanted::Files(None) };
+        self.say(self.number, &open);
+        self.open.insert(self.number, open);
+    }
+
+    /// True if the resolver has left a question without an answer for too long. Asks it for files while a look-up takes
+    /// long: name servers may be silent, and the resolver may not.
+    fn is_silent(&mut self, now: Instant) -> bool {
+        let since = |at: Instant| now.saturating_duration_since(at);
+        let oldest = self.open.values().map(|open| since(open.asked)).max().unwrap_or_default();
+        if oldest > LIMIT {
+            return true;
+        }
+        match self.probed {
+            Some((at, false)) => since(at) > SILENCE,
+            Some((at, true)) if since(at) <= SILENCE => false,
+            _ => {
+                if oldest > SILENCE {
+                    self.probe(now);
+                }
+                false
+            }
+        }
+    }
+}
+
+impl Wanted {
+    fn fail(self, why: &io::Error) {
+        if let Self::Name(_, done) = self {
+            done(Err(Unresolved::Failed(io::Error::new(why.kind(), why.to_string()))));
+        }
+    }
+}
+
+/// What came of a look-up.
+fn found(told: Told) -> Found {
+    match told {
+        Told::Addresses(mut addresses) if !addresses.is_empty() => {
+            addresses.truncate(ADDRESSES);
+            Ok(addresses)
+        }
+        Told::Addresses(_) | Told::NoSuchName => Err(Unresolved::NoSuchName),
+        Told::Failed(why) => {
+            let why: String = why.escape_debug().take(LONGEST).collect();
+            Err(Unresolved::Failed(io::Error::other(why)))
+        }
+        Told::Files(_) | Told::Replace => {
+            Err(Unresolved::Failed(io::Error::other("no answer to this question")))
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::BrokenPipe, "it has ended")
+}
+
+impl fmt::Debug for Lookups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lookups")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A look-up takes long. The resolver is asked for files meanwhile: it hands them over at first, and then is stopped.
+    ///
+    /// Faults, each by itself: in `State::is_silent`, look at `LIMIT` alone; take an answer for none.
+    #[test]
+    fn a_resolver_that_does_not_hand_files_over_is_silent() {
+        let (ours, _its) = UnixStream::pair().unwrap();
+        let (mut state, begun) = (State::default(), Instant::now());
+        let after = |seconds: u64| begun + Duration::from_secs(seconds);
+        let answer = |state: &mut State| {
+            state.open.retain(|_, open| !matches!(open.what, Wanted::Files(_)));
+            state.probed = state.probed.map(|(at, _)| (at, true));
+        };
+        state.connect(&Arc::new(ours));
+        answer(&mut state);
+        assert!(!state.is_silent(after(3600)), "nothing is asked");
+        state.put(Wanted::Name("gw.example".to_owned(), Box::new(|_| ()))).map_err(|_| ()).unwrap();
+        assert!(!state.is_silent(after(11)));
+        assert_eq!(state.probed, Some((after(11), false)));
+        answer(&mut state);
+        assert!(!state.is_silent(after(20)) && !state.is_silent(after(22)));
+        assert_eq!(state.probed, Some((after(22), false)));
+        assert!(!state.is_silent(after(31)));
+        assert!(state.is_silent(after(33)), "it has not answered");
+        answer(&mut state);
+        assert!(!state.is_silent(after(59)));
+        assert!(state.is_silent(after(62)), "the look-up itself takes too long");
+    }
+}

@@ -1,0 +1,214 @@
+//! What the process that looks host names up gives up, always: all capabilities, files but those of the C library's
+//! resolver, writing, other programs and other processes.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+
+use ike_tokio::net::resolver::FILES;
+use landlock::{RestrictionStatus, RulesetStatus};
+
+use super::*;
+
+/// What the C library's resolver loads, and what its plugins read.
+const LIBRARIES: &[&str] =
+    &["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/etc/mdns.allow"];
+
+/// The files of the system's resolver, as they were when this process gave up all others.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Admitted(Vec<Option<(u64, u64)>>);
+
+impl Admitted {
+    /// None are known where they are not all that can be read.
+    fn present(restricted: bool) -> Self {
+        let files = RESOLVER.iter().chain(&FILES).filter(|_| restricted);
+        let of = |file: &&str| fs::metadata(file).ok().map(|found| (found.dev(), found.ino()));
+        Self(files.map(of).collect())
+    }
+
+    /// True if there are others in their place. This process cannot read these.
+    pub(crate) fn are_replaced(&self) -> bool {
+        !self.0.is_empty() && *self != Self::present(true)
+    }
+}
+
+/// What the process that starts resolvers gives up. They need no more than it has.
+///
+/// # Errors
+///
+/// What should have worked did not.
+pub(crate) fn enter_spawner() -> io::Result<()> {
+    drop_capabilities(&[]).map_err(io::Error::other)?;
+    nix::sys::prctl::set_no_new_privs()?;
+    nix::sys::prctl::set_dumpable(false)?;
+    Ok(())
+}
+
+/// Gives privileges up. Returns the files that are left.
+///
+/// # Errors
+///
+/// What should have worked did not. A kernel without Landlock or seccomp is no error.
+pub(crate) fn enter() -> io::Result<Admitted> {
+    enter_spawner()?;
+    let before = Admitted::present(true);
+    let restricted = match restrict() {
+        Ok(status) => status.ruleset != RulesetStatus::NotEnforced,
+        Err(error) => {
+            tracing::debug!(%error, "host names: this kernel has no such Landlock");
+            false
+        }
+    };
+    let program = calls(false).map_err(io::Error::other)?;
+    let applied = seccompiler::apply_filter(&program);
+    if let Err(error) = applied.and_then(|()| seccompiler::apply_filter(&UNKNOWN)) {
+        tracing::debug!(%error, "host names: this kernel has no seccomp filters");
+    }
+    Ok(if restricted { before } else { Admitted::present(false) })
+}
+
+/// Leaves the files of the resolver, and each where its link leads to. Not their folders: these have others' files.
+fn restrict() -> Result<RestrictionStatus, landlock::RulesetError> {
+    let all: BitFlags<AccessFs> = AccessFs::from_read(LANDLOCK) | AccessFs::from_write(LANDLOCK);
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    let files = RESOLVER.iter().chain(&FILES).chain(LIBRARIES);
+    // Links are followed.
+    let files = files.filter(|file| Path::new(file).exists());
+    Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(all)?
+        .create()?
+        .add_rules(path_beneath_rules(files, read))?
+        .restrict_self()
+}
+
+/// Refuses what [`filter`] refuses, and whatever changes a file, takes a connection or signals another process.
+fn calls(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
+    let programs = if programs { &[][..] } else { PROGRAMS };
+    let refused = REFUSED.iter().chain(PORTS).chain(programs).chain(CHANGES).chain(OLD_CHANGES);
+    let mut rules: BTreeMap<i64, Vec<_>> = refused.map(|call| (*call, Vec::new())).collect();
+    let when = |argument: u8, mask: libc::c_int, value: libc::c_int| {
+        let flags = SeccompCmpOp::MaskedEq(mask as u64);
+        let length = SeccompCmpArgLen::Dword;
+        SeccompRule::new(vec![SeccompCondition::new(argument, length, flags, value as u64)?])
+    };
+    let user = libc::CLONE_NEWUSER;
+    rules.insert(libc::SYS_clone, vec![when(0, user, user)?]);
+    for (call, argument) in OPEN {
+        let for_writing = [
+            when(*argument, libc::O_ACCMODE, libc::O_WRONLY)?,
+            when(*argument, libc::O_ACCMODE, libc::O_RDWR)?,
+            when(*argument, libc::O_ACCMODE, libc::O_ACCMODE)?,
+            when(*argument, libc::O_CREAT, libc::O_CREAT)?,
+            when(*argument, libc::O_TRUNC, libc::O_TRUNC)?,
+        ];
+        rules.insert(*call, for_writing.into());
+    }
+    let eperm = SeccompAction::Errno(libc::EPERM as u32);
+    let arch = std::env::consts::ARCH.try_into()?;
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()?)
+}
+
+/// Calls with flags of open(2), and which argument has them.
+#[cfg(target_arch = "x86_64")]
+const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2)];
+
+const CHANGES: &[i64] = &[
+    // A filter cannot read its flags. The C library's resolver does not call it.
+    libc::SYS_openat2,
+    libc::SYS_truncate,
+    libc::SYS_renameat2,
+    libc::SYS_unlinkat,
+    libc::SYS_mkdirat,
+    libc::SYS_mknodat,
+    libc::SYS_linkat,
+    libc::SYS_symlinkat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_utimensat,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_kill,
+    libc::SYS_tkill,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+];
+
+#[cfg(target_arch = "x86_64")]
+const OLD_CHANGES: &[i64] = &[
+    libc::SYS_creat,
+    libc::SYS_rename,
+    libc::SYS_renameat,
+    libc::SYS_unlink,
+    libc::SYS_mkdir,
+    libc::SYS_rmdir,
+    libc::SYS_mknod,
+    libc::SYS_link,
+    libc::SYS_symlink,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_lchown,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_CHANGES: &[i64] = &[libc::SYS_renameat];
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// What `run` returns under the filters, `calls` with or without programs.
+    fn filtered<T: Send>(programs: bool, run: impl FnOnce() -> T + Send) -> T {
+        let run = || {
+            nix::sys::prctl::set_no_new_privs().unwrap();
+            seccompiler::apply_filter(&calls(programs).unwrap()).unwrap();
+            seccompiler::apply_filter(&UNKNOWN).unwrap();
+            run()
+        };
+        std::thread::scope(|scope| scope.spawn(run).join().unwrap())
+    }
+
+    /// Faults, each by itself: in `calls`, leave out `programs`; leave out the loop; in `when`, take `O_RDONLY` for the
+    /// mask; leave `SYS_ptrace` out of `REFUSED`.
+    #[test]
+    fn the_resolver_runs_no_program_writes_no_file_and_traces_nobody() {
+        let file = std::env::temp_dir().join(format!("ike-resolver-{}", std::process::id()));
+        fs::write(&file, "x").unwrap();
+        let refused = Some(libc::EPERM);
+        let error = |done: io::Result<()>| done.unwrap_err().raw_os_error();
+        let open = |options: &mut fs::OpenOptions| error(options.open(&file).map(drop));
+        filtered(false, || {
+            assert_eq!(fs::read_to_string(&file).unwrap(), "x", "it reads");
+            assert_eq!(open(fs::OpenOptions::new().write(true)), refused);
+            assert_eq!(open(fs::OpenOptions::new().read(true).write(true)), refused);
+            assert_eq!(open(fs::OpenOptions::new().append(true)), refused);
+            assert_eq!(error(fs::remove_file(&file)), refused);
+            assert_eq!(error(fs::rename(&file, file.with_extension("new"))), refused);
+            assert_eq!(error(fs::create_dir(file.with_extension("new"))), refused);
+            assert_eq!(error(Command::new("true").status().map(drop)), refused);
+            let listening = std::net::TcpListener::bind("127.0.0.1:0");
+            assert_eq!(error(listening.map(drop)), refused);
+        });
+        let traced = format!("print syscall({}, 0, 0, 0, 0), ' ', $! + 0", libc::SYS_ptrace);
+        let perl = || Command::new("perl").args(["-e", &traced]).output().unwrap().stdout;
+        assert_eq!(filtered(true, perl), format!("-1 {}", libc::EPERM).into_bytes());
+        assert!(perl().starts_with(b"0 "), "and without the filter it may");
+        fs::remove_file(file).unwrap();
+    }
+
+    /// Fault: in `calls`, refuse `SYS_openat` whatever its flags are.
+    #[test]
+    fn the_resolver_looks_names_up_under_its_filter() {
+        let found = filtered(false, || ike_tokio::net::resolver::of_system("localhost"));
+        assert!(found.unwrap().iter().all(std::net::IpAddr::is_loopback));
+    }
+}
