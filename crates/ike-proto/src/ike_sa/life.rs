@@ -130,13 +130,16 @@ impl Life {
         }
     }
 
-    /// Sets the deadlines of an installed child.
+    /// Sets the deadlines of an installed child. One that the peer has replaced has its hard limit alone.
     pub(crate) fn begin_child(&mut self, child: &ChildSa, now: Instant) {
-        if child.phase != Phase::Installed {
-            return;
+        let hard = TimerKey::Child(child.id, ChildTimer::HardLifeChild);
+        match child.phase {
+            Phase::Installing | Phase::Deleting => return,
+            Phase::Rekeyed => return self.set_or_clear(hard, child.expires_at),
+            Phase::Installed => {}
         }
         self.set_or_clear(TimerKey::Child(child.id, ChildTimer::RekeyChild), child.rekey_at);
-        self.set_or_clear(TimerKey::Child(child.id, ChildTimer::HardLifeChild), child.expires_at);
+        self.set_or_clear(hard, child.expires_at);
         let inactivity = child.config.inactivity;
         let at = (!inactivity.is_zero()).then(|| now + inactivity);
         self.set_or_clear(TimerKey::Child(child.id, ChildTimer::Inactivity), at);

@@ -4,9 +4,14 @@ use std::time::Duration;
 
 use ike_proto::Command;
 use ike_proto::dataplane::Event as PlaneEvent;
-use ike_proto::wire::registry::ExchangeType;
+use ike_proto::wire::Header;
+use ike_proto::wire::payload::{Delete, Ke, Notify, Payload, Spi};
+use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
+use ike_tests::bench::{Bench, net};
+use ike_tests::handmade::{ESP, Handmade, IKE, deleted, proposal};
 use ike_tests::network::Fate;
 use ike_tests::packets::Inner;
+use ike_tests::setup::side;
 use ike_tests::{A, B, Pair, Setup, cheap};
 use xfrm::Fault;
 
@@ -260,4 +265,74 @@ fn deletes_that_cross_let_nothing_leave_in_clear() {
     }
     pair.run_for(60 * SECOND);
     assert_eq!(pair.send_packet(A, B, inner, 84), Ok(()), "{}", pair.story());
+}
+
+/// A hand-made peer that has rekeyed its child, of SPI 1007, uses the new one, of SPI 1008, and deletes nothing.
+fn replaced_by_the_peer() -> (Bench, Handmade) {
+    let mut side = side(1, 2);
+    side.net().rekey_time = Duration::ZERO;
+    side.net().life_time = 20 * SECOND;
+    let mut bench = Bench::with(side);
+    let mut peer = bench.established(1007);
+    bench.world.run_for(5 * SECOND);
+    let rekey = [
+        Payload::Notify(Notify::esp(NotifyType::REKEY_SA, 1007)),
+        Payload::Sa(proposal(ProtocolId::ESP, ESP, Spi::Esp(1008))),
+        Payload::Nonce(&[7; 32]),
+        Payload::TsI(vec![net(2)]),
+        Payload::TsR(vec![net(1)]),
+    ];
+    let request = peer.next_request(ExchangeType::CREATE_CHILD_SA, &rekey);
+    bench.give(&request);
+    let new = bench.host().children().into_iter().find(|child| child.outbound.spi == 1008);
+    bench.world.plane_event(0, PlaneEvent::FirstPacket(new.expect("the new one").inbound));
+    bench.sent();
+    (bench, peer)
+}
+
+/// RFC 4301 §4.4.2.1: an SA past its hard limit is not used, whether the peer has deleted it or not.
+///
+/// Faults: in `expire_child`, return if the child is not in use; in `drop_child`, let it linger.
+#[test]
+fn what_the_peer_has_replaced_and_never_deletes_ends_at_its_own_hard_limit() {
+    let (mut bench, mut peer) = replaced_by_the_peer();
+    let old = bench.host().children().into_iter().find(|child| child.outbound.spi == 1007);
+    let old = old.expect("the old one").inbound;
+    bench.world.run_for(14 * SECOND);
+    assert!(bench.sent().is_empty(), "{:?}", bench.host().children());
+    bench.world.run_for(2 * SECOND);
+    let sent = bench.sent();
+    let request = sent.first().expect("a Delete");
+    assert_eq!(deleted(&peer.open(request).expect("sealed for the peer")), [old.spi]);
+    let id = Header::peek(request).expect("a header").message_id;
+    bench.give(&peer.seal(ExchangeType::INFORMATIONAL, id, true, &[]));
+    let child = bench.host().child();
+    assert_eq!(child.outbound.spi, 1008);
+    bench.assert_nothing_leaked();
+}
+
+/// The same after a rekey of the IKE SA, to whose successor the child has moved.
+///
+/// Fault: in `Life::begin_child`, return for a child that the peer has replaced.
+#[test]
+fn a_replaced_child_keeps_its_hard_limit_when_its_ike_sa_is_rekeyed() {
+    let (mut bench, mut peer) = replaced_by_the_peer();
+    let rekey = [
+        Payload::Sa(proposal(ProtocolId::IKE, IKE, Spi::Ike(9))),
+        Payload::Nonce(&[3; 32]),
+        Payload::Ke(Ke { method: KeMethodId::CURVE_25519, data: &[9; 32] }),
+    ];
+    let request = peer.next_request(ExchangeType::CREATE_CHILD_SA, &rekey);
+    bench.give(&request);
+    let delete = [Payload::Delete(Delete { protocol: ProtocolId::IKE, spis: Vec::new() })];
+    let request = peer.next_request(ExchangeType::INFORMATIONAL, &delete);
+    bench.give(&request);
+    assert_eq!(bench.host().ike().spi_i, 9);
+    assert_eq!(bench.host().children().len(), 2);
+    bench.world.run_for(14 * SECOND);
+    assert!(bench.sent().is_empty(), "{:?}", bench.host().children());
+    bench.world.run_for(2 * SECOND);
+    let sent = bench.sent();
+    let header = sent.first().and_then(|sent| Header::peek(sent)).expect("a Delete");
+    assert_eq!((header.spi_i, header.exchange), (9, ExchangeType::INFORMATIONAL));
 }

@@ -118,7 +118,12 @@ impl RequestedChild {
                     // Unless a packet has come by it already.
                     theirs.half_closed |= theirs.pending_out.take().is_some();
                     theirs.replaces = None;
+                    let (now, life) = (parts.ctx.io.now.mono, theirs.config.life_time);
+                    if !life.is_zero() {
+                        theirs.expires_at.get_or_insert(now + life);
+                    }
                     parts.life.clear_child(crossed);
+                    parts.life.begin_child(theirs, now);
                 }
                 install(parts, ready, self.request);
                 return Outcome::Won(self.rekeys);

@@ -281,7 +281,7 @@ impl Children {
         true
     }
 
-    /// Records that an SA of `id` has reached a limit. True if something follows: a rekeyed child keeps the limit in case
+    /// Records that an SA of `id` has reached a limit. True if the child is in use: a rekeyed one keeps the limit in case
     /// the peer goes back to it.
     pub(crate) fn reach(&mut self, id: ChildSaId, limit: Limit) -> bool {
         let Some(child) = self.get_mut(id) else { return false };

@@ -128,6 +128,13 @@ impl Established {
         }
         // A peer that counted it has room for another child.
         self.children.note_room(child.policy);
+        if child.phase == Phase::Rekeyed && *reason == Failure::Expired {
+            ctx.ids.esp.remove(&child.spi_in);
+            let outbound = child.has_outbound().then(|| child.outbound());
+            let sas = outbound.into_iter().chain([child.inbound()]);
+            ctx.data_plane(sas.map(Command::RemoveSa).collect());
+            return;
+        }
         if child.phase == Phase::Rekeyed || in_line {
             return self.children.linger(&mut self.life, ctx, &child);
         }
@@ -206,6 +213,10 @@ impl Established {
         let Some(child) = self.children.get(id) else {
             return tracing::debug!(?id, "timer of a child that is gone");
         };
+        if child.phase == Phase::Rekeyed {
+            // It needs no renewal.
+            return self.expire_child(channel, ctx, id);
+        }
         let rekeys = |task: &Task| matches!(task, Task::RekeyChild { child, .. } if *child == id);
         let renews = self.queue.tasks().any(rekeys)
             || !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);
@@ -228,10 +239,15 @@ impl Established {
     }
 
     /// Ends a child that has reached a hard limit. No packet leaves by it any more. A wanted child is started
-    /// again first.
+    /// again first. One that the peer has replaced ends as well, if the peer has not deleted it by then.
     pub(crate) fn expire_child(&mut self, channel: &Channel, ctx: &mut Context<'_>, id: ChildSaId) {
-        if !self.children.reach(id, Limit::Hard) || self.work().reason_to_delete(id).is_some() {
+        let in_use = self.children.reach(id, Limit::Hard);
+        if self.work().reason_to_delete(id).is_some() {
             return;
+        }
+        if !in_use && self.children.get(id).is_some() {
+            let reason = Failure::Expired;
+            return self.queue.push(Task::DeleteChild { child: id, reason, request: None });
         }
         let installed = self.children.get(id).filter(|child| child.phase == Phase::Installed);
         let Some(child) = installed else { return };
