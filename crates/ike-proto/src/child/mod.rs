@@ -137,20 +137,6 @@ impl ChildSa {
         within(&self.local_ts, &packet.local) && within(&self.remote_ts, &packet.remote)
     }
 
-    /// True if its configuration covers `packet`: its peer was asked to let it carry such packets. A reload may have made
-    /// the configuration in force a wider one.
-    pub(crate) fn was_meant_for(&self, packet: Flow) -> bool {
-        let within = |list: &[TsSpec], ts: &TrafficSelector| {
-            list.iter().any(|spec| match spec {
-                TsSpec::Fixed(wide) => wide.contains(ts),
-                // An address of one of the two ends, which may have moved.
-                TsSpec::Dynamic { .. } => true,
-            })
-        };
-        within(&self.config.local_ts, &packet.local)
-            && within(&self.config.remote_ts, &packet.remote)
-    }
-
     /// True if it would carry packets that meet the trap with the processing `trap`.
     pub(crate) fn is_marked_like(&self, trap: &Processing) -> bool {
         let of = |processing: &Processing| (processing.mark_out, processing.if_id_out);

@@ -171,7 +171,7 @@ impl Endpoint {
     ) {
         let remote = path.remote.ip();
         if let (Some(packet), Some(child)) = (wanted.packet, &wanted.child)
-            && self.needs_no_child(&connection.name, remote, &child.name, packet)
+            && self.needs_no_child(now, &connection.name, remote, &child.name, packet)
         {
             if let Some(request) = wanted.request {
                 self.done(request, Ok(()));
@@ -643,7 +643,8 @@ impl Endpoint {
             }
         }
         let Trap { connection, child, remote, processing, .. } = trap;
-        if !self.is_served(connection, *remote, &child.name, packet, Some(processing)) {
+        let met = (packet, Some(&**processing));
+        if !self.is_served(now, connection, *remote, &child.name, met) {
             let (connection, child) = (connection.clone(), child.name.clone());
             self.out.push_back(Output::Event(Event::Acquire { connection, child, packet }));
         }
@@ -660,22 +661,21 @@ impl Endpoint {
     ) -> bool {
         let of_this = |trap: &&Trap| trap.connection == connection && trap.child.name == child;
         let trap = self.traps.iter().find(of_this).map(|trap| &*trap.processing);
-        self.is_served(connection, remote, child, packet, trap)
+        self.is_served(now, connection, remote, child, (packet, trap))
     }
 
-    /// True if `packet`, which met a trap, needs no further child of this name: one is being made, or one exists
+    /// True if `packet`, which met a trap, needs no further child of this name: one is asked for, or one exists
     /// for it. `trap` says how the trap treats packets, if it belongs to this shard.
     fn is_served(
         &self,
         connection: &str,
         remote: IpAddr,
         child: &str,
-        packet: Flow,
-        trap: Option<&Processing>,
+        (packet, trap): (Flow, Option<&Processing>),
     ) -> bool {
         let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
-            Some(Entry::Attempt(attempt)) => attempt.wants(child),
-            Some(Entry::Sa(sa)) => sa.serves(child, packet, trap),
+            Some(Entry::Attempt(attempt)) => attempt.wants(child, packet),
+            Some(Entry::Sa(sa)) => sa.serves(now, child, packet, trap),
             Some(Entry::Parked(_)) | None => false,
         };
         self.index.towards(connection, remote).any(makes)

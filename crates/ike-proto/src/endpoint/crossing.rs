@@ -414,8 +414,11 @@ impl Endpoint {
     /// True if there is a child of this name with the peer at `remote`, or if either end is making one.
     pub(super) fn has_or_makes(&self, connection: &str, remote: IpAddr, child: &str) -> bool {
         let sought = Sought::present(&self.lookup, connection, Some(child));
+        let name = Some(child.to_owned());
         let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
-            Some(Entry::Attempt(attempt)) => attempt.replaces.is_none() && attempt.wants(child),
+            Some(Entry::Attempt(attempt)) => {
+                attempt.replaces.is_none() && attempt.wanted.iter().any(|it| it.is_for(&name))
+            }
             Some(Entry::Sa(sa)) => sa.has_or_makes(sought),
             Some(Entry::Parked(_)) | None => false,
         };

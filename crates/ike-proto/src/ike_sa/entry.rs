@@ -12,7 +12,7 @@ use super::succession::Inheritance;
 use super::{IkeSa, Stem};
 use crate::config::ChildConfig;
 use crate::dataplane::{Flow, PolicyId, Processing};
-use crate::event::{ChildSaId, Failure, IkeSaId, RequestId};
+use crate::event::{ChildSaId, Failure, IkeSaId, Now, RequestId};
 use crate::exchange::auth::first_contact::LastAnswer;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::Carries;
@@ -220,8 +220,15 @@ impl IkeSa {
     }
 
     /// See [`Established::serves`].
-    pub(crate) fn serves(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
-        self.established().is_some_and(|established| established.serves(name, packet, trap))
+    pub(crate) fn serves(
+        &self,
+        now: Now,
+        name: &str,
+        packet: Flow,
+        trap: Option<&Processing>,
+    ) -> bool {
+        let serves = |established: &Established| established.serves(now.mono, name, packet, trap);
+        self.established().is_some_and(serves)
     }
 
     /// See [`Children::shared_policy`](super::Children::shared_policy).

@@ -6,6 +6,7 @@ use super::context::Context;
 use super::state::{Established, Task};
 use crate::channel::Channel;
 use crate::channel::timer::{ChildTimer, Timer, TimerKey};
+use crate::child::Phase;
 use crate::dataplane::{Command, DataPlaneError, Reply, Usage};
 use crate::event::{ChildSaId, Failure, RequestId, Ticket};
 use crate::exchange::create_child::child_failed;
@@ -18,6 +19,8 @@ pub(crate) enum Query {
     Liveness,
     /// `inactivity` of this child.
     Inactivity(ChildSaId),
+    /// There are too many children like this one, which is the newest.
+    Room(ChildSaId),
 }
 
 impl Established {
@@ -81,10 +84,11 @@ impl Established {
             .filter(|child| match query {
                 Query::Liveness => true,
                 Query::Inactivity(id) => child.id == id,
+                Query::Room(_) => child.phase == Phase::Installed,
             })
             .flat_map(|child| match query {
                 Query::Liveness => vec![Command::QueryUsage(child.inbound())],
-                Query::Inactivity(_) => vec![
+                Query::Inactivity(_) | Query::Room(_) => vec![
                     Command::QueryUsage(child.inbound()),
                     Command::QueryUsage(child.outbound()),
                 ],
@@ -123,6 +127,14 @@ impl Established {
                 }
             }
             Query::Inactivity(child) => self.on_inactivity(ctx, child, idle),
+            Query::Room(newest) => {
+                if let Some(old) = self.children.idle_longest(newest, replies, ctx.io.now.mono) {
+                    let (connection, name) = (&channel.connection().name, &old.config.name);
+                    tracing::warn!(%connection, child = %name, "the peer grants many narrow children: the one that is idle for longest ends");
+                    let (child, reason) = (old.id, Failure::Inactive);
+                    self.queue.push(Task::DeleteChild { child, reason, request: None });
+                }
+            }
         }
     }
 

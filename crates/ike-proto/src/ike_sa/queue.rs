@@ -7,11 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::channel::timer::{Timer, TimerKey};
+use crate::dataplane::Flow;
 use crate::event::{ChildSaId, Failure, RequestId};
 use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Task;
 use crate::reason::PolicyReason;
+use crate::wants::is_same_pair;
 use crate::wire::registry::NotifyType;
 
 /// The wait before a request is repeated after TEMPORARY_FAILURE, and the random part that is subtracted.
@@ -22,6 +24,9 @@ pub(crate) const RETRY_SPREAD: Duration = Duration::from_secs(4);
 const TIME_TO_GO: Duration = Duration::from_secs(30);
 /// How long the peer may answer TEMPORARY_FAILURE.
 const PUT_OFF: Duration = Duration::from_secs(5 * 60);
+/// How long traffic is not asked for again that the peer has refused, and how much of it is remembered.
+const REFUSED_FOR: Duration = Duration::from_secs(60);
+const MOST_REFUSED: usize = 64;
 /// After this time without another one, a TEMPORARY_FAILURE was a single one. A request that is put off is
 /// repeated in less than a minute, unless the peer has done the same by itself meanwhile.
 const FORGOTTEN: Duration = Duration::from_secs(3 * 60);
@@ -43,6 +48,8 @@ struct PutOff {
     refused: Option<(Instant, Instant)>,
     /// Since when requests of this end have waited for exchanges that the peer has begun.
     held_since: Option<Instant>,
+    /// Packets for which the peer makes no child of this name, and until when that counts.
+    unwelcome: VecDeque<(Instant, String, Flow)>,
 }
 
 impl Queue {
@@ -273,6 +280,21 @@ impl Queue {
         refused.map(|(_, last)| last)
     }
 
+    /// Records that the peer makes no child `name` that takes `packet`.
+    pub(crate) fn note_refused(&mut self, now: Instant, name: &str, packet: Flow) {
+        let unwelcome = &mut self.put_off.get_or_insert_default().unwelcome;
+        unwelcome.retain(|(until, ..)| *until > now);
+        unwelcome.truncate(MOST_REFUSED - 1);
+        unwelcome.push_front((now + REFUSED_FOR, name.to_owned(), packet));
+    }
+
+    /// True if the peer has refused such packets of the child `name` lately.
+    pub(crate) fn has_refused(&self, now: Instant, name: &str, packet: Flow) -> bool {
+        let mut unwelcome = self.put_off.iter().flat_map(|it| &it.unwelcome);
+        unwelcome
+            .any(|(until, of, other)| *until > now && of == name && is_same_pair(*other, packet))
+    }
+
     /// Ends the SA if requests of this end have had to wait for the peer for too long.
     fn give_up_on_delay(&mut self, now: Instant, since: Instant) {
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.25
@@ -291,7 +313,11 @@ impl Queue {
         if self.tasks.is_empty() && self.tasks.capacity() > 0 {
             self.tasks = VecDeque::new();
         }
-        self.put_off
-            .take_if(|it| it.delayed.is_empty() && it.refused.is_none() && it.held_since.is_none());
+        self.put_off.take_if(|it| {
+            it.delayed.is_empty()
+                && it.refused.is_none()
+                && it.held_since.is_none()
+                && it.unwelcome.is_empty()
+        });
     }
 }

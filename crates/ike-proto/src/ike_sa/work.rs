@@ -2,13 +2,14 @@
 
 use crate::child::{ChildSa, Join, Phase};
 use crate::config::ChildConfig;
-use crate::dataplane::PolicyId;
+use crate::dataplane::{Flow, PolicyId};
 use crate::event::{ChildSaId, Failure};
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::sent::Sent;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity};
 use crate::ike_sa::state::{IkePhase, Task};
 use crate::ike_sa::{Children, Queue};
+use crate::wants::is_asked_for;
 
 /// Questions that need both what was sent and the queue.
 #[derive(Clone, Copy)]
@@ -121,13 +122,19 @@ impl<'a> Work<'a> {
 
     // ---- children that this end requests ----
 
-    /// True if this end makes a child `name`, now or later, or rekeys one now.
-    pub(crate) fn makes(self, name: &str) -> bool {
-        self.sent_child().is_some_and(|offer| offer.config().name == name)
-            || self
-                .queue
-                .all()
-                .any(|task| matches!(task, Task::CreateChild { config, .. } if config.name == name))
+    /// True if this end asks for a child `name` for `packet`, now or later.
+    pub(crate) fn makes_for(self, name: &str, packet: Flow) -> bool {
+        let sent = self.sent_child().filter(|offer| {
+            offer.rekeys().is_none() && offer.join().is_none() && offer.config().name == name
+        });
+        let of_task = |task: &'a Task| match task {
+            Task::CreateChild { config, packet, join: None, .. } if config.name == name => {
+                Some(*packet)
+            }
+            _ => None,
+        };
+        let queued = self.queue.all().filter_map(of_task);
+        is_asked_for(packet, sent.map(RequestedChild::packet).into_iter().chain(queued))
     }
 
     /// True if this end rekeys the child `id`, now or later.

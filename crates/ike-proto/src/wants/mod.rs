@@ -15,6 +15,22 @@ use aftermath::End;
 /// The addresses of the two ends.
 pub(crate) type Ends = (IpAddr, IpAddr);
 
+/// Most packets that wait for children of one configuration. A packet that comes again is asked for again.
+pub(crate) const MOST_PACKETS: usize = 16;
+
+/// True if both packets are of one pair of addresses, and of one protocol.
+pub(crate) fn is_same_pair(one: Flow, other: Flow) -> bool {
+    let key = |flow: Flow| (flow.local.start, flow.remote.start, flow.remote.protocol);
+    key(one) == key(other)
+}
+
+/// True if `packet` needs no request beside those that wait with the packets `waiting`. What a request for another packet
+/// brings may not take this one: the peer decides.
+pub(crate) fn is_asked_for(packet: Flow, waiting: impl Iterator<Item = Option<Flow>>) -> bool {
+    let is_it = |own: Option<Flow>| own.is_some_and(|own| is_same_pair(own, packet));
+    waiting.zip(1..).any(|(own, count)| count >= MOST_PACKETS || is_it(own))
+}
+
 /// A child that the IKE SA is to have, and the command that waits for it.
 #[derive(Clone)]
 pub(crate) struct Wanted {

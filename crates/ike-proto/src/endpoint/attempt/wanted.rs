@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::Attempt;
+use crate::dataplane::Flow;
 use crate::exchange::sent::Retry;
 use crate::ike_sa::state::Task;
-use crate::wants::Wanted;
+use crate::wants::{Wanted, is_asked_for};
 
 impl Attempt {
     /// Adds another child for the same SA. A command waits for a child that this end has begun by itself.
@@ -51,9 +52,9 @@ impl Attempt {
         true
     }
 
-    /// True if the attempt is to make a child of this name.
-    pub(in crate::endpoint) fn wants(&self, child: &str) -> bool {
-        let named = |wanted: &Wanted| wanted.child.as_ref().is_some_and(|it| it.name == child);
-        self.wanted.iter().any(named)
+    /// True if the attempt is to make a child of this name for `packet`.
+    pub(in crate::endpoint) fn wants(&self, child: &str, packet: Flow) -> bool {
+        let named = |wanted: &&Wanted| wanted.child.as_ref().is_some_and(|it| it.name == child);
+        is_asked_for(packet, self.wanted.iter().filter(named).map(|wanted| wanted.packet))
     }
 }

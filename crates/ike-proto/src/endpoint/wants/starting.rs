@@ -151,7 +151,7 @@ impl Endpoint {
                 let child = each.child.as_ref().map(|child| child.name.as_str());
                 let there = match (child, each.packet) {
                     (Some(child), Some(packet)) => {
-                        self.needs_no_child(&connection.name, remote, child, packet)
+                        self.needs_no_child(now, &connection.name, remote, child, packet)
                     }
                     _ => self.carries(&connection.name, child),
                 };

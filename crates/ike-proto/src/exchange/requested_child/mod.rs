@@ -83,6 +83,11 @@ impl RequestedChild {
         self.rekeys
     }
 
+    /// The packet that asks for it.
+    pub(crate) fn packet(&self) -> Option<Flow> {
+        self.packet
+    }
+
     /// Its place among several for the same traffic.
     pub(crate) fn join(&self) -> Option<Join> {
         self.join

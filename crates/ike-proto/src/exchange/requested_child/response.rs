@@ -4,6 +4,7 @@ use super::{RequestedChild, usable_methods};
 use crate::child::Join;
 use crate::child::Phase;
 use crate::crypto::Secret;
+use crate::dataplane::Flow;
 use crate::event::{Failure, RequestId};
 use crate::exchange::child_sa::{KeyMaterial, ReadyChild};
 use crate::exchange::create_child::{child_failed, taken};
@@ -72,6 +73,17 @@ impl RequestedChild {
         if self.rekeys.is_some() {
             return self.finish_rekey(parts, ready, nonces);
         }
+        if let Some(packet) = self.packet.filter(|packet| !ready.child.takes(*packet)) {
+            self.note_refused(parts, packet);
+            if parts.children.has_equal(&ready.child) {
+                // What the peer grants is there already.
+                parts.ctx.ids.esp.remove(&self.spi_in);
+                parts.queue.push_first(Task::DeleteSpi(self.spi_in));
+                let failure = Failure::Peer(NotifyType::TS_UNACCEPTABLE);
+                parts.ctx.done(self.request, Err(failure));
+                return Outcome::Done;
+            }
+        }
         if self.deleted.contains(&ready.child.spi_out) {
             let Parts { channel, ctx, .. } = parts;
             ctx.ids.esp.remove(&self.spi_in);
@@ -130,6 +142,14 @@ impl RequestedChild {
             }
         }
         Outcome::Done
+    }
+
+    /// Records that the peer makes no child for `packet`.
+    fn note_refused(&self, parts: &mut Parts<'_, '_>, packet: Flow) {
+        let (connection, child) = (&parts.channel.connection().name, &self.config.name);
+        let (local, remote) = (packet.local, packet.remote);
+        tracing::warn!(%connection, %child, %local, %remote, "the peer makes no child for this packet: such packets are dropped, and asked for again after 60 s");
+        parts.queue.note_refused(parts.ctx.io.now.mono, child, packet);
     }
 
     /// Handles that the peer's rekey of the same child has won: the new child is deleted.
@@ -246,6 +266,14 @@ impl RequestedChild {
             && matches!(error.kind, NotifyType::TS_MAX_QUEUE | NotifyType::NO_ADDITIONAL_SAS)
         {
             parts.children.note_full(join.policy);
+        }
+        let refuses = [
+            NotifyType::TS_UNACCEPTABLE,
+            NotifyType::NO_ADDITIONAL_SAS,
+            NotifyType::SINGLE_PAIR_REQUIRED,
+        ];
+        if let Some(packet) = self.packet.filter(|_| refuses.contains(&error.kind)) {
+            self.note_refused(parts, packet);
         }
         let response = match error.kind {
             // RFC 9370 §2.2.4: the whole series since CREATE_CHILD_SA is to be repeated.

@@ -9,13 +9,16 @@ use std::time::Instant;
 use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Limit, Phase};
 use crate::config::ChildConfig;
-use crate::dataplane::{Command, Encapsulation, PolicyId, SaId};
+use crate::dataplane::{Command, Encapsulation, PolicyId, Reply, SaId};
 use crate::event::{ChildSaId, Path, RequestId, Ticket};
 use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
 use crate::wants::Sought;
 pub(crate) use carries::Carries;
+
+/// Children of one configuration beside one for each pair of its selectors, if the peer grants less than a pair.
+const SPARE: usize = 64;
 
 /// The children of an IKE SA.
 #[derive(Default)]
@@ -111,6 +114,56 @@ impl Children {
     pub(crate) fn add(&mut self, child: ChildSa) {
         self.all.reserve_exact(1);
         self.all.push(child);
+    }
+
+    /// True if there is a child of the same configuration and selectors, and not about to end.
+    pub(crate) fn has_equal(&self, new: &ChildSa) -> bool {
+        self.all.iter().any(|child| {
+            child.config.name == new.config.name
+                && matches!(child.phase, Phase::Installing | Phase::Installed)
+                && (&child.local_ts, &child.remote_ts) == (&new.local_ts, &new.remote_ts)
+        })
+    }
+
+    /// True if there are more children like `newest` that this end has asked for than its configuration has pairs of
+    /// selectors, and [`SPARE`] more.
+    pub(crate) fn is_crowded(&self, newest: ChildSaId) -> bool {
+        let all = self.beside(newest).count();
+        let most = self
+            .get(newest)
+            .map(|child| child.config.local_ts.len() * child.config.remote_ts.len() + SPARE);
+        most.is_some_and(|most| all >= most)
+    }
+
+    /// The child that has been idle for longest, of those like `newest` and without that one. `usage` is what the data
+    /// plane says of them.
+    pub(crate) fn idle_longest(
+        &self,
+        newest: ChildSaId,
+        usage: &[Reply],
+        now: Instant,
+    ) -> Option<&ChildSa> {
+        let idle = |child: &&ChildSa| {
+            let sas = [child.inbound(), child.outbound()];
+            let used = usage.iter().filter_map(|reply| match reply {
+                Reply::Usage(id, usage) if sas.contains(id) => usage.idle,
+                _ => None,
+            });
+            used.min().unwrap_or_else(|| now.saturating_duration_since(child.installed))
+        };
+        self.beside(newest).max_by_key(idle)
+    }
+
+    /// The other children of the configuration of `newest` that this end has asked for and that are in use.
+    fn beside(&self, newest: ChildSaId) -> impl Iterator<Item = &ChildSa> {
+        let name = self.get(newest).map(|child| &*child.config.name);
+        self.all.iter().filter(move |child| {
+            child.id != newest
+                && child.ours
+                && child.cpu.is_none()
+                && child.phase == Phase::Installed
+                && Some(&*child.config.name) == name
+        })
     }
 
     /// Adds a child of this end's request, which the data plane is installing.

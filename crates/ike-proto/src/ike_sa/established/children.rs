@@ -11,6 +11,7 @@ use crate::exchange::sent::Retry;
 use crate::ike_sa::children::Activated;
 use crate::ike_sa::collision::ChildActivity;
 use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::plane::Query;
 use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::ike_sa::work::Work;
 use crate::wants::Ended;
@@ -50,6 +51,9 @@ impl Established {
             None => {
                 ctx.io.event(Event::ChildUp { ike, child: id });
                 ctx.tell_carried(channel.connection(), &config.name);
+                if self.children.is_crowded(id) {
+                    self.query(ctx, Query::Room(id));
+                }
             }
             // The peer's Delete will show that it uses the new SA, unless there is nothing to delete.
             Some(old) if pending => {

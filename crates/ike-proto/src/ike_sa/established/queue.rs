@@ -1,5 +1,7 @@
 //! The queue of requests: when each is sent, and what its response is for.
 
+use std::time::Instant;
+
 use crate::channel::Channel;
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Flow, Processing};
@@ -23,23 +25,29 @@ use crate::wants::Ended;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
-/// Children of one configuration on one IKE SA that packets may request, if the peer wants one for each pair of
-/// addresses.
-const MAX_PAIRS: usize = 64;
-
 impl Established {
-    /// True if `packet`, which met a trap, needs no further child of this configuration: one is being made, or
-    /// there is one that accepts it or everything that the peer will accept.
-    pub(crate) fn serves(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
-        let there = self.children.iter().filter(|child| {
-            child.config.name == name && matches!(child.phase, Phase::Installing | Phase::Installed)
-        });
-        // If a peer wants an SA for each pair of addresses, there can be another child for this pair.
-        let enough = |child: &ChildSa| {
-            trap.is_none_or(|trap| child.is_marked_like(trap))
-                && (child.takes(packet) || !child.is_single_pair() && child.was_meant_for(packet))
+    /// True if `packet`, which met a trap, needs no further child of this configuration: one takes it, one is asked for
+    /// because of it, or the peer has refused it lately.
+    //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9
+    //# there may be several subsets that are acceptable but their union is
+    //# not; in this case, the responder arbitrarily chooses one of them, and
+    //# MAY include an ADDITIONAL_TS_POSSIBLE notification in the response.
+    pub(crate) fn serves(
+        &self,
+        now: Instant,
+        name: &str,
+        packet: Flow,
+        trap: Option<&Processing>,
+    ) -> bool {
+        let takes = |child: &ChildSa| {
+            child.config.name == name
+                && matches!(child.phase, Phase::Installing | Phase::Installed)
+                && trap.is_none_or(|trap| child.is_marked_like(trap))
+                && child.takes(packet)
         };
-        self.work().makes(name) || there.clone().any(enough) || there.count() >= MAX_PAIRS
+        self.work().makes_for(name, packet)
+            || self.children.iter().any(takes)
+            || self.queue.has_refused(now, name, packet)
     }
 
     /// Sends the next queued request, if the window is free.
