@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ike_control::control::client::{self, Unreachable};
 use ike_control::control::protocol::{Named, Request, Response};
-use ike_control::views::{IkeSa, Pool, render, render_pools, render_waiting};
+use ike_control::views::{IkeSa, Pool, render, render_pools, render_taken_down, render_waiting};
 use serde_json::Value;
 
 use crate::cli::{Cli, Command, NameArgs, UpArgs};
@@ -187,6 +187,7 @@ fn list(control: &Path, json: bool) -> Status {
     match serde_json::from_value::<Vec<IkeSa>>(sas) {
         Ok(sas) => {
             print!("{}{}", render(&sas), render_waiting(&response.waiting));
+            print!("{}", render_taken_down(&response.down));
             Status::Done
         }
         Err(error) => {

@@ -192,6 +192,14 @@ pub enum Command {
         /// Child name.
         child: String,
     },
+    /// Turns the trap policies of a child into blocks: its packets are dropped and ask for no SA, until the trap is
+    /// installed anew or a reload changes the child. [`Failure::NotFound`] if there are none.
+    BlockTrap {
+        /// Connection name.
+        connection: String,
+        /// Child name.
+        child: String,
+    },
     /// Takes new settings. SAs keep the configuration with which they were made.
     Reload(Box<EndpointConfig>),
     /// Deletes every SA at the peers and accepts no new one. Done when the last SA is gone.

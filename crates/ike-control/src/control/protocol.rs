@@ -17,7 +17,7 @@ use ike_tokio::Target;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::views::Waiting;
+use crate::views::{TakenDown, Waiting};
 
 /// Octets a request line may have at most, its newline included.
 pub const LONGEST_REQUEST: usize = 64 << 10;
@@ -115,6 +115,9 @@ pub struct Response {
     /// What `list` says about children that wait for a way to their peers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Waiting>,
+    /// What `list` says about children that a command has taken down.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub down: Vec<TakenDown>,
     /// What `reload` has to say about a configuration that is in force, each a sentence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -149,9 +149,10 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
             Ok(views) => {
                 let sas: Vec<IkeSa> = views.iter().map(IkeSa::new).collect();
                 let waiting = operator.waiting(&views).await;
+                let down = operator.taken_down(&views);
                 match serde_json::to_value(sas) {
                     Ok(sas) => {
-                        Response { ok: true, sas: Some(sas), waiting, ..Response::default() }
+                        Response { ok: true, sas: Some(sas), waiting, down, ..Response::default() }
                     }
                     Err(error) => Response::error(error.to_string()),
                 }
@@ -180,7 +181,7 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
             within(None, operator.redirect(&target, gateway, None, None)).await
         }
         Request::UpAll { timeout } => within(timeout, operator.up_all()).await,
-        Request::Down(named) => within(named.timeout, operator.down(&named.target())).await,
+        Request::Down(named) => within(named.timeout, operator.take_down(&named.target())).await,
         Request::Rekey(named) => within(named.timeout, operator.rekey(&named.target())).await,
         Request::Reauth(named) => {
             within(named.timeout, operator.reauthenticate(&named.target())).await

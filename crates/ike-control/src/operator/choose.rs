@@ -1,9 +1,10 @@
 //! What the names of a command mean: connections, children and SAs.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ike_config::{HostSpec, Hosts};
-use ike_proto::config::{ConnectionConfig, EndpointConfig};
+use ike_proto::config::{ChildConfig, ConnectionConfig, EndpointConfig};
 use ike_proto::{ChildSaId, ChildState, IkeSaId, IkeState};
 use ike_tokio::{ChildView, IkeView, Target};
 
@@ -144,24 +145,32 @@ pub(super) fn all_but(
     kept: &BTreeSet<(String, String)>,
     config: &EndpointConfig,
 ) -> Vec<Target> {
-    let Target { name, ike, child, ike_id, child_id } = target;
-    if ike_id.is_some() || child_id.is_some() {
-        return Vec::new();
-    }
-    let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
-    let names = config.connections.iter().flat_map(|connection| {
-        connection.children.iter().map(|child| (connection.name.clone(), child.name.clone()))
-    });
-    let meant = names.filter(|(connection, of)| {
-        let any = name.as_ref().is_none_or(|name| name == connection || name == of);
-        any && is(ike, connection) && is(child, of)
-    });
+    let names = meant(target, config);
+    let names = names.map(|(connection, child)| (connection.name.clone(), child.name.clone()));
     let one = |(connection, child)| Target {
         ike: Some(connection),
         child: Some(child),
         ..Target::default()
     };
-    meant.filter(|name| !kept.contains(name)).map(one).collect()
+    names.filter(|name| !kept.contains(name)).map(one).collect()
+}
+
+/// The configured children that `target` means by name, each with its connection. A number is that of an SA.
+pub(super) fn meant<'c>(
+    target: &Target,
+    config: &'c EndpointConfig,
+) -> impl Iterator<Item = (&'c Arc<ConnectionConfig>, &'c Arc<ChildConfig>)> {
+    let Target { name, ike, child, ike_id, child_id } = target.clone();
+    let by_name = ike_id.is_none() && child_id.is_none();
+    let is = |wanted: &Option<String>, name: &str| wanted.as_deref().is_none_or(|w| w == name);
+    let all =
+        config.connections.iter().filter(move |_| by_name).flat_map(|connection| {
+            connection.children.iter().map(move |child| (connection, child))
+        });
+    all.filter(move |(connection, of)| {
+        let any = name.as_ref().is_none_or(|name| *name == connection.name || *name == of.name);
+        any && is(&ike, &connection.name) && is(&child, &of.name)
+    })
 }
 
 /// The children that are up and are as they are configured now, by connection and name. `find` finds connections.
@@ -190,10 +199,6 @@ pub(super) fn names_of(view: &IkeView) -> Vec<(String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use ike_proto::config::ChildConfig;
-
     use super::*;
 
     /// Faults: in `all_but`, leave `kept` out; do not look at `ike`.

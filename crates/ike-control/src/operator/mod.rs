@@ -10,21 +10,23 @@ use std::time::Duration;
 use ike_proto::config::{Action, AddressSpec, ChildConfig};
 use ike_proto::dataplane::{Capabilities, Flow};
 use ike_proto::{Answer, Command, IkeState, Ticket};
-use ike_tokio::{Handle, IkeView, PolicyView, Ports, Target, Wanted};
+use ike_tokio::{Handle, IkeView, Ports, Target, Wanted};
 use tokio::sync::{mpsc, watch};
 
 use crate::error::OperatorError;
 use crate::program::{Configuration, Program};
 use crate::views::Waiting;
-use choose::{Chosen, all_but, choose, kept, names_of, not_up, to_initiate, up_as_configured};
+use choose::{Chosen, choose, kept, names_of, not_up, to_initiate, up_as_configured};
 use names::Names;
 
 mod choose;
 mod credentials;
+mod down;
 mod loading;
 mod names;
 mod reloading;
 pub mod resolve;
+mod traps;
 
 /// What comes within this time after news of a name is told to the engine together.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -45,6 +47,7 @@ pub struct Operator {
     /// What is not there yet: a route, an address or a name. Of a child whose `start_action` waits here, or, without a
     /// child, of a connection whose starts the engine repeats.
     lacks: Arc<Mutex<BTreeMap<Lacking, OperatorError>>>,
+    taken_down: down::Down,
 }
 
 /// A connection, and a child of it.
@@ -65,8 +68,8 @@ impl Operator {
         let config = Arc::new(watch::Sender::new(Arc::new(configuration)));
         let names = Names::of_system(program.resolver(), handle.outside_tunnels());
         let (loading, acquiring) = (Arc::default(), Arc::default());
-        let lacks = Arc::default();
-        Self { handle, config, ports, plane, program, loading, names, acquiring, lacks }
+        let (lacks, taken_down) = (Arc::default(), down::Down::default());
+        Self { handle, config, ports, plane, program, loading, names, acquiring, lacks, taken_down }
     }
 
     /// Keeps the last addresses of host names in the file at `path`, whose folder is there. Those of an earlier run count
@@ -93,6 +96,7 @@ impl Operator {
     /// Brings up a child or a connection. The error says why not.
     pub async fn up(&self, target: &Target) -> Result<(), OperatorError> {
         let (connection, child) = to_initiate(&self.config(), target)?;
+        self.wanted_again(&connection, child.as_deref());
         self.initiate(connection, child, None).await
     }
 
@@ -102,6 +106,9 @@ impl Operator {
         let views = self.list().await?;
         let wanted = not_up(&self.config(), &views);
         let count = wanted.len();
+        for (connection, child) in &wanted {
+            self.wanted_again(connection, child.as_deref());
+        }
         let begin = |(connection, child): (String, Option<String>)| {
             let operator = self.clone();
             let name = child.as_ref().map_or_else(String::new, |child| format!("/{child}"));
@@ -127,35 +134,23 @@ impl Operator {
     }
 
     /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
-    /// its way, which is a success even where no SA is left.
+    /// its way, which is a success even where no SA is left. Traps stay.
     pub async fn down(&self, target: &Target) -> Result<usize, OperatorError> {
-        let lifted = self.handle.lift(target.clone()).await?;
-        let unwanted = self.unwant(target).await;
-        let forgotten = self.forget_tickets(target).await;
-        let chosen = match self.choose(target).await {
-            Err(_) if lifted > 0 || forgotten || unwanted => return Ok(0),
-            chosen => chosen?,
-        };
-        let ikes = chosen.ikes.iter().copied().map(Command::TerminateIke);
-        let children = chosen.children.iter().copied().map(Command::TerminateChild);
-        let deleted = self.all(ikes.chain(children)).await;
-        self.lift_again(target, &chosen).await?;
-        deleted
+        self.note_down(target, false);
+        self.end(target, &BTreeSet::new()).await
     }
 
     /// Lifts the blocks of `target` once more. A child that came up after the first call has a block again. A child that
     /// is up on an SA that was not chosen keeps its block.
-    async fn lift_again(&self, target: &Target, chosen: &Chosen) -> Result<(), OperatorError> {
-        let views = self.list().await?;
-        let kept = kept(&views, chosen);
-        if kept.is_empty() {
-            self.handle.lift(target.clone()).await?;
-            return Ok(());
-        }
-        for one in all_but(target, &kept, &self.config().endpoint) {
-            self.handle.lift(one).await?;
-        }
-        Ok(())
+    async fn lift_again(
+        &self,
+        target: &Target,
+        chosen: &Chosen,
+        traps: &BTreeSet<(String, String)>,
+    ) -> Result<(), OperatorError> {
+        let mut kept = kept(&self.list().await?, chosen);
+        kept.extend(traps.iter().cloned());
+        self.lift_but(target, &kept).await.map(drop)
     }
 
     /// What `target` names is not wanted up any more. True if any was. The engine sees to what a number names.
@@ -288,6 +283,7 @@ impl Operator {
             }
         };
         let config = self.config();
+        children.retain(|(connection, child, _)| !self.taken_down.has(connection, child));
         let all = config.endpoint.connections.iter().map(|it| (&*it.name, it));
         let all: BTreeMap<&str, _> = all.collect();
         let up = up_as_configured(&views, |name| all.get(name).map(|it| &***it));
@@ -354,6 +350,11 @@ impl Operator {
     fn acquire(&self, connection: String, child: String, packet: Flow) {
         let hosts = self.config().hosts.get(&connection).cloned();
         let key = (connection, child);
+        if self.taken_down.has(&key.0, &key.1) {
+            // The packet met the trap before that was a block.
+            tracing::debug!(connection = key.0, child = key.1, "acquire: down by command");
+            return;
+        }
         let backs_off = hosts.is_some_and(|hosts| self.names.is_backing_off(&hosts));
         if backs_off || !self.acquiring(|acquiring| acquiring.insert(key.clone())) {
             tracing::debug!(
@@ -597,37 +598,10 @@ impl Operator {
         });
     }
 
-    /// Installs the trap policies of a child. The error says why not.
-    pub async fn install(&self, ike: Option<&str>, child: &str) -> Result<(), OperatorError> {
-        let target = Target {
-            ike: ike.map(str::to_owned),
-            child: Some(child.to_owned()),
-            ..Target::default()
-        };
-        let (connection, child) = to_initiate(&self.config(), &target)?;
-        let child = child.unwrap_or_default();
-        let (local, remote) = self.ends(&connection).await?;
-        self.command(Command::InstallTrap { connection, child, local, remote }).await
-    }
-
-    /// Takes the trap policies of a child away: of the first connection that has them, if `ike` names none.
-    pub async fn uninstall(&self, ike: Option<&str>, child: &str) -> Result<(), OperatorError> {
-        let policies = self.handle.policies().await?;
-        let found = policies.into_iter().find_map(|policy| match policy {
-            PolicyView::Trap(trap)
-                if trap.child.name == child && ike.is_none_or(|ike| ike == trap.connection) =>
-            {
-                Some(trap.connection)
-            }
-            _ => None,
-        });
-        let connection = found.ok_or_else(|| OperatorError::NoTrap(child.to_owned()))?;
-        self.command(Command::UninstallTrap { connection, child: child.to_owned() }).await
-    }
-
     /// Deletes IKE SAs here without waiting for their peers, those too whose Delete is under way; the number
     /// of them.
     pub async fn forget(&self, target: &Target) -> Result<usize, OperatorError> {
+        self.note_down(target, false);
         let lifted = self.handle.lift(target.clone()).await?;
         let unwanted = self.unwant(target).await;
         let forgotten = self.forget_tickets(target).await;

@@ -104,6 +104,7 @@ impl Operator {
         adopt();
         // What has no start any more goes when its task looks again.
         self.lacks(|lacks| lacks.retain(|(name, _), _| configuration.hosts.contains_key(name)));
+        self.taken_down.review(&configuration.endpoint);
         self.config.send_replace(Arc::new(configuration));
         self.tell().await?;
         Ok(warnings)

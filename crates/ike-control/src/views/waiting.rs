@@ -14,6 +14,24 @@ pub struct Waiting {
     pub waits_for: String,
 }
 
+/// A child that a command has taken down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct TakenDown {
+    /// Its connection.
+    pub connection: String,
+    /// Its name.
+    pub child: String,
+}
+
+/// The lines of `list` about children that a command has taken down.
+pub fn render_taken_down(all: &[TakenDown]) -> String {
+    let line = |one: &TakenDown| {
+        format!("{}: {} is down by command, until `up` or a restart\n", one.connection, one.child)
+    };
+    all.iter().map(line).collect()
+}
+
 /// The lines of `list` about children that wait.
 pub fn render_waiting(all: &[Waiting]) -> String {
     let line = |one: &Waiting| {

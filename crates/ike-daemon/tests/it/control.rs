@@ -87,6 +87,45 @@ async fn one_connection_serves_many_requests() {
     assert_eq!(client.ask(json!({"command": "list"})).await["sas"], json!([]));
 }
 
+/// A tunnel that was taken down for maintenance does not come back because somebody has reloaded the file.
+///
+/// Faults: in `Operator::begin`, do not look at what was taken down; in `Down::review`, keep or drop everything.
+#[tokio::test]
+async fn what_a_command_took_down_stays_down_over_a_reload() {
+    let mut pair = Pair::start(Carrier::None, "", "").await;
+    let path = crate::common::tempdir("down").join("control.sock");
+    pair.left.serve(ControlSocket::bind(&path).expect("the socket works"), None);
+    let mut client = Client::connect(&path).await;
+    let port = pair.right.ports().nat_t;
+    let reload = async |pair: &Pair, options: &str| {
+        let ids = ["left.example.org", "right.example.org"];
+        let config = crate::common::configuration("left", ids, port, "", options);
+        pair.left.reload(config).await.expect("a reload");
+    };
+    let taken = json!([{"connection": "site", "child": "net"}]);
+    for action in ["start", "trap"] {
+        let options = format!("start_action = '{action}'");
+        reload(&pair, &options).await;
+        assert_eq!(client.ask(json!({"command": "up", "name": "net"})).await["ok"], true);
+        // The trap is there by now.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        assert_eq!(client.ask(json!({"command": "down", "name": "site"})).await["ok"], true);
+        for _ in 0..2 {
+            reload(&pair, &options).await;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let list = client.ask(json!({"command": "list"})).await;
+            assert_eq!((&list["sas"], &list["down"]), (&json!([]), &taken), "{action}");
+        }
+        assert_eq!(client.ask(json!({"command": "up", "name": "net"})).await["ok"], true);
+        assert_eq!(client.ask(json!({"command": "list"})).await.get("down"), None);
+        assert_eq!(client.ask(json!({"command": "down", "name": "site"})).await["ok"], true);
+    }
+    // A change of the child wants it as it is now.
+    reload(&pair, "start_action = 'start'\npriority = 7").await;
+    until(&pair.left, "the changed child is up", |sas| sas.len() == 1).await;
+    assert_eq!(client.ask(json!({"command": "list"})).await.get("down"), None);
+}
+
 #[tokio::test]
 async fn everything_comes_up_by_one_request() {
     let (pair, path) = serve("all").await;

@@ -94,6 +94,11 @@ impl Endpoint {
                 let result = self.uninstall_trap(&connection, &child);
                 self.done(request, result);
             }
+            Command::BlockTrap { connection, child } => {
+                let found = traps::block(&mut self.traps, now, &connection, &child).then_some(());
+                self.run_traps(now);
+                self.done(request, found.ok_or(Failure::NotFound));
+            }
             Command::Reload(config) => {
                 self.reload(now, *config);
                 self.done(request, Ok(()));
@@ -654,6 +659,7 @@ impl Endpoint {
     /// another shard, and the decision to make a child may be a while ago.
     pub(super) fn needs_no_child(
         &self,
+        now: Now,
         connection: &str,
         remote: IpAddr,
         child: &str,
@@ -668,6 +674,7 @@ impl Endpoint {
     /// for it. `trap` says how the trap treats packets, if it belongs to this shard.
     fn is_served(
         &self,
+        now: Now,
         connection: &str,
         remote: IpAddr,
         child: &str,

@@ -11,7 +11,7 @@ use super::wants::Name;
 use super::{Endpoint, Entry, Slot};
 use crate::child::processing::NoneLeft;
 use crate::config::lookup::Lookup;
-use crate::config::{ChildConfig, TsSpec};
+use crate::config::{ChildConfig, FailureShunt, TsSpec};
 use crate::dataplane::{
     Command as Plane, DataPlaneError, Outer, PolicyAction, PolicyId, PolicySpec, Processing,
     TrafficSelector,
@@ -44,6 +44,8 @@ pub(super) struct Trap {
     failures: u32,
     /// When the installation is repeated.
     again: Option<Instant>,
+    /// Its packets are dropped, because a command has taken its child down.
+    blocks: bool,
 }
 
 impl Trap {
@@ -120,10 +122,17 @@ pub(super) fn reload(traps: &mut Vec<Trap>, now: Now, lookup: &Lookup) -> Vec<Tr
     let gone = traps.extract_if(.., is_gone).collect();
     for trap in traps {
         if compare(trap) == Reloaded::Changed {
-            trap.again = Some(now.mono);
+            (trap.again, trap.blocks) = (Some(now.mono), false);
         }
     }
     gone
+}
+
+/// Makes the trap of `child` block its packets as soon as traps run. False if there is none.
+pub(super) fn block(traps: &mut [Trap], now: Now, connection: &str, child: &str) -> bool {
+    let is = |trap: &&mut Trap| trap.connection == connection && trap.child.name == child;
+    let trap = traps.iter_mut().find(is);
+    trap.map(|trap| (trap.again, trap.blocks) = (Some(now.mono), true)).is_some()
 }
 
 /// Handles that the peer of `connection` has moved, away from its address `from`, or this end.
@@ -177,6 +186,8 @@ impl Endpoint {
             .traps
             .iter()
             .find(|trap| trap.connection == connection.name && trap.child.name == config.name);
+        // A command installs it anew, and whatever else the engine does leaves it as it is.
+        let blocks = request.is_none() && known.is_some_and(|trap| trap.blocks);
         let policy = known.map_or_else(|| self.ids.policy(), |trap| trap.policy);
         let [local_ts, remote_ts] = [true, false].map(|ours| resolve(&config, path, ours, &[]));
         let selectors = (Arc::from(local_ts.as_slice()), Arc::from(remote_ts.as_slice()));
@@ -186,7 +197,10 @@ impl Endpoint {
             owner: connection.name.clone(),
             local_ts,
             remote_ts,
-            action: PolicyAction::Trap,
+            action: match (blocks, config.failure_shunt) {
+                (false, _) => PolicyAction::Trap,
+                (true, shunt) => PolicyAction::Shunt { silent: shunt == FailureShunt::Drop },
+            },
             priority: config.priority,
             processing: Arc::clone(&processing),
             outer: Some(Outer { mode: config.mode, local, remote }),
@@ -199,6 +213,7 @@ impl Endpoint {
             Some(trap) => {
                 (trap.child, trap.remote, trap.processing) = (config, remote, processing);
                 (trap.selectors, trap.local, trap.again) = (selectors, local, None);
+                trap.blocks = blocks;
                 trap.home = if request.is_some() { remote } else { trap.home };
             }
             None => self.traps.push(Trap {
@@ -213,6 +228,7 @@ impl Endpoint {
                 held: Vec::new(),
                 failures: 0,
                 again: None,
+                blocks,
             }),
         }
         Ok(())

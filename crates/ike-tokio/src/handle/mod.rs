@@ -105,6 +105,7 @@ impl Handle {
             }
             Command::InstallTrap { connection, .. }
             | Command::UninstallTrap { connection, .. }
+            | Command::BlockTrap { connection, .. }
             | Command::Want { connection, .. } => home(self.count(), connection),
             Command::Unwant { connection, child } => return self.unwant(connection, child).await,
             Command::TerminateIke(IkeSaId(number))

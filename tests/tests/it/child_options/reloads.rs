@@ -79,6 +79,43 @@ fn a_trap_goes_with_the_option_that_wanted_it() {
     }
 }
 
+/// What a command took down stays down over a reload that does not change it: its trap is a block, which no packet asks
+/// through and behind which none leaves in clear.
+///
+/// Faults: in `traps::block`, leave the trap as it is. In `traps::reload`, take a block for a trap that has changed, or
+/// leave a block for a child that has.
+#[test]
+fn a_trap_that_is_down_by_command_blocks_until_a_command_or_a_change() {
+    let mut pair = trapped_and_up(5, true);
+    let blocked = |pair: &Pair| {
+        let policies = pair.a().plane.table().policies();
+        policies.filter(|it| matches!(it.action, PolicyAction::Shunt { .. })).count()
+    };
+    let block = |pair: &mut Pair| {
+        let (connection, child) = ("ab".to_owned(), "net".to_owned());
+        let request = pair.command(A, Command::BlockTrap { connection, child });
+        pair.run_for(Duration::from_secs(1));
+        assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+        assert_eq!((trapped(pair).len(), blocked(pair)), (0, 1), "{}", pair.story());
+    };
+    block(&mut pair);
+    let mut same = side(1, 2);
+    same.net().start_action = Action::Trap;
+    reload(&mut pair, &same);
+    assert_eq!((trapped(&pair).len(), blocked(&pair)), (0, 1), "{}", pair.story());
+    same.net().priority = 7;
+    reload(&mut pair, &same);
+    assert_eq!((trapped(&pair).len(), blocked(&pair)), (1, 0), "{}", pair.story());
+    block(&mut pair);
+    let (local, remote) = (address(1), address(2));
+    pair.command(
+        A,
+        Command::InstallTrap { connection: "ab".into(), child: "net".into(), local, remote },
+    );
+    pair.run_for(Duration::from_secs(1));
+    assert_eq!((trapped(&pair).len(), blocked(&pair)), (1, 0), "{}", pair.story());
+}
+
 /// An IKE SA, and a child that its responder's configuration gets later.
 fn with_a_child_more(change: impl Fn(&mut Side)) -> (Pair, RequestId) {
     let mut pair = Pair::established(3);

@@ -1,0 +1,51 @@
+//! Commands for traps.
+
+use ike_proto::Command;
+use ike_tokio::{PolicyView, Target};
+
+use super::choose::to_initiate;
+use super::{Lacking, Operator};
+use crate::error::OperatorError;
+
+impl Operator {
+    /// Installs the trap policies of a child. The error says why not.
+    pub async fn install(&self, ike: Option<&str>, child: &str) -> Result<(), OperatorError> {
+        let target = Target {
+            ike: ike.map(str::to_owned),
+            child: Some(child.to_owned()),
+            ..Target::default()
+        };
+        let (connection, child) = to_initiate(&self.config(), &target)?;
+        let child = child.unwrap_or_default();
+        self.taken_down.end(&connection, Some(&child));
+        let (local, remote) = self.ends(&connection).await?;
+        self.command(Command::InstallTrap { connection, child, local, remote }).await
+    }
+
+    /// Takes the trap policies of a child away: of the first connection that has them, if `ike` names none.
+    pub async fn uninstall(&self, ike: Option<&str>, child: &str) -> Result<(), OperatorError> {
+        let policies = self.handle.policies().await?;
+        let found = policies.into_iter().find_map(|policy| match policy {
+            PolicyView::Trap(trap)
+                if trap.child.name == child && ike.is_none_or(|ike| ike == trap.connection) =>
+            {
+                Some(trap.connection)
+            }
+            _ => None,
+        });
+        // A trap that waits for a way to the peer is taken away as well.
+        let waited = self.lacks(|lacks| {
+            let is = |name: &Lacking| {
+                ike.is_none_or(|ike| ike == name.0) && name.1.as_deref() == Some(child)
+            };
+            let before = lacks.len();
+            lacks.retain(|name, _| !is(name));
+            lacks.len() < before
+        });
+        if waited && found.is_none() {
+            return Ok(());
+        }
+        let connection = found.ok_or_else(|| OperatorError::NoTrap(child.to_owned()))?;
+        self.command(Command::UninstallTrap { connection, child: child.to_owned() }).await
+    }
+}
