@@ -71,8 +71,8 @@ pub mod views;
 
 pub use demands::unmet;
 pub use error::OperatorError;
-pub use operator::Operator;
 pub use operator::resolve::{StartWaits, choose, choose_again};
+pub use operator::{Operator, Reloaded};
 pub use program::{
     About, AuthorityView, Candidate, CertificateKind, CertificateView, Configuration, Loader,
     Program, RevocationCounts,

@@ -72,9 +72,11 @@ impl From<Settings> for Configuration {
 pub struct Candidate {
     /// The part that the operator gives to the engine.
     pub configuration: Configuration,
-    /// What is allowed in it but hardly meant, and what takes effect at the next start only, each a sentence. The
-    /// operator logs the sentences once the configuration is in force, and answers with them.
+    /// What is allowed in it but hardly meant, each a sentence. The operator logs the sentences once the configuration is
+    /// in force, and answers with them.
     pub warnings: Vec<String>,
+    /// What takes effect at the next start only, in the same way.
+    pub delayed: Vec<String>,
     /// Puts the program's own part in force. The operator calls it before the engine gets its part, because the engine
     /// then asks for credentials of the new configuration.
     pub adopt: Box<dyn FnOnce() + Send>,
@@ -83,7 +85,8 @@ pub struct Candidate {
 impl Candidate {
     /// A configuration without warnings, and without a part of the program's own.
     pub fn new(configuration: Configuration) -> Self {
-        Self { configuration, warnings: Vec::new(), adopt: Box::new(|| ()) }
+        let (warnings, delayed) = (Vec::new(), Vec::new());
+        Self { configuration, warnings, delayed, adopt: Box::new(|| ()) }
     }
 }
 

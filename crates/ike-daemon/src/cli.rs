@@ -249,7 +249,8 @@ const STATUSES: &str = "Exit status:
   2  the command line is wrong
   3  the configuration file has mistakes, all of them on standard error
   4  no daemon answers at the control socket
-  5  no outcome within --timeout";
+  5  no outcome within --timeout
+  6  reloaded, but for what standard error names";
 
 fn seconds(text: &str) -> Result<Duration, String> {
     config::parse_duration(text).ok_or_else(|| "not a time such as 30, 30s or 5m".to_owned())

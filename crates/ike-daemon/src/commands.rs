@@ -167,8 +167,16 @@ fn reload(control: &Path) -> Status {
             for warning in &response.warnings {
                 eprintln!("warning: {warning}");
             }
-            println!("reloaded");
-            Status::Done
+            for delayed in &response.delayed {
+                eprintln!("not in force: {delayed}");
+            }
+            if response.delayed.is_empty() {
+                println!("reloaded");
+                Status::Done
+            } else {
+                println!("reloaded, but for what is not in force");
+                Status::Partly
+            }
         }
         Err(status) => status,
     }

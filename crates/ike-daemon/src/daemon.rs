@@ -10,7 +10,7 @@ use ike_aaa::{Accounting, Credentials, DaeSocket, Fetcher, Sessions};
 use ike_control::control::ControlSocket;
 #[cfg(feature = "vici")]
 use ike_control::vici::ViciSocket;
-use ike_control::{Operator, OperatorError};
+use ike_control::{Operator, OperatorError, Reloaded};
 use ike_proto::Registry;
 use ike_proto::crypto::CryptoProvider;
 use ike_tokio::{
@@ -210,7 +210,7 @@ impl Daemon {
     /// # Errors
     /// The data plane cannot honour `config`, or it has mistakes together with what clients have loaded.
     pub async fn reload(&self, config: Config) -> Result<Vec<String>, OperatorError> {
-        self.operator.reload(|| self.keeper.of_file(config)).await
+        self.operator.reload(|| self.keeper.of_file(config)).await.map(Reloaded::all)
     }
 
     /// The ports it listens on.

@@ -16,4 +16,6 @@ pub enum Status {
     Unreachable = 4,
     /// No outcome within the time given.
     TimedOut = 5,
+    /// A reload: the configuration is in force but for what the answer names.
+    Partly = 6,
 }

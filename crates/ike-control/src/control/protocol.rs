@@ -121,6 +121,9 @@ pub struct Response {
     /// What `reload` has to say about a configuration that is in force, each a sentence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// What of it is not in force before the next start, each a sentence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub delayed: Vec<String>,
     /// What `leases` lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<Value>,

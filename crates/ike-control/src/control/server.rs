@@ -13,7 +13,7 @@ use tokio::net::unix::WriteHalf;
 use super::protocol::{LONGEST_REQUEST, Request, Response};
 use crate::error::OperatorError;
 use crate::local::{LocalSocket, Place};
-use crate::operator::Operator;
+use crate::operator::{Operator, Reloaded};
 use crate::views::IkeSa;
 
 /// Clients at a time; more wait.
@@ -166,7 +166,9 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
             }
         }
         Request::Reload => match operator.reload_file(file.as_deref()).await {
-            Ok(warnings) => Response { ok: true, warnings, ..Response::default() },
+            Ok(Reloaded { warnings, delayed }) => {
+                Response { ok: true, warnings, delayed, ..Response::default() }
+            }
             Err(error) => {
                 let config = matches!(error, OperatorError::Mistakes(_));
                 Response { config, ..Response::error(error.to_string()) }

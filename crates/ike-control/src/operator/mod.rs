@@ -18,6 +18,7 @@ use crate::program::{Configuration, Program};
 use crate::views::Waiting;
 use choose::{Chosen, choose, kept, names_of, not_up, to_initiate, up_as_configured};
 use names::Names;
+pub use reloading::Reloaded;
 
 mod choose;
 mod credentials;

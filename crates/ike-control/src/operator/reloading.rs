@@ -11,6 +11,22 @@ use super::Operator;
 use crate::error::OperatorError;
 use crate::program::Candidate;
 
+/// What a reload has to say about a configuration that is in force, each a sentence.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// What is hardly meant.
+    pub warnings: Vec<String>,
+    /// What is not in force before the next start.
+    pub delayed: Vec<String>,
+}
+
+impl Reloaded {
+    /// Both together.
+    pub fn all(self) -> Vec<String> {
+        [self.warnings, self.delayed].concat()
+    }
+}
+
 impl Operator {
     /// Reads the configuration file at `file` again, puts it in force, and returns its warnings. If this fails, nothing
     /// changes. The log has the outcome and the warnings.
@@ -18,7 +34,7 @@ impl Operator {
     /// # Errors
     /// [`OperatorError::Mistakes`] for mistakes in the file, [`OperatorError::NoFile`] without a file, and the errors of
     /// [`Self::reload`].
-    pub async fn reload_file(&self, file: Option<&Path>) -> Result<Vec<String>, OperatorError> {
+    pub async fn reload_file(&self, file: Option<&Path>) -> Result<Reloaded, OperatorError> {
         self.program.reloading();
         let outcome = self.read_file(file).await;
         self.program.reloaded(outcome.is_ok());
@@ -31,12 +47,12 @@ impl Operator {
         outcome
     }
 
-    async fn read_file(&self, file: Option<&Path>) -> Result<Vec<String>, OperatorError> {
+    async fn read_file(&self, file: Option<&Path>) -> Result<Reloaded, OperatorError> {
         let file = file.ok_or(OperatorError::NoFile)?;
         let before = self.config();
-        let warnings = self.reload(|| self.program.read(file)).await?;
+        let reloaded = self.reload(|| self.program.read(file)).await?;
         tell_difference(file, &before.endpoint, &self.config().endpoint);
-        Ok(warnings)
+        Ok(reloaded)
     }
 
     /// Puts the configuration that `make` returns in the place of the present one. SAs keep the configuration that
@@ -49,16 +65,18 @@ impl Operator {
     pub async fn reload(
         &self,
         make: impl FnOnce() -> Result<Candidate, OperatorError> + Send,
-    ) -> Result<Vec<String>, OperatorError> {
+    ) -> Result<Reloaded, OperatorError> {
         let loading = self.loading.lock().await;
-        let candidate = self.met(blocking(make)?)?;
+        let mut candidate = self.met(blocking(make)?)?;
+        let delayed = std::mem::take(&mut candidate.delayed);
         let outcome = self.put(candidate).await;
         drop(loading);
         let warnings = outcome?;
         log(&warnings);
+        log(&delayed);
         // Names that were known before stay so. `keep_resolved` looks new ones up: nothing waits for them here.
         self.start_actions().await;
-        Ok(warnings)
+        Ok(Reloaded { warnings, delayed })
     }
 
     /// Looks all host names up again, all at once, and tells the engine.
@@ -100,7 +118,7 @@ impl Operator {
 
     /// The program is told first, for the engine asks its credentials. Returns the warnings, which nobody has logged.
     pub(super) async fn put(&self, candidate: Candidate) -> Result<Vec<String>, OperatorError> {
-        let Candidate { configuration, warnings, adopt } = candidate;
+        let Candidate { configuration, warnings, adopt, .. } = candidate;
         adopt();
         // What has no start any more goes when its task looks again.
         self.lacks(|lacks| lacks.retain(|(name, _), _| configuration.hosts.contains_key(name)));

@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use super::session::{LIST_CONN, LIST_SA, Session};
 use super::{list, load, show};
 use crate::error::OperatorError;
-use crate::operator::Operator;
+use crate::operator::{Operator, Reloaded};
 use crate::program::About;
 
 /// Answers the command `name`; `None` if there is no such command. The error ends the connection.
@@ -34,7 +34,10 @@ pub(super) async fn answer(
     let answer = match name {
         "version" => version(session.operator.program().about()),
         "stats" => stats(session).await,
-        "reload-settings" => told(session.operator.reload_file(session.file.as_deref()).await),
+        "reload-settings" => {
+            let reloaded = session.operator.reload_file(session.file.as_deref()).await;
+            told(reloaded.map(Reloaded::all))
+        }
         "initiate" => initiate(session, asked).await?,
         "terminate" => terminate(session, asked).await?,
         "rekey" => rekey(&session.operator, asked).await,

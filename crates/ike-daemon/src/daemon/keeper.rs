@@ -168,9 +168,10 @@ impl Keeper {
             _ => config,
         };
         let mut warnings = config.warnings.clone();
-        warnings.extend(self.0.at_start.delayed(&AtStart::of(&config)));
+        let delayed = self.0.at_start.delayed(&AtStart::of(&config));
         warnings.extend(self.read_qcd_secret(&config));
-        Ok(self.candidate(config, warnings))
+        let candidate = self.candidate(config, warnings);
+        Ok(Candidate { delayed, ..candidate })
     }
 
     /// `config`, to be put in force.
@@ -179,7 +180,7 @@ impl Keeper {
         let configuration = config.configuration();
         let keeper = self.clone();
         let adopt = Box::new(move || keeper.adopt(config));
-        Candidate { configuration, warnings, adopt }
+        Candidate { configuration, warnings, delayed: Vec::new(), adopt }
     }
 
     fn adopt(&self, config: Config) {
