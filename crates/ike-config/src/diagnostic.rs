@@ -233,13 +233,19 @@ impl Report {
     }
 
     /// Adds a mistake about a key or certificate that is absent. In a section that a control client has loaded it is a
-    /// warning, because the client may load the key or certificate later.
+    /// warning, because the client may load the key or certificate later. So it is in the file's, if that is swanctl's as
+    /// well: the client may have unloaded it.
     pub fn lack(&mut self, place: Place, message: String, expected: &str) {
-        if place.0 >= ELSEWHERE {
+        if self.may_lack(place) {
             self.warn(None, format!("{message}: expected {expected}"));
         } else {
             self.expected(place, message, expected);
         }
+    }
+
+    /// True if [`Self::lack`] only warns of what is absent at `place`.
+    pub fn may_lack(&self, place: Place) -> bool {
+        place.0 >= ELSEWHERE || (self.told && !self.own)
     }
 
     /// Ends the collecting: all mistakes, in the order of the file. After a mistake of the syntax, what is missing or

@@ -3,8 +3,11 @@
 //! Every load is a section as it could be in the file, and the file's own reader reads it. A section that the
 //! reader refuses in the file is refused here too. A connection, authority or pool replaces the file's section of the
 //! same name until it is unloaded.
+//!
+//! A file in the format of swanctl.conf is also swanctl's. What it has counts as if swanctl had loaded it: clients may
+//! unload it, and a loaded secret replaces the file's of the same name. The next reload is `swanctl --load-all --clear`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
@@ -58,6 +61,14 @@ pub struct Item {
     blobs: Blobs,
 }
 
+/// What an unloaded section was, to be put back.
+#[derive(Debug)]
+pub struct Unloaded<T> {
+    loaded: Option<T>,
+    /// The file has it as well.
+    hides: bool,
+}
+
 /// The difference between a loaded section and the one in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Difference {
@@ -75,13 +86,61 @@ pub struct Overlay {
     sections: BTreeMap<(Kind, String), Item>,
     /// By the client's identifier, or one that no client can choose.
     shared: BTreeMap<String, Entry>,
+    /// What the file has, and what it has ever had, where its format is swanctl.conf's.
+    of_file: BTreeSet<Named>,
+    had: BTreeSet<Named>,
+    /// What clients have unloaded of that.
+    hidden: BTreeSet<Named>,
     count: usize,
 }
 
+/// A section of the file and the name of one in it.
+type Named = (&'static str, String);
+
+/// The section of shared secrets.
+const SECRETS: &str = "secrets";
+/// The sections in it that swanctl loads as shared secrets begin with one of these.
+const SHARED: [&str; 5] = ["eap", "ike", "ntlm", "ppk", "xauth"];
+
+/// The sections of `document` that clients may load and unload, where its format is swanctl.conf's.
+fn named_in(document: &Document) -> BTreeSet<Named> {
+    let Some(all) = document.all.table().filter(|_| !document.own) else { return BTreeSet::new() };
+    let sections = Kind::ALL.map(Kind::section).into_iter().chain([SECRETS]);
+    let names = sections.flat_map(|section| {
+        let inner = sub(all, section).into_iter().flat_map(|inner| inner.keys());
+        let names = inner.map(|name| name.get_ref().to_string());
+        names
+            .filter(move |name| section != SECRETS || is_shared(name))
+            .map(move |name| (section, name))
+    });
+    names.collect()
+}
+
+fn is_shared(name: &str) -> bool {
+    SHARED.iter().any(|kind| name.starts_with(kind))
+}
+
 impl Overlay {
-    /// True if there is nothing.
+    /// True if nothing is loaded or unloaded.
     pub fn is_empty(&self) -> bool {
-        self.sections.is_empty() && self.shared.is_empty()
+        self.sections.is_empty() && self.shared.is_empty() && self.hidden.is_empty()
+    }
+
+    /// The sections of `document` are in force: what was unloaded of an earlier file is there again, and what was loaded
+    /// under the name of something that a file has had is gone.
+    pub fn adopt(&mut self, document: &Document) {
+        self.of_file = named_in(document);
+        self.had.extend(self.of_file.iter().cloned());
+        self.hidden.clear();
+        let had = &self.had;
+        let outlives = |section, name: &str| !had.contains(&(section, name.to_owned()));
+        self.sections.retain(|(kind, name), _| outlives(kind.section(), name));
+        self.shared.retain(|key, _| outlives(SECRETS, key));
+    }
+
+    /// True if the file has this, and no client has unloaded it.
+    fn shows(&self, named: &Named) -> bool {
+        self.of_file.contains(named) && !self.hidden.contains(named)
     }
 
     /// Inserts or replaces a section, and returns the former one.
@@ -97,19 +156,49 @@ impl Overlay {
         self.restore(kind, name, Item { entry, blobs })
     }
 
-    /// Inserts a section that [`Self::put`] or [`Self::remove`] has returned, and returns the present one.
-    pub fn restore(&mut self, kind: Kind, name: &str, item: Item) -> Option<Item> {
+    /// Takes back what [`Self::put`] has done; `before` is what that has returned.
+    pub fn take_back(&mut self, kind: Kind, name: &str, before: Option<Item>) {
+        match before {
+            Some(before) => _ = self.restore(kind, name, before),
+            None => _ = self.sections.remove(&(kind, name.to_owned())),
+        }
+    }
+
+    fn restore(&mut self, kind: Kind, name: &str, item: Item) -> Option<Item> {
         self.sections.insert((kind, name.to_owned()), item)
     }
 
-    /// Removes a section.
-    pub fn remove(&mut self, kind: Kind, name: &str) -> Option<Item> {
-        self.sections.remove(&(kind, name.to_owned()))
+    /// Unloads a section. `None` if there is none that clients may unload.
+    pub fn remove(&mut self, kind: Kind, name: &str) -> Option<Unloaded<Item>> {
+        let loaded = self.sections.remove(&(kind, name.to_owned()));
+        self.hide((kind.section(), name.to_owned()), loaded)
     }
 
-    /// The names of the loaded sections of this kind.
-    pub fn names(&self, kind: Kind) -> impl Iterator<Item = &str> {
-        self.of_kind(kind).map(|(name, _)| name)
+    fn hide<T>(&mut self, named: Named, loaded: Option<T>) -> Option<Unloaded<T>> {
+        let hides = self.of_file.contains(&named) && self.hidden.insert(named);
+        (hides || loaded.is_some()).then_some(Unloaded { loaded, hides })
+    }
+
+    /// Puts back what [`Self::remove`] has unloaded.
+    pub fn put_back(&mut self, kind: Kind, name: &str, unloaded: Unloaded<Item>) {
+        if unloaded.hides {
+            self.hidden.remove(&(kind.section(), name.to_owned()));
+        }
+        if let Some(item) = unloaded.loaded {
+            self.restore(kind, name, item);
+        }
+    }
+
+    /// The names of the sections of this kind that clients may unload.
+    pub fn names(&self, kind: Kind) -> BTreeSet<&str> {
+        let loaded = self.of_kind(kind).map(|(name, _)| name);
+        loaded.chain(self.of_file(kind.section())).collect()
+    }
+
+    /// What the file has in `section`, and no client has unloaded.
+    fn of_file(&self, section: &'static str) -> impl Iterator<Item = &str> {
+        let all = self.of_file.iter().filter(move |named| named.0 == section && self.shows(named));
+        all.map(|(_, name)| name.as_str())
     }
 
     /// The number of loaded sections.
@@ -117,9 +206,10 @@ impl Overlay {
         self.sections.len()
     }
 
-    /// True if a section of this name is loaded.
+    /// True if there is a section of this name that clients may unload.
     pub fn has(&self, kind: Kind, name: &str) -> bool {
         self.sections.contains_key(&(kind, name.to_owned()))
+            || self.shows(&(kind.section(), name.to_owned()))
     }
 
     fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&str, &Item)> {
@@ -144,6 +234,7 @@ impl Overlay {
         let loaded = self.sections.get(&(kind, name.to_owned())).and_then(|i| i.entry.table());
         let before = match loaded {
             Some(loaded) => loaded,
+            None if self.hidden.contains(&(kind.section(), name.to_owned())) => return None,
             None => sub(sub(document.all.table()?, kind.section())?, name)?,
         };
         if !same(before, table, "children") {
@@ -180,24 +271,41 @@ impl Overlay {
         (key, before)
     }
 
-    /// Puts back a secret.
-    pub fn restore_shared(&mut self, key: String, entry: LoadedSecret) {
-        self.shared.insert(key, entry);
+    /// Takes back what [`Self::put_shared`] has done; `before` is the former secret.
+    pub fn take_back_shared(&mut self, key: &str, before: Option<LoadedSecret>) {
+        match before {
+            Some(before) => _ = self.shared.insert(key.to_owned(), before),
+            None => _ = self.shared.remove(key),
+        }
     }
 
-    /// Removes a secret.
-    pub fn remove_shared(&mut self, key: &str) -> Option<LoadedSecret> {
-        self.shared.remove(key)
+    /// Unloads a secret. `None` if there is none that clients may unload.
+    pub fn remove_shared(&mut self, key: &str) -> Option<Unloaded<LoadedSecret>> {
+        let loaded = self.shared.remove(key);
+        self.hide((SECRETS, key.to_owned()), loaded)
     }
 
-    /// Removes all secrets.
+    /// Puts back what [`Self::remove_shared`] has unloaded.
+    pub fn put_back_shared(&mut self, key: &str, unloaded: Unloaded<LoadedSecret>) {
+        if unloaded.hides {
+            self.hidden.remove(&(SECRETS, key.to_owned()));
+        }
+        if let Some(secret) = unloaded.loaded {
+            self.shared.insert(key.to_owned(), secret);
+        }
+    }
+
+    /// Unloads all secrets.
     pub fn clear_shared(&mut self) {
         self.shared.clear();
+        let of_file = self.of_file.iter().filter(|(section, _)| *section == SECRETS);
+        self.hidden.extend(of_file.cloned());
     }
 
-    /// The identifiers that clients have chosen.
-    pub fn shared_ids(&self) -> impl Iterator<Item = &str> {
-        self.shared.keys().map(String::as_str).filter(|key| !key.starts_with('\n'))
+    /// The identifiers of the secrets that clients may unload.
+    pub fn shared_ids(&self) -> BTreeSet<&str> {
+        let loaded = self.shared.keys().map(String::as_str).filter(|key| !key.starts_with('\n'));
+        loaded.chain(self.of_file(SECRETS)).collect()
     }
 
     /// Reads one section by itself, and the content that it has in place of files. `None` if it is not loaded.
@@ -210,10 +318,12 @@ impl Overlay {
     ) -> Option<(Reading, Blobs)> {
         let item = self.sections.get(&(kind, name.to_owned()))?;
         let mut layers = Layers::default();
-        layers.add(kind.section(), std::iter::once(&item.entry));
         if kind != Kind::Pool {
-            layers.add(Kind::Pool.section(), self.entries(Kind::Pool));
+            layers.add(kind.section(), std::iter::once(&item.entry));
         }
+        // Two pools must not have an address in common.
+        layers.add(Kind::Pool.section(), self.entries(Kind::Pool));
+        layers.hide(self.hidden.iter());
         Some((over(&document.common, &layers, document, host), item.blobs.clone()))
     }
 
@@ -224,14 +334,42 @@ impl Overlay {
         over(&document.common, &layers, document, host)
     }
 
-    /// Reads `document` with all that is loaded, and the content that the sections have in place of files.
+    /// Reads `document`, which is in force, with all that is loaded, and the content that the sections have in place of
+    /// files.
     pub fn read(&self, document: &Document, host: &dyn Host) -> (Reading, Blobs) {
+        let replaced: BTreeSet<_> = self.shared.keys().map(|key| (SECRETS, key.clone())).collect();
+        let hidden = self.hidden.iter().chain(self.of_file.intersection(&replaced));
+        self.laid_over(document, host, hidden, |_, _| true)
+    }
+
+    /// Reads `document` as it is to be in force, as [`Self::adopt`] says.
+    pub fn read_anew(&self, document: &Document, host: &dyn Host) -> (Reading, Blobs) {
+        let new = named_in(document);
+        self.laid_over(document, host, std::iter::empty(), |section, name| {
+            let named = (section, name.to_owned());
+            !self.had.contains(&named) && !new.contains(&named)
+        })
+    }
+
+    /// Reads `document` without what is `hidden`, and with what of the loaded sections `stays`.
+    fn laid_over<'t>(
+        &'t self,
+        document: &Document,
+        host: &dyn Host,
+        hidden: impl Iterator<Item = &'t Named>,
+        stays: impl Fn(&'static str, &str) -> bool,
+    ) -> (Reading, Blobs) {
         let mut layers = Layers::default();
-        for kind in Kind::ALL {
-            layers.add(kind.section(), self.entries(kind));
+        let mut blobs = Blobs::new();
+        for ((kind, name), item) in &self.sections {
+            if stays(kind.section(), name) {
+                layers.add(kind.section(), std::iter::once(&item.entry));
+                blobs.extend(item.blobs.iter().cloned());
+            }
         }
-        layers.add("secrets", self.shared.values());
-        let blobs = self.sections.values().flat_map(|item| item.blobs.iter().cloned()).collect();
+        let secrets = self.shared.iter().filter(|(key, _)| stays(SECRETS, key));
+        layers.add(SECRETS, secrets.map(|(_, entry)| entry));
+        layers.hide(hidden);
         (over(&document.all, &layers, document, host), blobs)
     }
 }

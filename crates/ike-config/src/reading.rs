@@ -124,6 +124,11 @@ pub struct Document {
 }
 
 impl Document {
+    /// True if its format is swanctl.conf's, so that swanctl may read the same file.
+    pub fn is_for_swanctl(&self) -> bool {
+        !self.own
+    }
+
     fn new(table: &DeTable<'_>, files: Files<'_>, own: bool) -> Self {
         let mut all = owned(table);
         let mut common = owned(table);

@@ -309,5 +309,8 @@ pub trait Loader: Sync {
     fn add_crl(&self, octets: &[u8]) -> Result<(), OperatorError>;
 
     /// Removes keys, certificates, revocation lists and shared secrets.
-    fn clear_credentials(&self);
+    ///
+    /// # Errors
+    /// [`OperatorError::NoLoader`].
+    fn clear_credentials(&self) -> Result<(), OperatorError>;
 }

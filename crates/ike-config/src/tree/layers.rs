@@ -90,6 +90,13 @@ impl<'t> Layers<'t> {
         }
     }
 
+    /// Hides what the file has of these names, each in a section.
+    pub(crate) fn hide(&mut self, names: impl Iterator<Item = &'t (&'static str, String)>) {
+        for (section, name) in names {
+            self.layers.entry(section).or_default().names.insert(name);
+        }
+    }
+
     /// What lies over `section`.
     pub(crate) fn over(&self, section: &str) -> Option<&Layer<'t>> {
         self.layers.get(section)

@@ -38,7 +38,7 @@ impl Operator {
         self.load_by(remove, |_, &()| ()).await
     }
 
-    /// The identifiers of the loaded private keys.
+    /// The identifiers of the private keys that [`Self::unload_key`] takes.
     pub async fn loaded_keys(&self) -> Vec<String> {
         let _one = self.loading.lock().await;
         self.loader().map(Loader::key_ids).unwrap_or_default()
@@ -80,11 +80,7 @@ impl Operator {
             Err(why) => Err(why),
         };
         if outcome.is_err() {
-            let mut overlay = loader.overlay();
-            match before {
-                Some(before) => overlay.restore_shared(key, before),
-                None => _ = overlay.remove_shared(&key),
-            }
+            loader.overlay().take_back_shared(&key, before);
         }
         outcome
     }
@@ -100,16 +96,16 @@ impl Operator {
         let secret = secret.ok_or_else(|| OperatorError::NotLoaded(id.to_owned()))?;
         let outcome = self.in_force(&mut state).await.map(drop);
         if outcome.is_err() {
-            loader.overlay().restore_shared(id.to_owned(), secret);
+            loader.overlay().put_back_shared(id, secret);
         }
         outcome
     }
 
-    /// The identifiers of the loaded shared secrets.
+    /// The identifiers of the shared secrets that [`Self::unload_shared`] takes.
     pub async fn loaded_shared(&self) -> Vec<String> {
         let _one = self.loading.lock().await;
         let Ok(loader) = self.loader() else { return Vec::new() };
-        loader.overlay().shared_ids().map(str::to_owned).collect()
+        loader.overlay().shared_ids().into_iter().map(str::to_owned).collect()
     }
 
     /// Takes all loaded keys, certificates, revocation lists and shared secrets away.
@@ -117,11 +113,7 @@ impl Operator {
     /// # Errors
     /// The mistakes of the configuration without them.
     pub async fn clear_credentials(&self) -> Result<(), OperatorError> {
-        let clear = |loader: &dyn Loader| {
-            loader.clear_credentials();
-            Ok(())
-        };
-        self.load_by(clear, |_, &()| ()).await
+        self.load_by(|loader| loader.clear_credentials(), |_, &()| ()).await
     }
 
     /// Changes what is loaded, and puts it in force. If that fails, `undo` takes the change back.

@@ -115,16 +115,14 @@ impl Operator {
             }
             Err(why) => {
                 state.forget_follow(name);
-                match before {
-                    Some(before) => _ = loader.overlay().restore(kind, name, before),
-                    None => _ = loader.overlay().remove(kind, name),
-                }
+                loader.overlay().take_back(kind, name, before);
                 Err(why)
             }
         }
     }
 
-    /// Takes a loaded section away. What the file has of that name is in force again.
+    /// Takes a section away. In this project's own format it is a loaded one, and what the file has of that name is in
+    /// force again. In swanctl.conf's, it may be the file's.
     ///
     /// # Errors
     /// [`OperatorError::NotLoaded`]. The mistakes of the configuration without the section.
@@ -139,18 +137,18 @@ impl Operator {
         }
         if let Err(why) = self.in_force(&mut state).await {
             state.forget_follow(name);
-            loader.overlay().restore(kind, name, before);
+            loader.overlay().put_back(kind, name, before);
             return Err(why);
         }
         tracing::info!(%name, section = kind.section(), "unloaded by a control client");
         Ok(())
     }
 
-    /// The names of the loaded sections of this kind.
+    /// The names of the sections of this kind that [`Self::unload_section`] takes.
     pub async fn loaded_sections(&self, kind: Kind) -> Vec<String> {
         let _one = self.loading.lock().await;
         let Ok(loader) = self.loader() else { return Vec::new() };
-        loader.overlay().names(kind).map(str::to_owned).collect()
+        loader.overlay().names(kind).into_iter().map(str::to_owned).collect()
     }
 
     /// Returns when everything that was loaded is in force.

@@ -25,7 +25,10 @@ pub(super) async fn answer(operator: &Operator, name: &str, asked: &Section) -> 
         "get-authorities" => named(operator, Kind::Authority, "authorities").await,
         "load-pool" => told(load(operator, Kind::Pool, asked).await),
         "unload-pool" => result(unload(operator, Kind::Pool, asked).await),
-        "get-pools" => pools(operator, asked).await,
+        "get-pools" => match operator.settled().await {
+            Ok(()) => pools(operator, asked).await,
+            Err(why) => refused(why),
+        },
         "load-cert" => result(load_cert(operator, asked).await),
         "load-key" => load_key(operator, asked).await,
         "unload-key" => result(unload_key(operator, asked).await),

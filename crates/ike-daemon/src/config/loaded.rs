@@ -1,7 +1,7 @@
 //! What control clients have loaded, beside the configuration file: sections, which are an [`Overlay`] over those of the
 //! file, and keys and certificates.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::pki::{Certificate, Crl, ca_hash, files};
@@ -29,6 +29,13 @@ struct LoadedCredentials {
     certificates: Vec<Arc<Certificate>>,
     cas: Vec<Arc<Certificate>>,
     crls: Vec<Arc<Crl>>,
+    /// The identifiers of the file's keys, and of all that it has had, where its format is swanctl.conf's.
+    of_file: BTreeSet<String>,
+    had: BTreeSet<String>,
+    /// Those of the file's that a client has unloaded.
+    hidden: BTreeSet<String>,
+    /// A client has unloaded all keys and certificates of the file.
+    cleared: bool,
 }
 
 /// What the file had, to be read again with what is loaded over it.
@@ -52,12 +59,30 @@ impl Loaded {
 
     /// True if there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        let LoadedCredentials { keys, certificates, cas, crls } = &*self.credentials();
+        let LoadedCredentials { keys, certificates, cas, crls, hidden, cleared, .. } =
+            &*self.credentials();
         self.overlay().is_empty()
+            && hidden.is_empty()
+            && !cleared
             && keys.is_empty()
             && certificates.is_empty()
             && cas.is_empty()
             && crls.is_empty()
+    }
+
+    /// What `base` has is in force. If swanctl reads the same file, that is `swanctl --load-all --clear`: what a client
+    /// has unloaded is there again. What a client has loaded is gone, but for what no file has had by its name.
+    pub(crate) fn adopt(&self, base: &Base) {
+        if !base.document.is_for_swanctl() {
+            return;
+        }
+        self.overlay().adopt(&base.document);
+        let loaded = &mut *self.credentials();
+        loaded.of_file = base.credentials.key_ids().collect();
+        loaded.had.extend(loaded.of_file.iter().cloned());
+        loaded.keys.retain(|id, _| !loaded.had.contains(id));
+        (loaded.hidden, loaded.cleared) = (BTreeSet::new(), false);
+        (loaded.certificates, loaded.cas, loaded.crls) = (Vec::new(), Vec::new(), Vec::new());
     }
 
     /// Adds a private key. The error says what is wrong with it.
@@ -90,14 +115,19 @@ impl Loaded {
         Ok(id)
     }
 
-    /// Takes a private key away; false if there is none.
+    /// Takes a private key away, also the file's where swanctl reads the same file; false if there is none.
     pub(crate) fn remove_key(&self, id: &str) -> bool {
-        self.credentials().keys.remove(id).is_some()
+        let loaded = &mut *self.credentials();
+        let hides = loaded.shows(id) && loaded.hidden.insert(id.to_owned());
+        loaded.keys.remove(id).is_some() || hides
     }
 
-    /// The identifiers of private keys.
+    /// The identifiers of the private keys that [`Self::remove_key`] takes.
     pub(crate) fn key_ids(&self) -> Vec<String> {
-        self.credentials().keys.keys().cloned().collect()
+        let loaded = self.credentials();
+        let of_file = loaded.of_file.iter().filter(|id| loaded.shows(id));
+        let all: BTreeSet<_> = loaded.keys.keys().chain(of_file).cloned().collect();
+        all.into_iter().collect()
     }
 
     /// Adds certificates, of CAs or not. The error says what is wrong with them.
@@ -126,10 +156,14 @@ impl Loaded {
         Ok(())
     }
 
-    /// Takes away all keys, secrets, certificates and revocation lists.
-    pub(crate) fn clear_credentials(&self) {
+    /// Takes away all keys, secrets, certificates and revocation lists, also the file's where swanctl reads the same
+    /// file.
+    pub(crate) fn clear_credentials(&self, base: &Base) {
         self.overlay().clear_shared();
-        *self.credentials() = LoadedCredentials::default();
+        let loaded = &mut *self.credentials();
+        let (of_file, had) = (std::mem::take(&mut loaded.of_file), std::mem::take(&mut loaded.had));
+        let cleared = base.document.is_for_swanctl();
+        *loaded = LoadedCredentials { of_file, had, cleared, ..LoadedCredentials::default() };
     }
 
     /// What one section is by itself: its mistakes, as a sentence.
@@ -145,6 +179,24 @@ impl Loaded {
         over(reading, &base.credentials).map(drop)
     }
 
+    /// The configuration of `base`, a file that was read again, with what of the loaded [`Self::adopt`] would keep.
+    pub(crate) fn merged_anew(&self, base: &Arc<Base>) -> Result<Config, String> {
+        if !base.document.is_for_swanctl() {
+            return self.merged(base);
+        }
+        let (reading, blobs) = self.overlay().read_anew(&base.document, &ThisHost);
+        let mut store = base.credentials.clone();
+        let loaded = self.credentials();
+        let of_file: BTreeSet<_> = base.credentials.key_ids().collect();
+        let keys = loaded.keys.iter();
+        let keys = keys.filter(|(id, _)| !loaded.had.contains(*id) && !of_file.contains(*id));
+        let keys = keys.map(|(id, key)| (format!("key {id}"), Arc::clone(key)));
+        store.add_loaded(keys, std::iter::empty(), blobs.into_iter().collect());
+        let mut config = over(reading, &store)?;
+        config.base = Some(Arc::clone(base));
+        Ok(config)
+    }
+
     /// The configuration of `base` with all that is loaded.
     pub(crate) fn merged(&self, base: &Arc<Base>) -> Result<Config, String> {
         let (reading, blobs) = self.overlay().read(&base.document, &ThisHost);
@@ -155,8 +207,11 @@ impl Loaded {
 
     /// The file's credentials and those that were loaded.
     fn store(&self, base: &Base, blobs: Blobs) -> Credentials {
-        let mut store = base.credentials.clone();
         let loaded = self.credentials();
+        let mut store = match loaded.cleared {
+            true => base.credentials.without_files(),
+            false => base.credentials.without_keys(&loaded.hidden),
+        };
         for ca in &loaded.cas {
             // It was looked at when it came.
             let _ = store.add_ca(Certificate::clone(ca));
@@ -168,6 +223,13 @@ impl Loaded {
         let blobs: HashMap<_, _> = blobs.into_iter().collect();
         store.add_loaded(keys, loaded.certificates.iter().cloned(), blobs);
         store
+    }
+}
+
+impl LoadedCredentials {
+    /// True if the file has this key, and no client has unloaded it.
+    fn shows(&self, id: &str) -> bool {
+        self.of_file.contains(id) && !self.hidden.contains(id) && !self.cleared
     }
 }
 

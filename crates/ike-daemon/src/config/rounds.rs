@@ -183,7 +183,16 @@ fn choose_credentials(
     }
     let something_named = !(named.certs.is_empty() && named.pubkeys.is_empty());
     if something_named && round.credentials.len() == before {
-        return;
+        // A client has unloaded the key. A certificate that was renewed has another one.
+        let id = round.auth.id.clone();
+        let mut others = store.all();
+        others.retain(|credential| id.is_some() && credential.identity(id.as_ref()).is_ok());
+        if others.is_empty() || !report.may_lack(place) {
+            return;
+        }
+        let message = "has no private key for what it names, and uses another certificate with the same identity";
+        report.warn(None, format!("`{path}` {message}"));
+        round.credentials = others;
     }
     if !something_named {
         let Some(id) = &round.auth.id else {

@@ -131,8 +131,11 @@ impl Keeper {
     ) -> Self {
         let qcd = Mutex::new(config.endpoint.qcd.clone());
         let at_start = AtStart::of(&config);
-        let config = Mutex::new(Arc::new(config));
         let loaded = Loaded::default();
+        if let Some(base) = &config.base {
+            loaded.adopt(base);
+        }
+        let config = Mutex::new(Arc::new(config));
         Self(Arc::new(Inner { credentials, config, resolver, loaded, at_start, qcd }))
     }
 
@@ -158,7 +161,7 @@ impl Keeper {
     pub(super) fn of_file(&self, config: Config) -> Result<Candidate, OperatorError> {
         let config = match &config.base {
             Some(base) if !self.0.loaded.is_empty() => {
-                let merged = self.0.loaded.merged(base).map_err(|why| {
+                let merged = self.0.loaded.merged_anew(base).map_err(|why| {
                     OperatorError::Refused(format!("with what clients have loaded: {why}"))
                 })?;
                 let mut warnings = config.warnings.clone();
@@ -170,8 +173,16 @@ impl Keeper {
         let mut warnings = config.warnings.clone();
         let delayed = self.0.at_start.delayed(&AtStart::of(&config));
         warnings.extend(self.read_qcd_secret(&config));
+        let (keeper, base) = (self.clone(), config.base.clone());
         let candidate = self.candidate(config, warnings);
-        Ok(Candidate { delayed, ..candidate })
+        let adopt = candidate.adopt;
+        let adopt = Box::new(move || {
+            if let Some(base) = &base {
+                keeper.0.loaded.adopt(base);
+            }
+            adopt();
+        });
+        Ok(Candidate { adopt, delayed, ..candidate })
     }
 
     /// `config`, to be put in force.
@@ -370,8 +381,9 @@ impl Loader for Keeper {
         self.0.loaded.add_crl(octets).map_err(OperatorError::Refused)
     }
 
-    fn clear_credentials(&self) {
-        self.0.loaded.clear_credentials();
+    fn clear_credentials(&self) -> Result<(), OperatorError> {
+        self.0.loaded.clear_credentials(&*self.base()?);
+        Ok(())
     }
 }
 

@@ -299,7 +299,8 @@ async fn secrets_are_loaded_and_unloaded_by_their_identifiers() {
     let secret = b"\x00binary \xff secret";
     for (client, peer) in [(&mut left, "right.example.org"), (&mut right, "left.example.org")] {
         assert!(yes(&client.ask("load-shared", shared("ike-a", secret, peer)).await.0));
-        assert_eq!(names(&client.ask("get-shared", Section::new()).await.0, "keys"), ["ike-a"]);
+        let shared = names(&client.ask("get-shared", Section::new()).await.0, "keys");
+        assert_eq!(shared, ["ike-1", "ike-a"], "the file's as well: swanctl reads the same file");
     }
     let (answer, _) = left.ask("initiate", net()).await;
     assert!(yes(&answer), "{answer:?}");
@@ -311,6 +312,93 @@ async fn secrets_are_loaded_and_unloaded_by_their_identifiers() {
     assert!(yes(&left.ask("initiate", net()).await.0));
     assert!(yes(&left.ask("clear-creds", Section::new()).await.0));
     assert!(names(&left.ask("get-shared", Section::new()).await.0, "keys").is_empty());
+}
+
+/// One end of a tunnel with a secret in the format of swanctl.conf.
+fn in_swanctls_format(side: &str, port: u16) -> config::Config {
+    let peer = if side == "left" { "right" } else { "left" };
+    let text = format!(
+        "charon {{ port = 0\n port_nat_t = 0\n retransmit_timeout = 0.5\n retransmit_tries = 2 }}
+         connections {{ site {{ local_addrs = 127.0.0.1\n remote_addrs = 127.0.0.1
+            remote_port = {port}
+            local {{ auth = psk\n id = {side}.example.org }}
+            remote {{ auth = psk\n id = {peer}.example.org }}
+            children {{ net {{ }} }} }} }}
+         secrets {{ ike-1 {{ secret = \"of the file\" }} }}"
+    );
+    config::parse_settings(&text, Path::new("")).expect("no mistakes")
+}
+
+/// Where swanctl reads the same file, the file's sections are swanctl's: they are named, replaced and unloaded as if
+/// swanctl had loaded them. A reload is `swanctl --load-all --clear`.
+///
+/// Faults: in `Overlay::read`, hide nothing, or not what a loaded secret replaces; in `Overlay::names`, leave the file's
+/// out; in `Overlay::adopt`, keep what is hidden, or what is loaded.
+#[tokio::test]
+async fn what_a_file_of_swanctl_gave_is_replaced_and_unloaded_like_what_swanctl_loads() {
+    let mut pair = Pair::configured(in_swanctls_format).await;
+    let path = tempdir("of-the-file").join("vici");
+    pair.left.serve_vici(ike_control::vici::ViciSocket::bind(&path).expect("a socket"), None);
+    let mut left = Client::connect(&path).await;
+    left.register("list-conn").await;
+    let again = |pair: &Pair| in_swanctls_format("left", pair.right.ports().nat_t);
+    let named = |command: &'static str| (command, Section::new());
+    let up = || ("initiate", Section::new().text("child", "net"));
+    let down = || ("terminate", Section::new().text("ike", "site"));
+    let shared = |secret: &str| {
+        let section = Section::new().text("id", "ike-1").text("type", "ike");
+        ("load-shared", section.text("data", secret).list("owners", ["%any"]))
+    };
+    let one = |id: &str| Section::new().text("id", id);
+    let conn = || Section::new().text("name", "site");
+    macro_rules! ask {
+        ($what:expr) => {{
+            let (command, section) = $what;
+            left.ask(command, section).await
+        }};
+    }
+    assert!(yes(&ask!(up()).0));
+    assert!(yes(&ask!(down()).0));
+    assert_eq!(names(&ask!(named("get-conns")).0, "conns"), ["site"]);
+    assert_eq!(names(&ask!(named("get-shared")).0, "keys"), ["ike-1"]);
+
+    // A changed secret takes the place of the file's.
+    assert!(yes(&ask!(shared("another")).0));
+    assert_eq!(names(&ask!(named("get-shared")).0, "keys"), ["ike-1"]);
+    assert!(!yes(&ask!(up()).0), "the peer has the secret of before");
+    pair.left.reload(again(&pair)).await.expect("a reload");
+    assert!(yes(&ask!(up()).0), "what the file has is in force");
+    assert!(yes(&ask!(down()).0));
+
+    // A removed one lets nobody in.
+    for remove in [("unload-shared", one("ike-1")), named("clear-creds")] {
+        assert!(yes(&ask!(remove).0));
+        assert!(names(&ask!(named("get-shared")).0, "keys").is_empty());
+        assert!(!yes(&ask!(up()).0));
+        pair.left.reload(again(&pair)).await.expect("a reload");
+        assert!(yes(&ask!(up()).0));
+        assert!(yes(&ask!(down()).0));
+    }
+
+    // The same of a connection.
+    assert!(yes(&ask!(("unload-conn", conn())).0));
+    assert!(names(&ask!(named("get-conns")).0, "conns").is_empty());
+    assert_eq!(ask!(named("list-conns")).1.len(), 0);
+    assert!(no(&ask!(("unload-conn", conn())).0).contains("site"));
+    pair.left.reload(again(&pair)).await.expect("a reload");
+    assert_eq!(names(&ask!(named("get-conns")).0, "conns"), ["site"]);
+
+    // What no file has had stays.
+    let port = pair.right.ports().nat_t;
+    for (name, stays) in [("other", true), ("site", false)] {
+        let loaded = Section::new().section(name, connection(port, only_net(&[])));
+        assert!(yes(&ask!(("load-conn", loaded)).0));
+        pair.left.reload(again(&pair)).await.expect("a reload");
+        let all = pair.left.config();
+        let of_name = all.endpoint.connections.iter().find(|one| one.name == name);
+        let proposals = of_name.expect("it is there").proposals.len();
+        assert_eq!(proposals == 1, stays, "{name} is as it was loaded");
+    }
 }
 
 /// What `pki` has made in `folder`.
@@ -556,6 +644,7 @@ async fn a_reload_keeps_what_is_up_and_a_broken_file_changes_nothing() {
     .await;
 }
 
+/// Fault: in `Overlay::read_section`, read a pool without the others.
 #[tokio::test]
 async fn hundreds_of_connections_are_loaded_one_by_one() {
     let (pair, path) = serve("load-many").await;
@@ -567,6 +656,15 @@ async fn hundreds_of_connections_are_loaded_one_by_one() {
     }
     let (loaded, _) = client.ask("get-conns", Section::new()).await;
     assert_eq!(names(&loaded, "conns").len(), 300);
+    // What cannot be in force with another load is refused, and keeps no later load away.
+    let pool = |addrs: &str| Section::new().text("addrs", addrs);
+    assert!(yes(&with(&mut client, "load-pool", "a", pool("10.50.0.0/24")).await));
+    let why = no(&with(&mut client, "load-pool", "b", pool("10.50.0.0/25")).await);
+    assert!(why.contains("addresses in common"), "{why}");
+    let section = connection(port, only_net(&[]));
+    assert!(yes(&with(&mut client, "load-conn", "later", section).await));
+    let all = client.ask("get-pools", Section::new().text("leases", "yes")).await.0;
+    assert!(all.get("a").is_some() && all.get("b").is_none(), "{all:?}");
     // The last one is in force, however quick the answers were.
     let last = Section::new().text("ike", "c299").text("child", "net");
     assert!(yes(&client.ask("initiate", last).await.0));

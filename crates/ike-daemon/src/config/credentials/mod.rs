@@ -1,7 +1,7 @@
 //! Certificates, keys and revocation lists from the folders beside the configuration file, which have
 //! the names and the meaning of swanctl's.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,6 +11,7 @@ use ike_proto::crypto::SigningKey;
 
 use ike_config::{Content, KeyFile, Modules, NamedFile, Place, Report, TokenKeyOption, nearest};
 
+use crate::config::loaded::key_id;
 use crate::files::load_file;
 use crate::signer::KeySource;
 
@@ -297,6 +298,35 @@ impl Credentials {
             self.add_certificates(vec![certificate]);
         }
         self.blobs.extend(blobs);
+    }
+
+    /// The identifiers of the private keys.
+    pub(crate) fn key_ids(&self) -> impl Iterator<Item = String> {
+        self.keys.iter().map(|loaded| key_id(loaded.key.public_key()))
+    }
+
+    /// The same without the private keys that have these identifiers.
+    pub(crate) fn without_keys(&self, hidden: &BTreeSet<String>) -> Self {
+        let mut this = self.clone();
+        if !hidden.is_empty() {
+            this.keys.retain(|loaded| !hidden.contains(&key_id(loaded.key.public_key())));
+        }
+        this
+    }
+
+    /// The same without what the files hold.
+    pub(crate) fn without_files(&self) -> Self {
+        let (folder, keys_from) = (self.folder.clone(), Arc::clone(&self.keys_from));
+        Self {
+            folder,
+            keys_from,
+            modules: self.modules.clone(),
+            keys: Vec::new(),
+            certificates: Vec::new(),
+            trust: TrustStore::new(),
+            now: self.now,
+            blobs: HashMap::new(),
+        }
     }
 
     /// The end-entity certificates, and whether there is a private key for each.
