@@ -2,6 +2,8 @@
 //!
 //! All of it depends on one seed. In the end both must have the same SAs, and after a shutdown none.
 
+mod changes;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use crate::network::Conditions;
 use crate::pair::{A, B, Pair};
 use crate::random::Seeded;
 use crate::setup::{Setup, Side};
+use changes::Changes;
 
 /// Times of ten seconds after which it is not for want of time that the two ends do not come to rest.
 const CROWDED: u32 = 120;
@@ -51,7 +54,9 @@ pub fn live(seed: u64, tracing: bool) -> Result<Summary, String> {
     life.meet();
     for _ in 0..life.operations {
         life.operate();
+        life.reload()?;
     }
+    life.undo_changes();
     life.check_traffic()?;
     life.calm()?;
     life.part()?;
@@ -141,6 +146,8 @@ struct Life {
     requests: Vec<(usize, RequestId)>,
     /// Draws which CPUs meet packets, if the ends have SAs for each.
     cpus: Option<Seeded>,
+    /// The configurations of the ends, if these change.
+    changes: Option<Changes>,
 }
 
 impl Life {
@@ -178,6 +185,7 @@ impl Life {
         name_none(&mut setup, seed);
         prefer_udp(&mut setup, seed);
         let slow = be_slow(&mut setup, seed, pfs);
+        let changes = Changes::draw(&setup);
         let mut pair = setup.build();
         for host in &mut pair.hosts {
             host.exchange_delay = slow.or(host.exchange_delay);
@@ -187,7 +195,7 @@ impl Life {
         pair.traffic.first_packets = rng.chance(500);
         let peaceful = rng.chance(500);
         let operations = 5 + rng.below(30);
-        Self { pair, rng, operations, peaceful, requests: Vec::new(), cpus }
+        Self { pair, rng, operations, peaceful, requests: Vec::new(), cpus, changes }
     }
 
     /// One end, or both at once, begin.
@@ -266,6 +274,32 @@ impl Life {
             1 => self.pause(300),
             2 => self.pause(3_000),
             _ => self.pause(20_000),
+        }
+    }
+
+    /// An end may take another configuration. A moment later its traps are what that says, whatever is up.
+    fn reload(&mut self) -> Result<(), String> {
+        let Some(mut changes) = self.changes.take() else { return Ok(()) };
+        let changed = changes.change();
+        let mut wrong = None;
+        if let Some((host, commands)) = changed {
+            for command in commands {
+                self.command(host, command);
+            }
+            self.pair.run_for(Duration::from_secs(1));
+            wrong = changes.wrong(&self.pair, host);
+        }
+        self.changes = Some(changes);
+        wrong.map_or(Ok(()), |wrong| self.fail(&wrong))
+    }
+
+    /// Both ends are configured to agree again.
+    fn undo_changes(&mut self) {
+        for (host, commands) in self.changes.iter_mut().flat_map(Changes::undo).collect::<Vec<_>>()
+        {
+            for command in commands {
+                self.command(host, command);
+            }
         }
     }
 
@@ -362,6 +396,7 @@ impl Life {
         };
         let ends = self.pair.hosts.iter().any(|host| host.log.iter().any(|(_, e)| ended(e)));
         if self.peaceful
+            && self.changes.is_none()
             && !ends
             && let Some(lost) = self.pair.traffic.lost.first()
         {
