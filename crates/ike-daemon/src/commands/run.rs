@@ -22,7 +22,7 @@ use crate::files::paths;
 use crate::names::Lookups;
 use crate::plane::Earlier;
 use crate::service::{activation, notify, sandbox};
-use crate::signer::{KeySource, Local, Signer};
+use crate::signer::{Bounds, KeySource, Local, Signer};
 use crate::{log, plane, qcd};
 use ike_aaa::DaeSocket;
 
@@ -72,7 +72,8 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
-    if let Err(error) = keys.seal() {
+    let folders = [sandbox::folder(&args.config)].into_iter().chain(paths::credentials()).collect();
+    if let Err(error) = keys.seal(Bounds { folders, sandbox: config.sandbox }) {
         eprintln!("the signer: {error}");
         return Status::Failed;
     }

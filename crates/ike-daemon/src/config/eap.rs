@@ -6,6 +6,7 @@ use ike_aaa::{EapConfig, EapRound, RadiusClient};
 use ike_config::{EapId, EapMethod, RadiusOptions, Report, Way};
 
 use super::rounds::Rounds;
+use crate::signer::KeySource;
 
 /// Hands the rounds of connection `name` that are by EAP to `book`. Reports a missing certificate of this end, and warns
 /// of a missing password. What else cannot be done is known from the settings alone.
@@ -59,6 +60,25 @@ pub(super) fn collect(rounds: &Rounds, name: &str, book: &mut EapConfig, report:
             judged_by: round.auth.name.clone(),
         };
         book.rounds.insert((name.to_owned(), round.auth.name.clone()), Arc::new(found));
+    }
+}
+
+/// Lets the keys of connection `name` that EAP uses sign for TLS.
+pub(super) fn admit(rounds: &Rounds, name: &str, keys: &dyn KeySource, report: &mut Report) {
+    let own = rounds.local.iter().filter_map(|round| round.eap.as_ref()).map(|eap| eap.way);
+    let theirs = rounds.remote.iter().filter_map(|round| round.eap.as_ref()).map(|eap| eap.way);
+    // A server decides about the others, and this end has no part in its TLS.
+    let by_tls =
+        |way| matches!(way, Way::Any | Way::Dynamic | Way::One(EapMethod::Tls | EapMethod::Ttls));
+    if !own.chain(theirs).any(by_tls) {
+        return;
+    }
+    let used = rounds.local.iter().flat_map(|round| &round.credentials);
+    let admitted: Vec<_> = used.map(|one| keys.admit_tls(Some(one.key().public_key()))).collect();
+    if admitted.contains(&false) {
+        let why =
+            "EAP over TLS is new for its key; restart the daemon so that the signer signs for TLS";
+        report.warn(None, format!("connection {name}: {why}"));
     }
 }
 

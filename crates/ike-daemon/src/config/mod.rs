@@ -252,6 +252,7 @@ fn assemble(
             config.credentials = credentials::fingerprint(&rounds, &store, &eap.secrets);
         }
         eap::collect(&rounds, &config.name, &mut eap, report);
+        eap::admit(&rounds, &config.name, &*store.keys_from, report);
         rounds.tell(&mut answerer, &mut config, send_certreq, ocsp);
         hosts.insert(config.name.clone(), ends);
         endpoint.connections.push(Arc::new(config));
@@ -272,7 +273,11 @@ fn assemble(
     lookup.know(trust.cas().iter().chain(trust.intermediates()).chain(ours));
     let certificates = store.listed().map(|(one, key)| (Arc::clone(one), key)).collect();
     let (vici, vici_group, vici_updown) = match settings.vici {
-        Some(ViciOptions { socket, group, allow_updown }) => (Some(socket), group, allow_updown),
+        Some(ViciOptions { socket, group, allow_updown }) => {
+            // Clients say which connections use EAP. Without a start, the next `admit_tls` for a key says what is lacking.
+            let _ = store.keys_from.admit_tls(None);
+            (Some(socket), group, allow_updown)
+        }
         None => (None, None, false),
     };
     let config = Config {

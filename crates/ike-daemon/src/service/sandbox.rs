@@ -20,6 +20,9 @@ use seccompiler::{
 use crate::files::paths;
 
 pub(crate) mod names;
+mod signer;
+
+pub(crate) use signer::{SealedSigner, place_of, seal_signer};
 
 /// What sockets, ports below 1024 and data planes need.
 const KEPT: [Capability; 3] =
@@ -316,7 +319,7 @@ fn later(place: &Path) -> Option<&Path> {
 }
 
 /// The folder that a file lies in.
-fn folder(file: &Path) -> PathBuf {
+pub(crate) fn folder(file: &Path) -> PathBuf {
     match file.parent() {
         Some(parent) if parent.as_os_str().is_empty() => PathBuf::from("."),
         Some(parent) => parent.to_path_buf(),

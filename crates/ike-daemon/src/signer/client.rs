@@ -18,7 +18,7 @@ use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 use super::held::{Again, Held, Origin, PinOf, Source};
 use super::link::{Link, PATIENCE, gone, silent};
 use super::protocol::{Ask, Found, SignError, Told, Wiped};
-use super::{COMMAND, KeySource, LoadRequest, Loaded, Refused, lock, spawner};
+use super::{Bounds, COMMAND, KeySource, LoadRequest, Loaded, Refused, lock, spawner};
 use crate::log::LogFormat;
 
 /// How long a question to the signer waits for its answer, unless the configuration says something else.
@@ -344,6 +344,7 @@ fn name(request: &LoadRequest<'_>) -> String {
 
 impl KeySource for Signer {
     fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
+        lock(&self.0.held).read(folder);
         let (ask, name) = (Ask::Names(folder.to_path_buf()), folder.display().to_string());
         match self.0.ask(&self.0.link(), ask, &name, 1)? {
             Told::Names(names) => names.map_err(io::Error::other),
@@ -360,8 +361,10 @@ impl KeySource for Signer {
         let broken = |why: io::Error| Refused::Unreadable(format!("the signer: {why}"));
         let ask = ask.ok_or_else(|| broken(gone()))?;
         let pin = PinOf::of(&ask);
-        if let LoadRequest::Token { key, .. } = request {
-            self.0.admit(&key.module);
+        match request {
+            LoadRequest::Token { key, .. } => self.0.admit(&key.module),
+            LoadRequest::File { path, .. } => lock(&self.0.held).read(path),
+            LoadRequest::Octets(_) => {}
         }
         // A reload does not wait for a signer that has left another question without an answer.
         let Told::Loaded(found) = self.0.ask(&link, ask, &name, 1).map_err(broken)? else {
@@ -404,18 +407,27 @@ impl KeySource for Signer {
         self.0.failed.load(Ordering::SeqCst)
     }
 
-    fn seal(&self) -> io::Result<()> {
+    fn admit_tls(&self, spki: Option<&[u8]>) -> bool {
+        lock(&self.0.held).admit_tls(spki)
+    }
+
+    fn seal(&self, bounds: Bounds) -> io::Result<()> {
         let link = self.0.link();
-        let modules = {
+        let (modules, limits) = {
             let mut held = lock(&self.0.held);
+            for folder in &bounds.folders {
+                held.read(folder);
+            }
+            held.limits.landlock = bounds.sandbox.landlock;
+            held.limits.seccomp = bounds.sandbox.seccomp;
             held.sealed = true;
-            mem::take(&mut held.modules)
+            (mem::take(&mut held.modules), held.limits.clone())
         };
         // The spawner seals new signers. An attacker who takes this process over later cannot change that.
         if let Some(spawner) = lock(&self.0.unsealed).take() {
-            spawner::seal(&spawner, &modules)?;
+            spawner::seal(&spawner, &modules, &limits)?;
         }
-        link.say(self.0.next(), Ask::Seal)?;
+        link.say(self.0.next(), Ask::Seal(limits))?;
         self.0.watch(&link)
     }
 }
@@ -438,6 +450,13 @@ impl SigningKey for RemoteKey {
         match self.line.ask(&link, ask, &self.name, PATIENCE) {
             Ok(Told::Signed(Ok(signature))) => Ok(signature),
             Ok(Told::Signed(Err(SignError::Unsupported))) => Err(CryptoError::Unsupported),
+            Ok(Told::Signed(Err(SignError::Use))) => {
+                tracing::error!(
+                    key = self.name,
+                    "the signer refuses to sign: the key is not for TLS, or the message is none"
+                );
+                Err(CryptoError::Backend)
+            }
             _ => Err(CryptoError::Backend),
         }
     }

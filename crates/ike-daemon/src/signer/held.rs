@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::protocol::{Ask, Wiped};
+use super::protocol::{Ask, Limits, Tls, Wiped};
 use super::{Holds, LoadRequest, Passphrase, Refused, TokenKey};
+use crate::service::sandbox;
 
 /// What a new signer is told.
 #[derive(Default)]
 pub(super) struct Held {
     /// PKCS#11 modules that a signer may load, until the spawner has the list. None is added once `sealed` is set.
     pub(super) modules: Vec<PathBuf>,
+    /// The limits of signers, until they are sealed. Nothing is added later.
+    pub(super) limits: Limits,
     pub(super) sealed: bool,
     pub(super) origins: Vec<Origin>,
 }
@@ -69,6 +72,28 @@ impl PinOf {
 }
 
 impl Held {
+    /// Lets a signer read this file or folder of the configuration later, too, unless it is sealed.
+    pub(super) fn read(&mut self, path: &Path) {
+        if !self.sealed {
+            self.limits.places.insert(sandbox::place_of(path));
+        }
+    }
+
+    /// Lets a key sign for TLS, or without one all keys. False if the signer is sealed and this is new.
+    pub(super) fn admit_tls(&mut self, spki: Option<&[u8]>) -> bool {
+        if !self.sealed {
+            match (spki, &mut self.limits.tls) {
+                (None, tls) => *tls = Tls::All,
+                (Some(spki), Tls::Of(keys)) => _ = keys.insert(spki.to_vec()),
+                (Some(_), Tls::All) => {}
+            }
+        }
+        match spki {
+            Some(spki) => self.limits.tls.has(spki),
+            None => self.limits.tls == Tls::All,
+        }
+    }
+
     /// The keys that a new signer is told to load.
     pub(super) fn again(&self) -> Vec<Again> {
         self.origins.iter().map(Origin::again).collect()

@@ -5,11 +5,15 @@
 //! The two processes talk over a pair of sockets that both have from the start (`protocol.rs`). When one of them
 //! ends, so does the other. The daemon replaces a signer that does not answer: a third process starts a new one
 //! (`spawner.rs`), which loads the same keys. A passphrase or PIN in the configuration file passes through the daemon.
+//!
+//! Before the network reaches the daemon, the signer is *sealed*: it opens no other files and no network, and its keys sign
+//! what an AUTH payload covers (`octets.rs`). A daemon that has been taken over gets no other signature from it.
 
 mod client;
 mod held;
 mod link;
 mod local;
+mod octets;
 pub(crate) mod protocol;
 mod server;
 pub(crate) mod spawner;
@@ -18,10 +22,11 @@ mod token;
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ike_config::SandboxOptions;
 use ike_proto::crypto::SigningKey;
 use serde::{Deserialize, Serialize};
 
@@ -68,15 +73,33 @@ pub trait KeySource: fmt::Debug + Send + Sync {
         false
     }
 
+    /// The key of this public key (DER SubjectPublicKeyInfo) signs for TLS as well, because EAP uses it; without one all
+    /// keys do. False if the source is [sealed](Self::seal) and this is new: then the key does not.
+    fn admit_tls(&self, spki: Option<&[u8]>) -> bool {
+        let _ = spki;
+        true
+    }
+
     /// From now on no PKCS#11 module is loaded that was neither loaded nor admitted so far: whoever takes over the process that
-    /// asks shall not bring a library of his own. Until then there is no thread for answers, so that the
-    /// process can give up what threads would keep.
+    /// asks shall not bring a library of his own. Files are read in the folders of `bounds` and of what was read so far. A key
+    /// signs what an AUTH payload covers, and for TLS if that is [admitted](Self::admit_tls). Until then there is no thread
+    /// for answers, so that the process can give up what threads would keep.
     ///
     /// # Errors
     /// If the source is gone, or there is no thread to be had.
-    fn seal(&self) -> io::Result<()> {
+    fn seal(&self, bounds: Bounds) -> io::Result<()> {
+        let _ = bounds;
         Ok(())
     }
+}
+
+/// What a sealed source reads, and whether the kernel sees to it.
+#[derive(Debug, Clone, Default)]
+pub struct Bounds {
+    /// Folders of keys: of the configuration, and of the service's credentials.
+    pub folders: Vec<PathBuf>,
+    /// `[charon.sandbox]`.
+    pub sandbox: SandboxOptions,
 }
 
 /// What to load.

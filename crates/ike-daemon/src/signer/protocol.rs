@@ -1,6 +1,7 @@
 //! The messages between the daemon and the signer: frames of a length (four octets, big-endian) and that many
 //! octets, encoded by postcard. Each request has a number, which its answer repeats. Answers arrive in any order.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
@@ -38,12 +39,48 @@ pub(super) enum Ask {
     },
     /// Keys may be in this PKCS#11 module, later as well.
     Admit(PathBuf),
-    /// No other PKCS#11 modules from now on.
-    Seal,
+    /// No other PKCS#11 modules from now on, and only what these limits leave.
+    Seal(Limits),
     /// The key of this number is not needed any more.
     Drop {
         key: u64,
     },
+}
+
+/// What a signer may do once it is sealed.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Limits {
+    /// The files and folders that it reads.
+    pub(super) places: BTreeSet<PathBuf>,
+    /// Whose keys sign for TLS.
+    pub(super) tls: Tls,
+    /// `[charon.sandbox]` has not turned these off.
+    pub(super) landlock: bool,
+    pub(super) seccomp: bool,
+}
+
+/// The keys that sign for TLS as well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Tls {
+    /// Those with one of these public keys (DER SubjectPublicKeyInfo).
+    Of(BTreeSet<Vec<u8>>),
+    /// All: control clients say which connections use EAP.
+    All,
+}
+
+impl Tls {
+    pub(super) fn has(&self, spki: &[u8]) -> bool {
+        match self {
+            Self::Of(keys) => keys.contains(spki),
+            Self::All => true,
+        }
+    }
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        Self::Of(BTreeSet::new())
+    }
 }
 
 /// What the signer answers.
@@ -74,6 +111,8 @@ pub(super) struct Found {
 pub(super) enum SignError {
     Unsupported,
     Backend,
+    /// The key is not for such a message.
+    Use,
 }
 
 /// A secret in a message, wiped when it is dropped.

@@ -5,17 +5,20 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
 
 use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
 
-use super::protocol::{Ask, Found, Request, Response, SignError, Told, Wiped, receive, send};
+use super::octets::Kind;
+use super::protocol::{
+    Ask, Found, Limits, Request, Response, SignError, Tls, Told, Wiped, receive, send,
+};
 use super::{COMMAND, KeySource, LoadRequest, Loaded, Local, Passphrase, Refused, lock, spawner};
 use crate::log::{self, LogFormat};
-use crate::service::sandbox;
+use crate::service::sandbox::{self, SealedSigner as Sealed};
 
 /// Serves the daemon that has started this process, over its standard input, until that is gone.
 ///
@@ -31,28 +34,29 @@ pub(crate) fn serve_stdin(format: LogFormat) -> io::Result<()> {
     // A signer ends with the spawner that started it. So the daemon notices the end of the spawner.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
     sandbox::enter_signer()?;
-    // After that, because a thread has the restrictions of the one that begins it.
-    log::queue_lines()?;
-    serve(&stream)
+    // After the sandbox, because a thread has the restrictions of the one that begins it.
+    serve(&stream, log::queue_lines)
 }
 
-/// Serves `stream` until its end.
-pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
-    let (keys, next) = (RwLock::default(), AtomicU64::new(0));
-    let held = Arc::new(Held { keys, next, out: Mutex::new(stream.try_clone()?) });
-    let mut queues = Queues::start(&held)?;
-    let (mut modules, mut sealed) = (HashSet::new(), false);
+/// Serves `stream` until its end. `sealed` is called once this thread has the restrictions of a sealed signer.
+pub(super) fn serve(
+    stream: &UnixStream,
+    sealed: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let held = Arc::new(Held::new(stream.try_clone()?));
+    let mut queues = Queues::new(&held);
+    let (mut modules, mut sealed) = (HashSet::new(), Some(sealed));
     let mut from = stream;
     while let Some(Request { number, what }) = receive::<Request>(&mut from)? {
         match what {
             Ask::Sign { key, scheme, message } => match held.find(key) {
-                Some(Kept { key, module }) => queues.put(module.as_deref(), move |held| {
-                    held.sign(number, (&*key, scheme), &message);
+                Some(kept) => queues.put(kept.module.clone().as_deref(), move |held| {
+                    held.sign(number, (&kept, scheme), &message);
                 })?,
                 None => held.answer(number, Told::Signed(Err(SignError::Unsupported)))?,
             },
             Ask::Drop { key } => {
-                if let Some(Kept { key, module }) = held.remove(key) {
+                if let Some(Kept { key, module, .. }) = held.remove(key) {
                     // A token is told of the end of a session, and may hang.
                     queues.put(module.as_deref(), move |_| drop(key))?;
                 }
@@ -70,10 +74,23 @@ pub(super) fn serve(stream: &UnixStream) -> io::Result<()> {
                 let octets = Passphrase::copy_from(octets.octets());
                 held.load(number, &LoadRequest::Octets(&octets))?;
             }
-            Ask::Admit(module) if !sealed => _ = modules.insert(module),
+            Ask::Admit(module) if sealed.is_some() => _ = modules.insert(module),
             Ask::Admit(_) => {}
-            Ask::Seal => sealed = true,
-            Ask::Token { key, .. } if sealed && !modules.contains(&key.module) => {
+            Ask::Seal(limits) => {
+                if let Some(sealed) = sealed.take() {
+                    sandbox::seal_signer(&Sealed {
+                        // Nothing is known of what a library opens.
+                        places: limits.places.iter().filter(|_| modules.is_empty()).collect(),
+                        landlock: limits.landlock && modules.is_empty(),
+                        seccomp: limits.seccomp,
+                        modules: !modules.is_empty(),
+                    })?;
+                    sealed()?;
+                    held.seal(limits);
+                    queues.start()?;
+                }
+            }
+            Ask::Token { key, .. } if sealed.is_none() && !modules.contains(&key.module) => {
                 let why = format!("PKCS#11 module {:?}: a new one needs a restart", key.module);
                 held.answer(number, Told::Loaded(Err(Refused::Content(why))))?;
             }
@@ -96,15 +113,21 @@ type Job = Box<dyn FnOnce(&Held) + Send>;
 /// answer about files.
 struct Queues {
     held: Arc<Held>,
-    files: Sender<Job>,
+    /// `None` until the signer is sealed: a thread that is there before would keep what this one gives up.
+    files: Option<Sender<Job>>,
     modules: HashMap<PathBuf, Sender<Job>>,
 }
 
 impl Queues {
-    fn start(held: &Arc<Held>) -> io::Result<Self> {
+    fn new(held: &Arc<Held>) -> Self {
+        Self { held: Arc::clone(held), files: None, modules: HashMap::new() }
+    }
+
+    /// Starts the threads for files.
+    fn start(&mut self) -> io::Result<()> {
         let processors = thread::available_parallelism().map_or(1, |count| count.get());
-        let files = work(held, processors)?;
-        Ok(Self { held: Arc::clone(held), files, modules: HashMap::new() })
+        self.files = Some(work(&self.held, processors)?);
+        Ok(())
     }
 
     /// Has the threads of a module, or else those of files, do a job.
@@ -113,11 +136,15 @@ impl Queues {
         module: Option<&Path>,
         job: impl FnOnce(&Held) + Send + 'static,
     ) -> io::Result<()> {
-        let queue = match module {
-            None => &self.files,
-            Some(module) => match self.modules.entry(module.to_path_buf()) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(none) => none.insert(work(&self.held, 1)?),
+        let queue = match (module, &self.files) {
+            (None, None) => {
+                job(&self.held);
+                return Ok(());
+            }
+            (None, Some(files)) => files,
+            (Some(module), _) => match self.modules.entry(module.to_path_buf()) {
+                Entry::Occupied(there) => &*there.into_mut(),
+                Entry::Vacant(none) => &*none.insert(work(&self.held, 1)?),
             },
         };
         queue.send(Box::new(job)).map_err(|_| io::Error::other("the thread has ended"))
@@ -148,16 +175,38 @@ fn work(held: &Arc<Held>, threads: usize) -> io::Result<Sender<Job>> {
 struct Kept {
     key: Arc<dyn SigningKey>,
     module: Option<PathBuf>,
+    /// The daemon has brought it, and may have kept a copy.
+    brought: bool,
 }
 
 struct Held {
     keys: RwLock<HashMap<u64, Kept>>,
+    /// Whose keys sign for TLS, once the signer is sealed. Until then keys sign everything.
+    tls: OnceLock<Tls>,
+    /// A refused message has been logged.
+    told: AtomicBool,
     /// The number of the next key.
     next: AtomicU64,
     out: Mutex<UnixStream>,
 }
 
 impl Held {
+    fn new(out: UnixStream) -> Self {
+        Self {
+            keys: RwLock::default(),
+            tls: OnceLock::new(),
+            told: AtomicBool::new(false),
+            next: AtomicU64::new(0),
+            out: Mutex::new(out),
+        }
+    }
+
+    /// From now on keys sign what they are used for.
+    fn seal(&self, limits: Limits) {
+        // A second list changes nothing.
+        let _ = self.tls.set(limits.tls);
+    }
+
     fn find(&self, key: u64) -> Option<Kept> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
     }
@@ -171,13 +220,14 @@ impl Held {
             LoadRequest::Token { key, .. } => Some(key.module.clone()),
             LoadRequest::File { .. } | LoadRequest::Octets(_) => None,
         };
+        let brought = matches!(request, LoadRequest::Octets(_));
         let loaded = Local.load(request).map(|mut loaded| {
             let mut held = self.keys.write().unwrap_or_else(PoisonError::into_inner);
             let mut keys = Vec::new();
             for key in loaded.keys.drain(..) {
                 let number = self.next.fetch_add(1, Ordering::Relaxed);
                 keys.push((number, key.public_key().to_vec()));
-                held.insert(number, Kept { key, module: module.clone() });
+                held.insert(number, Kept { key, module: module.clone(), brought });
             }
             let Loaded { certificates, readable_by_others, slot, .. } = loaded;
             Found { keys, certificates, readable_by_others, slot }
@@ -185,10 +235,11 @@ impl Held {
         self.answer(number, Told::Loaded(loaded))
     }
 
-    /// Signs `message` by the scheme at this place of `SignatureScheme::ALL`.
-    fn sign(&self, number: u64, (key, scheme): (&dyn SigningKey, usize), message: &[u8]) {
+    /// Signs `message` by the scheme at this place of `SignatureScheme::ALL`, if the key is for such messages.
+    fn sign(&self, number: u64, (kept, scheme): (&Kept, usize), message: &[u8]) {
         let signed = match SignatureScheme::ALL.get(scheme) {
-            Some(scheme) => key.sign(*scheme, message).map_err(|why| match why {
+            _ if !self.is_for(kept, message) => Err(SignError::Use),
+            Some(scheme) => kept.key.sign(*scheme, message).map_err(|why| match why {
                 CryptoError::Unsupported => SignError::Unsupported,
                 _ => SignError::Backend,
             }),
@@ -196,6 +247,24 @@ impl Held {
         };
         // If the daemon is gone, this process soon is.
         let _ = self.answer(number, Told::Signed(signed));
+    }
+
+    fn is_for(&self, kept: &Kept, message: &[u8]) -> bool {
+        let Some(tls) = self.tls.get() else { return true };
+        let kind = Kind::of(message);
+        let is_for = match kind {
+            _ if kept.brought => true,
+            Kind::Auth => true,
+            Kind::Der => false,
+            Kind::Other => tls.has(kept.key.public_key()),
+        };
+        if !is_for && !self.told.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                ?kind,
+                "signer: a message was not signed, because it is no AUTH of IKEv2: for EAP over TLS that is new in the configuration, restart the daemon; else find out who asks"
+            );
+        }
+        is_for
     }
 
     fn answer(&self, number: u64, what: Told) -> io::Result<()> {
@@ -217,9 +286,9 @@ mod tests {
     #[test]
     fn a_module_that_hangs_delays_neither_files_nor_other_modules() {
         let (stream, _other) = UnixStream::pair().unwrap();
-        let (keys, next) = (RwLock::default(), AtomicU64::new(0));
-        let held = Arc::new(Held { keys, next, out: Mutex::new(stream) });
-        let mut queues = Queues::start(&held).unwrap();
+        let held = Arc::new(Held::new(stream));
+        let mut queues = Queues::new(&held);
+        queues.start().unwrap();
         let (hung, ours) = mpsc::channel::<()>();
         let ours = Arc::new(Mutex::new(ours));
         let jobs = 1 + thread::available_parallelism().map_or(1, |count| count.get());

@@ -23,14 +23,15 @@ use rustix::net::{
 };
 
 use super::link::gone;
-use super::protocol::{Ask, Request, frame, receive, send};
+use super::protocol::{Ask, Limits, Request, frame, receive, send};
 use crate::log::LogFormat;
 
 /// The first octet of an order for a signer; the order's number follows. No message to a signer begins with this octet: its
 /// length would be above every limit.
 const ANOTHER: u8 = 0xff;
 
-/// The first octet of the order to seal signers; an octet follows, and a message with the modules that they may load.
+/// The first octet of the order to seal signers; an octet follows, and a message with the modules that they may load and
+/// their limits.
 const SEAL: u8 = 0xfe;
 
 /// How long the spawner has for an order.
@@ -63,13 +64,13 @@ pub(crate) fn ask(mut to: &UnixStream, number: u8) -> io::Result<UnixStream> {
 }
 
 /// Has the spawner at the other end of `to` seal each signer that it starts from now on: the signer may load these PKCS#11
-/// modules and no others.
+/// modules and no others, and does what `limits` leave.
 ///
 /// # Errors
 /// If the spawner is gone.
-pub(super) fn seal(mut to: &UnixStream, modules: &[PathBuf]) -> io::Result<()> {
+pub(super) fn seal(mut to: &UnixStream, modules: &[PathBuf], limits: &Limits) -> io::Result<()> {
     to.write_all(&[SEAL, 0])?;
-    send(&mut to, &modules)
+    send(&mut to, &(modules, limits))
 }
 
 /// The number of an order, and the socket of the signer that was started for it.
@@ -146,9 +147,10 @@ fn serve_by(
             Err(why) => return Err(why),
         }
         if order[0] == SEAL {
-            let modules = receive::<Vec<PathBuf>>(&mut from)?.ok_or_else(gone)?;
+            let (modules, limits) =
+                receive::<(Vec<PathBuf>, Limits)>(&mut from)?.ok_or_else(gone)?;
             match sealing {
-                None => sealing = Some(sealing_requests(modules)?),
+                None => sealing = Some(sealing_requests(modules, limits)?),
                 Some(_) => tracing::error!("the PKCS#11 modules are named a second time: ignored"),
             }
             continue;
@@ -176,9 +178,9 @@ fn serve_by(
 }
 
 /// The requests that seal a signer.
-fn sealing_requests(modules: Vec<PathBuf>) -> io::Result<Vec<u8>> {
+fn sealing_requests(modules: Vec<PathBuf>, limits: Limits) -> io::Result<Vec<u8>> {
     let mut requests = Vec::new();
-    for what in modules.into_iter().map(Ask::Admit).chain([Ask::Seal]) {
+    for what in modules.into_iter().map(Ask::Admit).chain([Ask::Seal(limits)]) {
         requests.extend_from_slice(&frame(&Request { number: 0, what })?);
     }
     Ok(requests)
@@ -208,7 +210,7 @@ mod tests {
     fn a_new_signer_loads_no_other_module_once_the_spawner_is_told_to_seal() {
         let (ours, its) = UnixStream::pair().unwrap();
         let make = |end: OwnedFd| {
-            thread::spawn(|| server::serve(&UnixStream::from(end)));
+            thread::spawn(|| server::serve(&UnixStream::from(end), || Ok(())));
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()
         };
         let spawner = thread::spawn(move || serve_by(&its, make));
@@ -225,8 +227,9 @@ mod tests {
         let is_refused =
             |signer: &UnixStream, module: &str| said(signer, module).contains("restart");
         assert!(!is_refused(&ask(&ours, 1).unwrap(), "/none/before.so"), "it is tried");
-        seal(&ours, &["/none/known.so".into()]).unwrap();
-        seal(&ours, &["/none/other.so".into()]).unwrap();
+        let limits = Limits::default();
+        seal(&ours, &["/none/known.so".into()], &limits).unwrap();
+        seal(&ours, &["/none/other.so".into()], &limits).unwrap();
         let signer = ask(&ours, 2).unwrap();
         let modules = ["/none/known.so", "/none/other.so", "/none/before.so"];
         assert_eq!(modules.map(|module| is_refused(&signer, module)), [false, true, true]);

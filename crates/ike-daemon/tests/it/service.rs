@@ -311,8 +311,8 @@ fn the_process_that_starts_signers_logs() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    // An order for a signer, and the list of PKCS#11 modules, which is empty. The second list is a mistake.
-    let list = [0xfe, 0, 0, 0, 0, 1, 0];
+    // An order for a signer, and the list of PKCS#11 modules and limits, which is empty. The second list is a mistake.
+    let list = [0xfe, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0];
     ours.write_all(&[&[0xff, 1][..], &list, &list].concat()).expect("sent");
     ours.shutdown(std::net::Shutdown::Write).expect("shut down");
     let ended = spawner.wait_with_output().expect("it ends");

@@ -121,8 +121,23 @@ fn the_last_words_of_a_daemon_do_not_wait_for_a_full_pipe() {
     assert_eq!(unread.daemon.ends_within(Duration::from_secs(10)), Some(1), "it has failed");
 }
 
+fn wait_until(what: &str, is: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// True if seccomp filters each thread of this process.
+fn is_filtered(id: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("threads");
+    let statuses = tasks.map(|task| std::fs::read_to_string(task?.path().join("status")));
+    statuses.map(|text| text.expect("a thread")).all(|text| text.contains("\nSeccomp:\t2\n"))
+}
+
 /// Faults, each by itself: in `Link::ask`, wait for ever; in `Line::ask`, never replace; in `Line::drop`, wait for
-/// ever.
+/// ever; in `Signer::seal`, give the spawner, or the first signer, `Limits::default()`.
 #[test]
 fn a_signer_that_does_not_answer_costs_a_reload_and_is_replaced() {
     let folder = tempdir("still-signer");
@@ -133,6 +148,7 @@ fn a_signer_that_does_not_answer_costs_a_reload_and_is_replaced() {
     let daemon = Running::start(&folder, "left", &config, "127.0.0.54");
     let spawner = child_of(&daemon.pid().to_string(), "signer");
     let first = child_of(&spawner, "signer");
+    wait_until("the first signer is sealed", || is_filtered(&first));
     signal("STOP", &first);
     let begun = Instant::now();
     assert_eq!(daemon.ask(&["reload"]).status.code(), Some(3), "it fails");
@@ -147,6 +163,7 @@ fn a_signer_that_does_not_answer_costs_a_reload_and_is_replaced() {
     let second = child_of(&spawner, "signer");
     assert_ne!(first, second);
     assert!(!is_alive(&first), "the first one is gone");
+    wait_until("the second one is sealed, too", || is_filtered(&second));
     // Nor does the end wait for one.
     signal("STOP", &second);
     signal("STOP", &spawner);

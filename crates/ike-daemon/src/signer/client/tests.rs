@@ -1,6 +1,7 @@
 use std::sync::mpsc;
 
 use super::super::protocol::{Request, Response, receive, send};
+use super::super::tests::unbounded;
 use super::super::{Holds, Passphrase, TokenKey};
 use super::*;
 
@@ -24,7 +25,7 @@ fn refusing(asked: mpsc::Sender<Option<u64>>) -> UnixStream {
 fn another_signer_tries_a_pin_once_with_a_token() {
     let (tell, asked) = mpsc::channel();
     let signer = Signer::over(move || Ok(refusing(tell.clone())), || {}).unwrap();
-    signer.seal().unwrap();
+    signer.seal(unbounded()).unwrap();
     let origin = |number: u64, slot: u64, pin: &[u8]| {
         let key = TokenKey { module: "/a.so".into(), slot: Some(slot), handle: vec![1] };
         let source = Source::Token { key, pin: Some(Wiped::new(pin)) };
@@ -67,7 +68,7 @@ fn the_end_of_the_spawner_is_that_of_the_signer() {
     let mut ours = Some(ours);
     let first = move || ours.take().ok_or_else(gone);
     let signer = Signer::over(first, move || tell.send(()).unwrap()).unwrap();
-    signer.seal().unwrap();
+    signer.seal(unbounded()).unwrap();
     assert!(signer.0.replace().is_err());
     lost.try_recv().unwrap();
 }
@@ -183,7 +184,7 @@ fn a_token_that_hangs_costs_a_new_signer_no_other_key_and_may_come_back() {
     });
     let signer = Signer::over(another, || {}).unwrap();
     signer.answer_within(Duration::from_secs(2));
-    signer.seal().unwrap();
+    signer.seal(unbounded()).unwrap();
     let sources = [(2, token("/hangs.so")), (1, token("/works.so")), (0, file())];
     let keys = sources.map(|(key, source)| remote(&signer, key, source));
     assert_eq!(signer.0.replace().unwrap(), (2, 1));
@@ -229,7 +230,7 @@ fn a_token_that_hangs_while_others_answer_gets_a_new_signer() {
     };
     let signer = Signer::over(another, || {}).unwrap();
     signer.answer_within(Duration::from_millis(300));
-    signer.seal().unwrap();
+    signer.seal(unbounded()).unwrap();
     let [token, file] =
         [(1, token("/hangs.so")), (0, file())].map(|(key, source)| remote(&signer, key, source));
     let link = signer.0.link();
@@ -264,7 +265,7 @@ fn a_key_that_is_dropped_while_a_new_signer_loads_it_is_dropped_there() {
         _ => None,
     });
     let signer = Signer::over(another, || {}).unwrap();
-    signer.seal().unwrap();
+    signer.seal(unbounded()).unwrap();
     let key = remote(&signer, 0, file());
     let line = Arc::clone(&signer.0);
     let replaced = thread::spawn(move || line.replace().unwrap());
@@ -288,7 +289,7 @@ fn a_key_that_the_former_signer_has_loaded_is_loaded_by_the_new_one() {
         _ => None,
     });
     let signer = Signer::over(another, || {}).unwrap();
-    signer.seal().unwrap();
+    signer.seal(unbounded()).unwrap();
     let held = lock(&signer.0.held);
     let asker = signer.clone();
     let loading = thread::spawn(move || {
