@@ -179,12 +179,25 @@ impl Loaded {
         over(reading, &base.credentials).map(drop)
     }
 
-    /// The configuration of `base`, a file that was read again, with what of the loaded [`Self::adopt`] would keep.
-    pub(crate) fn merged_anew(&self, base: &Arc<Base>) -> Result<Config, String> {
-        if !base.document.is_for_swanctl() {
-            return self.merged(base);
-        }
-        let (reading, blobs) = self.overlay().read_anew(&base.document, &ThisHost);
+    /// The configuration of `base` with all that is loaded; of a file that was read `anew`, with what of the loaded
+    /// [`Self::adopt`] would keep.
+    pub(crate) fn merged(&self, base: &Arc<Base>, anew: bool) -> Result<Config, String> {
+        let mut config = match anew && base.document.is_for_swanctl() {
+            true => {
+                let (reading, blobs) = self.overlay().read_anew(&base.document, &ThisHost);
+                over(reading, &self.store_anew(base, blobs))?
+            }
+            false => {
+                let (reading, blobs) = self.overlay().read(&base.document, &ThisHost);
+                over(reading, &self.store(base, blobs))?
+            }
+        };
+        config.base = Some(Arc::clone(base));
+        Ok(config)
+    }
+
+    /// The credentials of a file that was read again, and those of the loaded that [`Self::adopt`] would keep.
+    fn store_anew(&self, base: &Base, blobs: Blobs) -> Credentials {
         let mut store = base.credentials.clone();
         let loaded = self.credentials();
         let of_file: BTreeSet<_> = base.credentials.key_ids().collect();
@@ -192,17 +205,7 @@ impl Loaded {
         let keys = keys.filter(|(id, _)| !loaded.had.contains(*id) && !of_file.contains(*id));
         let keys = keys.map(|(id, key)| (format!("key {id}"), Arc::clone(key)));
         store.add_loaded(keys, std::iter::empty(), blobs.into_iter().collect());
-        let mut config = over(reading, &store)?;
-        config.base = Some(Arc::clone(base));
-        Ok(config)
-    }
-
-    /// The configuration of `base` with all that is loaded.
-    pub(crate) fn merged(&self, base: &Arc<Base>) -> Result<Config, String> {
-        let (reading, blobs) = self.overlay().read(&base.document, &ThisHost);
-        let mut config = over(reading, &self.store(base, blobs))?;
-        config.base = Some(Arc::clone(base));
-        Ok(config)
+        store
     }
 
     /// The file's credentials and those that were loaded.

@@ -161,7 +161,7 @@ impl Keeper {
     pub(super) fn of_file(&self, config: Config) -> Result<Candidate, OperatorError> {
         let config = match &config.base {
             Some(base) if !self.0.loaded.is_empty() => {
-                let merged = self.0.loaded.merged_anew(base).map_err(|why| {
+                let merged = self.0.loaded.merged(base, true).map_err(|why| {
                     OperatorError::Refused(format!("with what clients have loaded: {why}"))
                 })?;
                 let mut warnings = config.warnings.clone();
@@ -341,7 +341,7 @@ impl Loader for Keeper {
     }
 
     fn merged(&self) -> Result<Candidate, OperatorError> {
-        let config = self.0.loaded.merged(&self.base()?).map_err(OperatorError::Refused)?;
+        let config = self.0.loaded.merged(&self.base()?, false).map_err(OperatorError::Refused)?;
         let new = unlike(&config.warnings, &self.present().warnings);
         Ok(self.candidate(config, new))
     }

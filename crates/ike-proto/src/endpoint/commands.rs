@@ -11,7 +11,7 @@ use super::{Endpoint, Entry, Shutdown, Slot, Trap, traps};
 use crate::config::candidates::Lists;
 use crate::config::lookup::Lookup;
 use crate::config::{ConnectionConfig, EndpointConfig};
-use crate::dataplane::{Flow, PolicyId, Processing};
+use crate::dataplane::{Flow, PolicyId};
 use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Path, RequestId};
 use crate::exchange::redirect::Redirected;
 use crate::exchange::sent::Retry;
@@ -23,10 +23,8 @@ use crate::wants::{Ended, Sought, Wanted};
 
 impl Endpoint {
     pub(super) fn on_command(&mut self, now: Now, request: RequestId, command: Command) {
-        if self.shutdown.has_begun() {
-            return self.done(request, Err(Failure::Terminated));
-        }
         match command {
+            _ if self.shutdown.has_begun() => self.done(request, Err(Failure::Terminated)),
             Command::Initiate { connection, child, local, remote, packet } => {
                 let ends = (local, remote);
                 self.on_initiate(now, request, &connection, child.as_deref(), ends, packet);
@@ -46,10 +44,9 @@ impl Endpoint {
             }
             Command::TerminateChild(child) => {
                 self.name_of(child).iter().for_each(|name| self.unwant_name(name));
-                let reason = Failure::Terminated;
                 self.child_task(now, request, child, |child| Task::DeleteChild {
                     child,
-                    reason,
+                    reason: Failure::Terminated,
                     request: Some(request),
                 });
             }
@@ -95,9 +92,8 @@ impl Endpoint {
                 self.done(request, result);
             }
             Command::BlockTrap { connection, child } => {
-                let found = traps::block(&mut self.traps, now, &connection, &child).then_some(());
-                self.run_traps(now);
-                self.done(request, found.ok_or(Failure::NotFound));
+                let result = self.block_trap(now, &connection, &child);
+                self.done(request, result);
             }
             Command::Reload(config) => {
                 self.reload(now, *config);
@@ -647,16 +643,15 @@ impl Endpoint {
                 return self.with_sa(now, ike, |sa, _| sa.want_cpu(policy, cpu, packet));
             }
         }
-        let Trap { connection, child, remote, processing, .. } = trap;
-        let met = (packet, Some(&**processing));
-        if !self.is_served(now, connection, *remote, &child.name, met) {
+        let Trap { connection, child, remote, .. } = trap;
+        if !self.needs_no_child(now, connection, *remote, &child.name, packet) {
             let (connection, child) = (connection.clone(), child.name.clone());
             self.out.push_back(Output::Event(Event::Acquire { connection, child, packet }));
         }
     }
 
-    /// True if `packet`, which has met a trap, needs no further child of this name by now. The trap may belong to
-    /// another shard, and the decision to make a child may be a while ago.
+    /// True if `packet`, which has met a trap, needs no further child of this name by now: one is asked for, or one exists
+    /// for it. The trap may belong to another shard, and the decision to make a child may be a while ago.
     pub(super) fn needs_no_child(
         &self,
         now: Now,
@@ -667,19 +662,6 @@ impl Endpoint {
     ) -> bool {
         let of_this = |trap: &&Trap| trap.connection == connection && trap.child.name == child;
         let trap = self.traps.iter().find(of_this).map(|trap| &*trap.processing);
-        self.is_served(now, connection, remote, child, (packet, trap))
-    }
-
-    /// True if `packet`, which met a trap, needs no further child of this name: one is asked for, or one exists
-    /// for it. `trap` says how the trap treats packets, if it belongs to this shard.
-    fn is_served(
-        &self,
-        now: Now,
-        connection: &str,
-        remote: IpAddr,
-        child: &str,
-        (packet, trap): (Flow, Option<&Processing>),
-    ) -> bool {
         let makes = |id| match self.entries.get(&id).map(|slot| &slot.entry) {
             Some(Entry::Attempt(attempt)) => attempt.wants(child, packet),
             Some(Entry::Sa(sa)) => sa.serves(now, child, packet, trap),

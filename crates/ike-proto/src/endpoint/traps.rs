@@ -128,13 +128,6 @@ pub(super) fn reload(traps: &mut Vec<Trap>, now: Now, lookup: &Lookup) -> Vec<Tr
     gone
 }
 
-/// Makes the trap of `child` block its packets as soon as traps run. False if there is none.
-pub(super) fn block(traps: &mut [Trap], now: Now, connection: &str, child: &str) -> bool {
-    let is = |trap: &&mut Trap| trap.connection == connection && trap.child.name == child;
-    let trap = traps.iter_mut().find(is);
-    trap.map(|trap| (trap.again, trap.blocks) = (Some(now.mono), true)).is_some()
-}
-
 /// Handles that the peer of `connection` has moved, away from its address `from`, or this end.
 pub(super) fn follow(traps: &mut [Trap], now: Now, connection: &str, (from, to): (IpAddr, Path)) {
     for trap in traps.iter_mut().filter(|trap| trap.connection == connection) {
@@ -163,6 +156,20 @@ pub(super) fn send_home<'a>(
 }
 
 impl Endpoint {
+    /// Makes the trap of `child` block its packets.
+    pub(super) fn block_trap(
+        &mut self,
+        now: Now,
+        connection: &str,
+        child: &str,
+    ) -> Result<(), Failure> {
+        let is = |trap: &&mut Trap| trap.connection == connection && trap.child.name == child;
+        let trap = self.traps.iter_mut().find(is).ok_or(Failure::NotFound)?;
+        (trap.again, trap.blocks) = (Some(now.mono), true);
+        self.run_traps(now);
+        Ok(())
+    }
+
     /// Installs a trap. `request` is answered when the data plane has it.
     pub(super) fn install_trap(
         &mut self,

@@ -280,8 +280,15 @@ impl Queue {
         refused.map(|(_, last)| last)
     }
 
-    /// Records that the peer makes no child `name` that takes `packet`.
-    pub(crate) fn note_refused(&mut self, now: Instant, name: &str, packet: Flow) {
+    /// Records that the peer makes no child of this connection and name that takes `packet`.
+    pub(crate) fn note_refused(
+        &mut self,
+        now: Instant,
+        (connection, name): (&str, &str),
+        packet: Flow,
+    ) {
+        let (local, remote) = (packet.local, packet.remote);
+        tracing::warn!(%connection, child = name, %local, %remote, "the peer makes no child for this packet: such packets are dropped, and asked for again after 60 s");
         let unwelcome = &mut self.put_off.get_or_insert_default().unwelcome;
         unwelcome.retain(|(until, ..)| *until > now);
         unwelcome.truncate(MOST_REFUSED - 1);

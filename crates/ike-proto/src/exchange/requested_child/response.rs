@@ -1,10 +1,8 @@
 //! What becomes of the response to a request for a child.
 
 use super::{RequestedChild, usable_methods};
-use crate::child::Join;
-use crate::child::Phase;
+use crate::child::{ChildSa, Join, Phase};
 use crate::crypto::Secret;
-use crate::dataplane::Flow;
 use crate::event::{Failure, RequestId};
 use crate::exchange::child_sa::{KeyMaterial, ReadyChild};
 use crate::exchange::create_child::{child_failed, taken};
@@ -74,8 +72,15 @@ impl RequestedChild {
             return self.finish_rekey(parts, ready, nonces);
         }
         if let Some(packet) = self.packet.filter(|packet| !ready.child.takes(*packet)) {
-            self.note_refused(parts, packet);
-            if parts.children.has_equal(&ready.child) {
+            let name = (&*parts.channel.connection().name, &*self.config.name);
+            parts.queue.note_refused(parts.ctx.io.now.mono, name, packet);
+            let new = &ready.child;
+            let is_same = |there: &ChildSa| {
+                there.config.name == new.config.name
+                    && matches!(there.phase, Phase::Installing | Phase::Installed)
+                    && (&there.local_ts, &there.remote_ts) == (&new.local_ts, &new.remote_ts)
+            };
+            if parts.children.iter().any(is_same) {
                 // What the peer grants is there already.
                 parts.ctx.ids.esp.remove(&self.spi_in);
                 parts.queue.push_first(Task::DeleteSpi(self.spi_in));
@@ -142,14 +147,6 @@ impl RequestedChild {
             }
         }
         Outcome::Done
-    }
-
-    /// Records that the peer makes no child for `packet`.
-    fn note_refused(&self, parts: &mut Parts<'_, '_>, packet: Flow) {
-        let (connection, child) = (&parts.channel.connection().name, &self.config.name);
-        let (local, remote) = (packet.local, packet.remote);
-        tracing::warn!(%connection, %child, %local, %remote, "the peer makes no child for this packet: such packets are dropped, and asked for again after 60 s");
-        parts.queue.note_refused(parts.ctx.io.now.mono, child, packet);
     }
 
     /// Handles that the peer's rekey of the same child has won: the new child is deleted.
@@ -273,7 +270,8 @@ impl RequestedChild {
             NotifyType::SINGLE_PAIR_REQUIRED,
         ];
         if let Some(packet) = self.packet.filter(|_| refuses.contains(&error.kind)) {
-            self.note_refused(parts, packet);
+            let name = (&*parts.channel.connection().name, &*self.config.name);
+            parts.queue.note_refused(parts.ctx.io.now.mono, name, packet);
         }
         let response = match error.kind {
             // RFC 9370 §2.2.4: the whole series since CREATE_CHILD_SA is to be repeated.

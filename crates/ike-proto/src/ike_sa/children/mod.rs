@@ -116,15 +116,6 @@ impl Children {
         self.all.push(child);
     }
 
-    /// True if there is a child of the same configuration and selectors, and not about to end.
-    pub(crate) fn has_equal(&self, new: &ChildSa) -> bool {
-        self.all.iter().any(|child| {
-            child.config.name == new.config.name
-                && matches!(child.phase, Phase::Installing | Phase::Installed)
-                && (&child.local_ts, &child.remote_ts) == (&new.local_ts, &new.remote_ts)
-        })
-    }
-
     /// True if there are more children like `newest` that this end has asked for than its configuration has pairs of
     /// selectors, and [`SPARE`] more.
     pub(crate) fn is_crowded(&self, newest: ChildSaId) -> bool {

@@ -29,9 +29,10 @@ impl Established {
     /// True if `packet`, which met a trap, needs no further child of this configuration: one takes it, one is asked for
     /// because of it, or the peer has refused it lately.
     //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9
-    //# there may be several subsets that are acceptable but their union is
-    //# not; in this case, the responder arbitrarily chooses one of them, and
-    //# MAY include an ADDITIONAL_TS_POSSIBLE notification in the response.
+    //# When narrowing is done, there may be several subsets that are
+    //# acceptable but their union is not.  In this case, the responder
+    //# arbitrarily chooses one of them, and MAY include an
+    //# ADDITIONAL_TS_POSSIBLE notification in the response.
     pub(crate) fn serves(
         &self,
         now: Instant,
