@@ -1,6 +1,6 @@
 //! Simulated lives by the thousand.
 //!
-//! `cargo test --release -p ike-test-lives --test lives` runs 10,000 of the first two kinds and 3,000 on a host with
+//! `cargo test --release -p ike-test-lives --test lives` runs 5,000 of each of the first two kinds and 10,000 on a host with
 //! routes (`hosts`), an unoptimised build 500, 300 and 100. `IKE_LIVES` is another number, and a fifth of it on hosts;
 //! `IKE_LIFE` is the seed of a single one of each kind, told in full if it fails. With `IKE_LIVES_DIGEST=1` a digest of all
 //! outputs of the engine is printed. It stays as it is while the same seeds give the same lives.
@@ -80,7 +80,7 @@ fn both_ends_always_agree_in_the_end() {
         println!("{:?}", life::live(seed, true).unwrap_or_else(|what| panic!("{what}")));
         return;
     }
-    let lives = number("IKE_LIVES").unwrap_or(if cfg!(debug_assertions) { 500 } else { 10_000 });
+    let lives = number("IKE_LIVES").unwrap_or(if cfg!(debug_assertions) { 500 } else { 5000 });
     let tell = |all: &[Summary]| {
         let mut total = Summary::default();
         for one in all {
@@ -122,7 +122,7 @@ fn wanted_children_always_come_back() {
         println!("{:?}", told.unwrap_or_else(|what| panic!("{what}")));
         return;
     }
-    let lives = number("IKE_LIVES").unwrap_or(if cfg!(debug_assertions) { 300 } else { 10_000 });
+    let lives = number("IKE_LIVES").unwrap_or(if cfg!(debug_assertions) { 300 } else { 5000 });
     live_all(
         lives,
         |seed| disturbed::live(seed, false, properties()),
@@ -137,7 +137,7 @@ fn wanted_children_always_come_back() {
             }
             let rare: Vec<_> =
                 Met::ALL.iter().filter(|what| met(what) < EACH * lives / 10_000).collect();
-            assert!(lives < 10_000 || rare.is_empty(), "too few lives met {rare:?}");
+            assert!(lives < 5000 || rare.is_empty(), "too few lives met {rare:?}");
         },
     );
 }
@@ -151,7 +151,7 @@ fn a_daemon_keeps_its_word_on_a_host_that_others_change() {
         println!("{:?}", hosts::live(seed, true).unwrap_or_else(|what| panic!("{what}")));
         return;
     }
-    let usual = if cfg!(debug_assertions) { 100 } else { 3000 };
+    let usual = if cfg!(debug_assertions) { 100 } else { 10_000 };
     let lives = number("IKE_LIVES").map_or(usual, |lives| lives.div_ceil(5));
     live_all(
         lives,

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ike_control::StartWaits;
 use ike_proto::dataplane::Flow;
-use ike_proto::{ChildSaId, Command, Event, IkeSaId};
+use ike_proto::{ChildSaId, Command, Event, IkeSaId, RequestId};
 use ike_tests::World;
 use ike_tests::road::PolicyChange;
 use ike_tokio::ShuntsAlone;
 
 use super::host::{End, Host, Queue};
-use super::plan::{HERE, Plan};
+use super::plan::{HERE, Plan, TUNNELS, Tunnel};
 
 /// The daemon.
 pub struct Driver {
@@ -24,12 +24,38 @@ pub struct Driver {
     seen: usize,
     /// Connections whose traps wait for a way to the peer.
     waiting: BTreeMap<&'static str, (StartWaits, Duration)>,
+    /// Traps that the engine is about to have.
+    trapping: Vec<(RequestId, &'static str)>,
+    /// The tunnels whose traffic does not leave in clear any more. Without `hold` that begins with the trap, or when the child
+    /// is up.
+    closed: BTreeMap<&'static str, Closed>,
+}
+
+/// What keeps the traffic of a tunnel that is down from leaving in clear.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Closed {
+    /// Its trap. It ends with a process that is killed.
+    Trapped,
+    /// A block of its own.
+    Blocked,
 }
 
 impl Driver {
     pub fn new(host: Rc<Host>) -> Self {
         let queue = Queue::default();
-        Self { host, shunts: None, queue, seen: 0, waiting: BTreeMap::new() }
+        let (waiting, trapping, closed) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        Self { host, shunts: None, queue, seen: 0, waiting, trapping, closed }
+    }
+
+    /// True if nothing of `tunnel` may leave in clear now.
+    pub fn is_closed(&self, tunnel: &Tunnel) -> bool {
+        self.closed.contains_key(tunnel.name)
+    }
+
+    fn close(&mut self, world: &mut World, tunnel: &Tunnel, by: Closed) {
+        let closed = self.closed.entry(tunnel.name).or_insert(by);
+        *closed = by.max(*closed);
+        world.guard.protect(HERE, tunnel.name, tunnel.out());
     }
 
     /// True while the process runs.
@@ -47,8 +73,10 @@ impl Driver {
         self.shunts = Some(ShuntsAlone::new(config, blocked, plane));
         self.shunt(world, |shunts| shunts.arm_first());
         for tunnel in plan.tunnels() {
-            // From here on nothing of it leaves in clear: what its `hold` says.
-            world.guard.protect(HERE, tunnel.name, tunnel.out());
+            // What an earlier run has blocked has been given to its child by now.
+            if plan.holds(tunnel) || self.is_closed(tunnel) {
+                self.close(world, tunnel, Closed::Blocked);
+            }
         }
         world.look_for_clear_of(HERE);
         world.tell_network(HERE);
@@ -63,11 +91,20 @@ impl Driver {
         self.react(world);
     }
 
-    /// The process ends. Its engine knows nothing any more.
+    /// The process ends. Its engine knows nothing any more. What it leaves keeps its promise, unless it was stopped.
     pub fn end(&mut self, world: &mut World, end: End) {
         self.shunts = None;
         self.waiting.clear();
+        self.trapping.clear();
         self.host.end(end, world.instant());
+        self.closed.retain(|_, by| match end {
+            End::Killed => *by == Closed::Blocked,
+            End::Restart => true,
+            End::Stop => false,
+        });
+        for tunnel in TUNNELS.iter().filter(|tunnel| self.closed.contains_key(tunnel.name)) {
+            world.guard.protect(HERE, tunnel.name, tunnel.out());
+        }
         world.look_for_clear_of(HERE);
     }
 
@@ -114,13 +151,17 @@ impl Driver {
                 world.tell_network(HERE);
             }
             self.run_starts(world);
+            self.close_trapped(world);
             let Some((_, event)) = world.hosts[HERE].log.get(self.seen) else { return };
             self.seen += 1;
             match Said::of(event) {
                 Said::Up(ike, child) => {
                     let status = world.hosts[HERE].endpoint.ike_sa(ike);
                     if let Some(status) = status {
+                        let tunnel = named(&status.connection);
                         self.shunt(world, |shunts| shunts.child_up(status, child));
+                        self.close(world, tunnel, Closed::Blocked);
+                        world.look_for_clear_of(HERE);
                     }
                 }
                 Said::Restart(connection, child, (local, remote)) => {
@@ -176,8 +217,25 @@ impl Driver {
     ) {
         self.shunt(world, |shunts| shunts.trap(&connection, &child, ends));
         let (local, remote) = ends;
-        world.command(HERE, Command::InstallTrap { connection, child, local, remote });
+        let name = named(&connection).name;
+        let trap = Command::InstallTrap { connection, child, local, remote };
+        self.trapping.push((world.command(HERE, trap), name));
     }
+
+    /// From the moment a trap is there nothing of its child leaves in clear.
+    fn close_trapped(&mut self, world: &mut World) {
+        for (request, name) in std::mem::take(&mut self.trapping) {
+            match world.hosts[HERE].done(request) {
+                Some(Ok(())) => self.close(world, named(name), Closed::Trapped),
+                Some(Err(_)) => {}
+                None => self.trapping.push((request, name)),
+            }
+        }
+    }
+}
+
+fn named(name: &str) -> &'static Tunnel {
+    TUNNELS.iter().find(|tunnel| tunnel.name == name).expect("one of its own")
 }
 
 /// The instant of time zero.

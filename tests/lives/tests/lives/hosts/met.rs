@@ -21,10 +21,12 @@ pub enum Met {
     Rekeyed,
     /// Of the start: there cannot be an SA yet.
     Booted,
+    /// As well.
+    EndedEarly,
 }
 
 impl Met {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::RuleTaken,
         Self::TableFlushed,
         Self::RouteTaken,
@@ -42,6 +44,7 @@ impl Met {
         Self::Silence,
         Self::Rekeyed,
         Self::Booted,
+        Self::EndedEarly,
     ];
 
     pub fn words(self) -> &'static str {
@@ -63,6 +66,7 @@ impl Met {
             Self::Silence => "the network is silent for a time",
             Self::Rekeyed => "an SA is rekeyed",
             Self::Booted => "the daemon starts before the first link is up",
+            Self::EndedEarly => "the daemon is restarted or killed while no peer answers yet",
         }
     }
 }

@@ -82,12 +82,16 @@ pub struct Plan {
     pub tunnels: usize,
     /// Children are trapped, not started.
     pub traps: bool,
+    /// Of [`TUNNELS`], those whose child has `hold`. The traffic of the others may leave in clear until they are trapped or up.
+    pub held: [bool; 3],
     /// The tunnels end at an address on the loopback.
     pub announced: bool,
     /// The kernel has nf_tables.
     pub second_line: bool,
     /// The daemon starts before the first link is up.
     pub boots: bool,
+    /// It ends before a peer has answered.
+    pub ends_early: bool,
     pub mobike: bool,
     /// The longest from the last disturbance until all carry traffic.
     pub bound: Duration,
@@ -103,9 +107,11 @@ impl Plan {
         Self {
             tunnels,
             traps: rng.chance(300),
+            held: std::array::from_fn(|_| rng.chance(600)),
             announced,
             second_line: rng.chance(600),
             boots: rng.chance(500),
+            ends_early: rng.chance(250),
             mobike: rng.chance(500),
             bound: Duration::ZERO,
         }
@@ -113,6 +119,12 @@ impl Plan {
 
     pub fn tunnels(&self) -> &'static [Tunnel] {
         &TUNNELS[..self.tunnels]
+    }
+
+    /// True if the child of `tunnel` has `hold`.
+    pub fn holds(&self, tunnel: &Tunnel) -> bool {
+        let mut held = TUNNELS.iter().zip(self.held);
+        held.any(|(it, held)| it.name == tunnel.name && held)
     }
 }
 
@@ -164,7 +176,7 @@ pub fn build(plan: &mut Plan, seed: u64, rng: &mut Seeded) -> (World, Arc<Crypto
         connection.remote_addrs = vec![single(tunnel.address)];
         let mut own = child(tunnel.name, LOCAL, tunnel.remote);
         (own.start_action, own.close_action, own.dpd_action) = (action, action, action);
-        own.hold = true;
+        own.hold = plan.holds(tunnel);
         connection.children = vec![Arc::new(own)];
         connections.push(Arc::new(connection));
         secrets.push(shared_key(1, number));
