@@ -20,9 +20,10 @@ use seccompiler::{
 use crate::files::paths;
 
 pub(crate) mod names;
+mod read_only;
 mod signer;
 
-pub(crate) use signer::{SealedSigner, place_of, seal_signer};
+pub(crate) use signer::{SealedSigner, places_of, seal_signer};
 
 /// What sockets, ports below 1024 and data planes need.
 const KEPT: [Capability; 3] =
@@ -343,12 +344,12 @@ fn filter(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()?)
 }
 
-/// Answers ENOSYS to `clone3`, because a filter cannot read its flags (the C library then calls `clone`), and to all x32
-/// numbers of x86-64, because the other filter does not list them.
+/// Answers ENOSYS to `clone3`, because a filter cannot read its flags (the C library then calls `clone`), and to what the other
+/// filter does not list: calls that are newer than its list, from `setxattrat` on, and all x32 numbers of x86-64.
 const UNKNOWN: [sock_filter; 5] = [
     // The data begins with the number of the call.
     step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-    step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, 0, 0x4000_0000),
+    step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 1, 0, 463),
     step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_clone3 as u32),
     step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
     step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),

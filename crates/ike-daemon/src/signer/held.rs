@@ -75,7 +75,7 @@ impl Held {
     /// Lets a signer read this file or folder of the configuration later, too, unless it is sealed.
     pub(super) fn read(&mut self, path: &Path) {
         if !self.sealed {
-            self.limits.places.insert(sandbox::place_of(path));
+            self.limits.places.extend(sandbox::places_of(path));
         }
     }
 

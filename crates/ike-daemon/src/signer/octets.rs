@@ -31,13 +31,16 @@ pub(super) enum Kind {
 impl Kind {
     /// The kind of `octets`.
     ///
-    /// What begins as a DER value or as the ClientHello of TLS 1.2 is no AUTH, because an attacker may have put messages of
-    /// IKE into it. A handshake by chance has such SPIs once in 2^31, and is then begun anew.
+    /// What begins as a DER value or as the ClientHello of TLS or DTLS 1.2 is no AUTH, because an attacker may have put
+    /// messages of IKE into it. A handshake by chance has such SPIs once in 2^31, and is then begun anew.
     pub(super) fn of(octets: &[u8]) -> Self {
         if is_one_der_value(octets) {
             return Self::Der;
         }
-        let begins_tls = matches!(octets, [1, 0, _, _, 3, 1..=3, ..]);
+        let begins_tls = matches!(
+            octets,
+            [1, 0, _, _, 3, 1..=3, ..] | [1, 0, _, _, 0, 0..=2, 0, 0, 0, 0, _, _, 0xfe, ..]
+        );
         match is_auth(octets) && !begins_tls {
             true => Self::Auth,
             false => Self::Other,
@@ -150,9 +153,15 @@ pub(super) mod tests {
     /// long lengths.
     #[test]
     fn messages_of_ike_inside_a_certificate_or_a_client_hello_are_no_auth() {
-        let hello = u64::from_be_bytes([1, 0, 0x40, 0, 3, 3, 9, 9]);
-        let hello = [message(hello, 0, &payloads()), vec![3; 64]].concat();
-        assert_eq!(Kind::of(&hello), Kind::Other);
+        for (spi_i, spi_r) in [
+            ([1, 0, 0x40, 0, 3, 3, 9, 9], [9; 8]),
+            ([1, 0, 0x40, 0, 0, 1, 0, 0], [0, 0, 0x40, 0, 0xfe, 0xfd, 9, 9]),
+        ] {
+            let mut hello = [message(7, 0, &payloads()), vec![3; 64]].concat();
+            hello[..8].copy_from_slice(&spi_i);
+            hello[8..16].copy_from_slice(&spi_r);
+            assert_eq!(Kind::of(&hello), Kind::Other);
+        }
         // The length of all, as that of a SEQUENCE.
         let length = u16::try_from(signed_octets().len() - 4).unwrap().to_be_bytes();
         let spi =

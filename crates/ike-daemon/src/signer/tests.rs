@@ -169,7 +169,8 @@ fn a_sealed_signer_signs_an_auth_and_for_tls_where_eap_uses_the_key() {
 }
 
 /// Without Landlock in this kernel it shows nothing; so it asks for that first. Faults, each by itself: in `Held::read`, note
-/// nothing; in `restrict_files` of `sandbox/signer.rs`, add a rule for `/`; begin the threads for files before the seal.
+/// nothing; in `restrict_files` of `sandbox/signer.rs`, add a rule for `/`; begin the threads for files before the seal; in
+/// `places_of`, leave out the folders of `links`.
 #[test]
 fn a_sealed_signer_reads_no_other_folders() {
     let has_landlock = landlock::Ruleset::default()
@@ -179,20 +180,33 @@ fn a_sealed_signer_reads_no_other_folders() {
     if has_landlock.is_err() {
         return;
     }
-    let (named, read, other) = (folder("named"), folder("read"), folder("other"));
+    let [named, read, linked, versions, other] =
+        ["named", "read", "linked", "versions", "other"].map(folder);
     let kind = KeyType::Scheme(SignatureScheme::Ed25519);
-    let [first, _] = ["first.der", "x"].map(|name| key_file(&read, name, kind));
+    let first = key_file(&read, "first.der", kind);
+    // A key file that is a link to a link of a folder, as Kubernetes has them.
+    let [old, new] = ["old", "new"].map(|version| versions.join(version));
+    for version in [&old, &new] {
+        std::fs::create_dir_all(version).unwrap();
+        key_file(version, "key.der", kind);
+    }
+    let (current, link) = (versions.join("current"), linked.join("key.der"));
+    std::os::unix::fs::symlink(&old, &current).unwrap();
+    std::os::unix::fs::symlink(current.join("key.der"), &link).unwrap();
     let (signer, _lost, _) = signer();
     let loads = |path: &Path| signer.load(&file(path, Holds::AnyKey)).is_ok();
-    assert!(loads(&first));
+    assert!(loads(&first) && loads(&link));
     signer.seal(Bounds { folders: vec![named.clone()], ..Bounds::default() }).unwrap();
     for folder in [&named, &read] {
         assert!(loads(&key_file(folder, "later.der", kind)), "{folder:?}");
         assert!(signer.names(folder).is_ok());
     }
+    std::fs::remove_file(&current).unwrap();
+    std::os::unix::fs::symlink(&new, &current).unwrap();
+    assert!(loads(&link), "the folder was replaced");
     assert!(!loads(&key_file(&other, "other.der", kind)));
     assert!(signer.names(&other).is_err());
-    for folder in [named, read, other] {
+    for folder in [named, read, linked, versions, other] {
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -8,11 +8,27 @@ use std::os::unix::fs::MetadataExt;
 use ike_tokio::net::resolver::FILES;
 use landlock::{RestrictionStatus, RulesetStatus};
 
+use super::read_only::calls;
 use super::*;
 
 /// What the C library's resolver loads, and what its plugins read.
-const LIBRARIES: &[&str] =
-    &["/lib", "/lib64", "/usr/lib", "/usr/lib64", "/etc/ld.so.cache", "/etc/mdns.allow"];
+const LIBRARIES: &[&str] = &[
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/nix/store",
+    "/gnu/store",
+    "/etc/ld.so.cache",
+    "/etc/mdns.allow",
+    "/etc/samba",
+    "/run/systemd/machines",
+    "/var/lib/libvirt/dnsmasq",
+    // Where /etc has none.
+    "/usr/etc/nsswitch.conf",
+    "/usr/etc/host.conf",
+    "/usr/etc/gai.conf",
+];
 
 /// The files of the system's resolver, as they were when this process gave up all others.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,84 +97,6 @@ fn restrict() -> Result<RestrictionStatus, landlock::RulesetError> {
         .add_rules(path_beneath_rules(files, read))?
         .restrict_self()
 }
-
-/// Refuses what [`filter`] refuses, and whatever changes a file, takes a connection or signals another process.
-fn calls(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
-    let programs = if programs { &[][..] } else { PROGRAMS };
-    let refused = REFUSED.iter().chain(PORTS).chain(programs).chain(CHANGES).chain(OLD_CHANGES);
-    let mut rules: BTreeMap<i64, Vec<_>> = refused.map(|call| (*call, Vec::new())).collect();
-    let when = |argument: u8, mask: libc::c_int, value: libc::c_int| {
-        let flags = SeccompCmpOp::MaskedEq(mask as u64);
-        let length = SeccompCmpArgLen::Dword;
-        SeccompRule::new(vec![SeccompCondition::new(argument, length, flags, value as u64)?])
-    };
-    let user = libc::CLONE_NEWUSER;
-    rules.insert(libc::SYS_clone, vec![when(0, user, user)?]);
-    for (call, argument) in OPEN {
-        let for_writing = [
-            when(*argument, libc::O_ACCMODE, libc::O_WRONLY)?,
-            when(*argument, libc::O_ACCMODE, libc::O_RDWR)?,
-            when(*argument, libc::O_ACCMODE, libc::O_ACCMODE)?,
-            when(*argument, libc::O_CREAT, libc::O_CREAT)?,
-            when(*argument, libc::O_TRUNC, libc::O_TRUNC)?,
-        ];
-        rules.insert(*call, for_writing.into());
-    }
-    let eperm = SeccompAction::Errno(libc::EPERM as u32);
-    let arch = std::env::consts::ARCH.try_into()?;
-    Ok(SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()?)
-}
-
-/// Calls with flags of open(2), and which argument has them.
-#[cfg(target_arch = "x86_64")]
-const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
-#[cfg(not(target_arch = "x86_64"))]
-const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2)];
-
-const CHANGES: &[i64] = &[
-    // A filter cannot read its flags. The C library's resolver does not call it.
-    libc::SYS_openat2,
-    libc::SYS_truncate,
-    libc::SYS_renameat2,
-    libc::SYS_unlinkat,
-    libc::SYS_mkdirat,
-    libc::SYS_mknodat,
-    libc::SYS_linkat,
-    libc::SYS_symlinkat,
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    libc::SYS_fchown,
-    libc::SYS_fchownat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_utimensat,
-    libc::SYS_listen,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-    libc::SYS_kill,
-    libc::SYS_tkill,
-    libc::SYS_pidfd_open,
-    libc::SYS_pidfd_send_signal,
-];
-
-#[cfg(target_arch = "x86_64")]
-const OLD_CHANGES: &[i64] = &[
-    libc::SYS_creat,
-    libc::SYS_rename,
-    libc::SYS_renameat,
-    libc::SYS_unlink,
-    libc::SYS_mkdir,
-    libc::SYS_rmdir,
-    libc::SYS_mknod,
-    libc::SYS_link,
-    libc::SYS_symlink,
-    libc::SYS_chmod,
-    libc::SYS_chown,
-    libc::SYS_lchown,
-];
-#[cfg(not(target_arch = "x86_64"))]
-const OLD_CHANGES: &[i64] = &[libc::SYS_renameat];
 
 #[cfg(test)]
 mod tests {

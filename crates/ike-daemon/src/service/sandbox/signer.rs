@@ -1,6 +1,6 @@
 //! What a signer gives up once the configuration is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,8 @@ use landlock::{
 use nix::libc;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 
-use super::{UNKNOWN, filter, linked};
+use super::read_only::calls;
+use super::{LINKS, SHARED, UNKNOWN, filter, folder};
 
 /// What a signer that is sealed may still do.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub(crate) struct SealedSigner<'a> {
     pub(crate) places: Vec<&'a PathBuf>,
     /// It reads nothing else, and writes nothing.
     pub(crate) landlock: bool,
-    /// It makes no sockets, starts no programs, and changes no files' owners and modes.
+    /// It makes no sockets, starts no programs, changes no files, and signals no other process.
     pub(crate) seccomp: bool,
     /// It has loaded libraries of other people, which may do as their makers like.
     pub(crate) modules: bool,
@@ -51,12 +52,19 @@ pub(crate) fn seal_signer(sealed: &SealedSigner<'_>) -> io::Result<()> {
         }
     }
     if sealed.seccomp {
-        let mut programs = vec![filter(sealed.modules).map_err(io::Error::other)?];
-        if !sealed.modules {
-            programs.push(without_network().map_err(io::Error::other)?);
-        }
-        let mut applied = programs.iter().try_for_each(|one| seccompiler::apply_filter(one));
-        applied = applied.and_then(|()| seccompiler::apply_filter(&UNKNOWN));
+        // The threads of modules are there already.
+        let apply = match sealed.modules {
+            true => seccompiler::apply_filter_all_threads,
+            false => seccompiler::apply_filter,
+        };
+        let programs = match sealed.modules {
+            true => vec![filter(true)],
+            false => vec![calls(false), without_network()],
+        };
+        let programs = programs.into_iter().collect::<Result<Vec<_>, _>>();
+        let programs = programs.map_err(io::Error::other)?;
+        let mut applied = programs.iter().try_for_each(|one| apply(one));
+        applied = applied.and_then(|()| apply(&UNKNOWN));
         match applied {
             Ok(()) => tracing::info!(modules = sealed.modules, "sandbox: signer: seccomp"),
             Err(error) => {
@@ -67,21 +75,37 @@ pub(crate) fn seal_signer(sealed: &SealedSigner<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// The path that must be readable so that `path`, a file or a folder, can be read. The file can be replaced, unless its folder
-/// has files of very many programs.
-pub(crate) fn place_of(path: &Path) -> PathBuf {
-    match fs::metadata(path) {
-        Ok(there) if there.is_dir() => path.to_path_buf(),
-        _ => match linked(path) {
-            crowded if CROWDED.iter().any(|folder| crowded == Path::new(folder)) => {
-                path.to_path_buf()
-            }
-            place => place,
-        },
+/// What must be readable so that `path`, a file or a folder, can be read, also after the file or a link on the way to it has
+/// been replaced. Of a folder that has files of very many programs, the file alone: another one in its place needs a restart.
+pub(crate) fn places_of(path: &Path) -> BTreeSet<PathBuf> {
+    let mut places = BTreeSet::new();
+    let is_folder = fs::metadata(path).is_ok_and(|there| there.is_dir());
+    let mut at = path.to_path_buf();
+    for _ in 0..LINKS {
+        places.insert(folder(&at));
+        let links = at.ancestors().filter(|one| one.is_symlink());
+        places.extend(links.map(folder));
+        match fs::read_link(&at) {
+            Ok(target) => at = folder(&at).join(target),
+            Err(_) => break,
+        }
     }
+    if is_folder {
+        places.clear();
+    }
+    let is_crowded = |place: &PathBuf| {
+        let place = fs::canonicalize(place);
+        let mut crowded = SHARED.iter().chain(CROWDED);
+        place.map_or(true, |place| crowded.any(|folder| place == Path::new(folder)))
+    };
+    places.retain(|place| !is_crowded(place));
+    if places.is_empty() {
+        places.insert(path.to_path_buf());
+    }
+    places
 }
 
-/// Folders of very many programs, beside those that [`linked`] knows.
+/// Folders of very many programs, beside those of [`SHARED`].
 const CROWDED: &[&str] = &["/etc", "/home", "/opt", "/root", "/srv", "/usr", "/var/tmp"];
 
 fn restrict_files(places: &[&PathBuf]) -> Result<RulesetStatus, landlock::RulesetError> {
@@ -92,10 +116,9 @@ fn restrict_files(places: &[&PathBuf]) -> Result<RulesetStatus, landlock::Rulese
     Ok(ruleset.restrict_self()?.ruleset)
 }
 
-/// Refuses sockets, and changes of files that Landlock does not see.
+/// Refuses sockets.
 fn without_network() -> Result<BpfProgram, seccompiler::Error> {
-    let rules: BTreeMap<i64, Vec<_>> =
-        NETWORK.iter().chain(FILES).chain(OLD).map(|call| (*call, Vec::new())).collect();
+    let rules: BTreeMap<i64, Vec<_>> = NETWORK.iter().map(|call| (*call, Vec::new())).collect();
     let eperm = SeccompAction::Errno(libc::EPERM as u32);
     let arch = std::env::consts::ARCH.try_into()?;
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()?)
@@ -106,38 +129,6 @@ const NETWORK: &[i64] = &[
     libc::SYS_socketpair,
     libc::SYS_connect,
     libc::SYS_bind,
-    libc::SYS_listen,
-    libc::SYS_accept,
-    libc::SYS_accept4,
-];
-
-const FILES: &[i64] = &[
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    libc::SYS_fchown,
-    libc::SYS_fchownat,
-    libc::SYS_utimensat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
     libc::SYS_mq_open,
     libc::SYS_shmget,
-    libc::SYS_kill,
 ];
-
-#[cfg(target_arch = "x86_64")]
-const OLD: &[i64] = &[
-    libc::SYS_chmod,
-    libc::SYS_chown,
-    libc::SYS_lchown,
-    libc::SYS_utime,
-    libc::SYS_utimes,
-    libc::SYS_futimesat,
-    libc::SYS_fchmodat2,
-];
-
-#[cfg(not(target_arch = "x86_64"))]
-const OLD: &[i64] = &[libc::SYS_fchmodat2];
