@@ -49,7 +49,14 @@ impl Kind {
 }
 
 /// A shared secret that was loaded. Wiped when it is dropped; never printed.
-pub type LoadedSecret = Entry;
+pub type LoadedSecret = Arc<Entry>;
+
+/// All shared secrets at one time, to be put back.
+#[derive(Debug)]
+pub struct KeptSecrets {
+    shared: BTreeMap<String, LoadedSecret>,
+    hidden: BTreeSet<Named>,
+}
 
 /// Contents that a control client has sent instead of files, each with the name that refers to it in the section.
 pub type Blobs = Vec<(String, Arc<[u8]>)>;
@@ -85,7 +92,7 @@ pub enum Difference {
 pub struct Overlay {
     sections: BTreeMap<(Kind, String), Item>,
     /// By the client's identifier, or one that no client can choose.
-    shared: BTreeMap<String, Entry>,
+    shared: BTreeMap<String, LoadedSecret>,
     /// What the file has, and what it has ever had, where its format is swanctl.conf's.
     of_file: BTreeSet<Named>,
     had: BTreeSet<Named>,
@@ -266,7 +273,7 @@ impl Overlay {
         // A client's identifier has no line feed in front.
         let key = id.map_or_else(|| format!("\n{}", self.count), str::to_owned);
         let name = format!("{kind}-vici-{}", id.map_or(self.count.to_string(), str::to_owned));
-        let entry = Entry::section(&name, self.count, table);
+        let entry = Arc::new(Entry::section(&name, self.count, table));
         let before = self.shared.insert(key.clone(), entry);
         (key, before)
     }
@@ -293,6 +300,16 @@ impl Overlay {
         if let Some(secret) = unloaded.loaded {
             self.shared.insert(key.to_owned(), secret);
         }
+    }
+
+    /// The secrets as they are, for [`Self::put_back_secrets`].
+    pub fn keep_secrets(&self) -> KeptSecrets {
+        KeptSecrets { shared: self.shared.clone(), hidden: self.hidden.clone() }
+    }
+
+    /// Secrets are again as they were, and so is what of the file is unloaded.
+    pub fn put_back_secrets(&mut self, kept: KeptSecrets) {
+        (self.shared, self.hidden) = (kept.shared, kept.hidden);
     }
 
     /// Unloads all secrets.
@@ -330,7 +347,7 @@ impl Overlay {
     /// Reads one secret by itself.
     pub fn read_shared(&self, document: &Document, key: &str, host: &dyn Host) -> Reading {
         let mut layers = Layers::default();
-        layers.add("secrets", self.shared.get(key).into_iter());
+        layers.add("secrets", self.shared.get(key).map(Arc::as_ref).into_iter());
         over(&document.common, &layers, document, host)
     }
 
@@ -368,7 +385,7 @@ impl Overlay {
             }
         }
         let secrets = self.shared.iter().filter(|(key, _)| stays(SECRETS, key));
-        layers.add(SECRETS, secrets.map(|(_, entry)| entry));
+        layers.add(SECRETS, secrets.map(|(_, entry)| &**entry));
         layers.hide(hidden);
         (over(&document.all, &layers, document, host), blobs)
     }

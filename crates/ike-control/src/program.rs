@@ -278,6 +278,10 @@ pub trait Loader: Sync {
     /// A name for octets that stand in a section in place of a file. Two contents have different names.
     fn content_name(&self, octets: &[u8]) -> String;
 
+    /// Keeps the keys, certificates, revocation lists and shared secrets as they are, loaded and unloaded. What it
+    /// returns puts them back.
+    fn keep_credentials(&self) -> Box<dyn FnOnce() + Send + '_>;
+
     /// Adds a private key of the type `kind`, or of `any` type, and returns its identifier.
     ///
     /// # Errors

@@ -13,8 +13,7 @@ impl Operator {
     /// # Errors
     /// What is wrong with the key.
     pub async fn load_key(&self, octets: &[u8], kind: &str) -> Result<String, OperatorError> {
-        let add = |loader: &dyn Loader| loader.add_key(octets, kind);
-        self.load_by(add, |loader, id: &String| _ = loader.remove_key(id)).await
+        self.load_by(|loader| loader.add_key(octets, kind)).await
     }
 
     /// Loads a private key in a token, by a section `token` of `[secrets]`, and returns its identifier.
@@ -22,8 +21,7 @@ impl Operator {
     /// # Errors
     /// What is wrong with the section or the token.
     pub async fn load_token(&self, table: DeTable<'static>) -> Result<String, OperatorError> {
-        let add = |loader: &dyn Loader| loader.add_token(table);
-        self.load_by(add, |loader, id: &String| _ = loader.remove_key(id)).await
+        self.load_by(|loader| loader.add_token(table)).await
     }
 
     /// Takes a loaded private key away.
@@ -31,11 +29,11 @@ impl Operator {
     /// # Errors
     /// [`OperatorError::NotLoaded`].
     pub async fn unload_key(&self, id: &str) -> Result<(), OperatorError> {
-        let remove = |loader: &dyn Loader| match loader.remove_key(id) {
+        self.load_by(|loader| match loader.remove_key(id) {
             true => Ok(()),
             false => Err(OperatorError::NotLoaded(id.to_owned())),
-        };
-        self.load_by(remove, |_, &()| ()).await
+        })
+        .await
     }
 
     /// The identifiers of the private keys that [`Self::unload_key`] takes.
@@ -49,7 +47,7 @@ impl Operator {
     /// # Errors
     /// What is wrong with them.
     pub async fn load_certificates(&self, octets: &[u8], ca: bool) -> Result<(), OperatorError> {
-        self.load_by(|loader| loader.add_certificates(octets, ca), |_, &()| ()).await
+        self.load_by(|loader| loader.add_certificates(octets, ca)).await
     }
 
     /// Loads a revocation list.
@@ -57,7 +55,7 @@ impl Operator {
     /// # Errors
     /// What is wrong with it.
     pub async fn load_crl(&self, octets: &[u8]) -> Result<(), OperatorError> {
-        self.load_by(|loader| loader.add_crl(octets), |_, &()| ()).await
+        self.load_by(|loader| loader.add_crl(octets)).await
     }
 
     /// Loads a shared secret, by a section of `[secrets]` of the kind `kind`. It replaces the secret with the same
@@ -113,20 +111,21 @@ impl Operator {
     /// # Errors
     /// The mistakes of the configuration without them.
     pub async fn clear_credentials(&self) -> Result<(), OperatorError> {
-        self.load_by(|loader| loader.clear_credentials(), |_, &()| ()).await
+        self.load_by(|loader| loader.clear_credentials()).await
     }
 
-    /// Changes what is loaded, and puts it in force. If that fails, `undo` takes the change back.
+    /// Changes what is loaded, and puts it in force. If that fails, what was loaded before is loaded again: a change
+    /// that stayed would come in force with the next load.
     async fn load_by<T: Send>(
         &self,
         change: impl FnOnce(&dyn Loader) -> Result<T, OperatorError> + Send,
-        undo: impl FnOnce(&dyn Loader, &T) + Send,
     ) -> Result<T, OperatorError> {
         let mut state = self.loading.lock().await;
         let loader = self.loader()?;
+        let put_back = loader.keep_credentials();
         let made = blocking(|| change(loader))?;
         if let Err(why) = self.in_force(&mut state).await {
-            undo(loader, &made);
+            put_back();
             return Err(why);
         }
         Ok(made)

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::pki::{Certificate, Crl, ca_hash, files};
-use ike_config::{Blobs, Document, Kind, Overlay, Reading};
+use aws_lc_rs::digest::{SHA256, digest};
+use ike_config::{Blobs, Document, KeptSecrets, Kind, Overlay, Reading};
 use ike_proto::crypto::SigningKey;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use toml::de::DeTable;
@@ -23,19 +24,27 @@ pub(crate) struct Loaded {
 }
 
 /// Keys and certificates.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 struct LoadedCredentials {
     keys: BTreeMap<String, Arc<dyn SigningKey>>,
     certificates: Vec<Arc<Certificate>>,
     cas: Vec<Arc<Certificate>>,
     crls: Vec<Arc<Crl>>,
-    /// The identifiers of the file's keys, and of all that it has had, where its format is swanctl.conf's.
+    /// The identifiers of the file's keys, where its format is swanctl.conf's.
     of_file: BTreeSet<String>,
+    /// The names of all keys, certificates and revocation lists that it has had, as [`Credentials::names`] has them.
     had: BTreeSet<String>,
     /// Those of the file's that a client has unloaded.
     hidden: BTreeSet<String>,
     /// A client has unloaded all keys and certificates of the file.
     cleared: bool,
+}
+
+/// What was loaded at one time, to be put back: keys, certificates, revocation lists and secrets.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    secrets: KeptSecrets,
+    credentials: LoadedCredentials,
 }
 
 /// What the file had, to be read again with what is loaded over it.
@@ -77,12 +86,19 @@ impl Loaded {
             return;
         }
         self.overlay().adopt(&base.document);
-        let loaded = &mut *self.credentials();
-        loaded.of_file = base.credentials.key_ids().collect();
-        loaded.had.extend(loaded.of_file.iter().cloned());
-        loaded.keys.retain(|id, _| !loaded.had.contains(id));
-        (loaded.hidden, loaded.cleared) = (BTreeSet::new(), false);
-        (loaded.certificates, loaded.cas, loaded.crls) = (Vec::new(), Vec::new(), Vec::new());
+        self.credentials().adopt(&base.credentials);
+    }
+
+    /// The keys, certificates, revocation lists and secrets as they are, for [`Self::put_back`].
+    pub(crate) fn keep_credentials(&self) -> Kept {
+        let secrets = self.overlay().keep_secrets();
+        Kept { secrets, credentials: self.credentials().clone() }
+    }
+
+    /// All of them are again as they were.
+    pub(crate) fn put_back(&self, kept: Kept) {
+        self.overlay().put_back_secrets(kept.secrets);
+        *self.credentials() = kept.credentials;
     }
 
     /// Adds a private key. The error says what is wrong with it.
@@ -170,7 +186,8 @@ impl Loaded {
     pub(crate) fn check(&self, base: &Base, kind: Kind, name: &str) -> Result<Config, String> {
         let read = self.overlay().read_section(&base.document, kind, name, &ThisHost);
         let (reading, blobs) = read.ok_or_else(|| format!("there is no {name}"))?;
-        over(reading, &self.store(base, blobs))
+        let store = self.credentials().over(base, blobs);
+        over(reading, &store)
     }
 
     /// The same for a secret.
@@ -185,61 +202,77 @@ impl Loaded {
         let mut config = match anew && base.document.is_for_swanctl() {
             true => {
                 let (reading, blobs) = self.overlay().read_anew(&base.document, &ThisHost);
-                over(reading, &self.store_anew(base, blobs))?
+                let mut loaded = self.credentials().clone();
+                loaded.adopt(&base.credentials);
+                over(reading, &loaded.over(base, blobs))?
             }
             false => {
                 let (reading, blobs) = self.overlay().read(&base.document, &ThisHost);
-                over(reading, &self.store(base, blobs))?
+                let store = self.credentials().over(base, blobs);
+                over(reading, &store)?
             }
         };
         config.base = Some(Arc::clone(base));
         Ok(config)
     }
-
-    /// The credentials of a file that was read again, and those of the loaded that [`Self::adopt`] would keep.
-    fn store_anew(&self, base: &Base, blobs: Blobs) -> Credentials {
-        let mut store = base.credentials.clone();
-        let loaded = self.credentials();
-        let of_file: BTreeSet<_> = base.credentials.key_ids().collect();
-        let keys = loaded.keys.iter();
-        let keys = keys.filter(|(id, _)| !loaded.had.contains(*id) && !of_file.contains(*id));
-        let keys = keys.map(|(id, key)| (format!("key {id}"), Arc::clone(key)));
-        store.add_loaded(keys, std::iter::empty(), blobs.into_iter().collect());
-        store
-    }
-
-    /// The file's credentials and those that were loaded.
-    fn store(&self, base: &Base, blobs: Blobs) -> Credentials {
-        let loaded = self.credentials();
-        let mut store = match loaded.cleared {
-            true => base.credentials.without_files(),
-            false => base.credentials.without_keys(&loaded.hidden),
-        };
-        for ca in &loaded.cas {
-            // It was looked at when it came.
-            let _ = store.add_ca(Certificate::clone(ca));
-        }
-        for crl in &loaded.crls {
-            store.trust.revocation.load_crl(Arc::clone(crl));
-        }
-        let keys = loaded.keys.iter().map(|(id, key)| (format!("key {id}"), Arc::clone(key)));
-        let blobs: HashMap<_, _> = blobs.into_iter().collect();
-        store.add_loaded(keys, loaded.certificates.iter().cloned(), blobs);
-        store
-    }
 }
 
 impl LoadedCredentials {
+    /// What `file` has is in force. What was loaded stays if no file has had it.
+    fn adopt(&mut self, file: &Credentials) {
+        self.of_file = file.key_ids().collect();
+        self.had.extend(file.names());
+        let had = &self.had;
+        self.keys.retain(|id, _| !had.contains(id));
+        self.certificates.retain(|certificate| !had.contains(&certificate_name(certificate)));
+        self.cas.retain(|ca| !had.contains(&certificate_name(ca)));
+        self.crls.retain(|crl| !had.contains(&crl_name(crl)));
+        (self.hidden, self.cleared) = (BTreeSet::new(), false);
+    }
+
+    /// The file's credentials and those that were loaded.
+    fn over(&self, base: &Base, blobs: Blobs) -> Credentials {
+        let mut store = match self.cleared {
+            true => base.credentials.without_files(),
+            false => base.credentials.without_keys(&self.hidden),
+        };
+        for ca in &self.cas {
+            // It was looked at when it came.
+            let _ = store.add_ca(Certificate::clone(ca));
+        }
+        for crl in &self.crls {
+            store.trust.revocation.load_crl(Arc::clone(crl));
+        }
+        let keys = self.keys.iter().map(|(id, key)| (format!("key {id}"), Arc::clone(key)));
+        let blobs: HashMap<_, _> = blobs.into_iter().collect();
+        store.add_loaded(keys, self.certificates.iter().cloned(), blobs);
+        store
+    }
+
     /// True if the file has this key, and no client has unloaded it.
     fn shows(&self, id: &str) -> bool {
         self.of_file.contains(id) && !self.hidden.contains(id) && !self.cleared
     }
 }
 
+/// What tells a certificate from every other one.
+pub(crate) fn certificate_name(certificate: &Certificate) -> String {
+    hex(digest(&SHA256, certificate.der()).as_ref())
+}
+
+/// The same of a revocation list. Of a long one there is no encoding to hash.
+pub(crate) fn crl_name(crl: &Crl) -> String {
+    hex(digest(&SHA256, &[crl.issuer(), crl.signature()].concat()).as_ref())
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
 /// What charon names a key by: the SHA-1 of the public key, in hexadecimal digits.
 pub(crate) fn key_id(spki: &[u8]) -> String {
     let key = SubjectPublicKeyInfo::parse(spki).map_or(spki, |parsed| parsed.key);
-    ca_hash(key).iter().map(|octet| format!("{octet:02x}")).collect()
+    hex(&ca_hash(key))
 }
 
 /// Assembles a configuration with the keys and certificates of `store`. The error has its mistakes, as a sentence.

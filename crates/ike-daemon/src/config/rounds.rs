@@ -186,7 +186,9 @@ fn choose_credentials(
         // A client has unloaded the key. A certificate that was renewed has another one.
         let id = round.auth.id.clone();
         let mut others = store.all();
-        others.retain(|credential| id.is_some() && credential.identity(id.as_ref()).is_ok());
+        let fits =
+            |one: &Credential| one.identity(id.as_ref()).is_ok() && may_sign(&round.auth, one);
+        others.retain(|credential| id.is_some() && fits(credential));
         if others.is_empty() || !report.may_lack(place) {
             return;
         }
@@ -203,6 +205,11 @@ fn choose_credentials(
         };
         round.credentials = store.all();
         round.credentials.retain(|credential| credential.identity(Some(id)).is_ok());
+        if report.may_lack(place) {
+            // The key of the right type may come later, as above.
+            let auth = &round.auth;
+            round.credentials.retain(|credential| may_sign(auth, credential));
+        }
         if round.credentials.is_empty() {
             let message = format!("`{path}.id`: no certificate with a private key has it");
             let expected = "`certs`, or the certificate in x509/ and its key in private/";
@@ -253,14 +260,20 @@ fn identity(round: &mut LocalRound, path: &str, place: Place, report: &mut Repor
 }
 
 fn constraints(round: &LocalRound, path: &str, place: Place, report: &mut Report) {
-    let AuthConfig::Pubkey(wanted) = &round.auth.auth else { return };
-    let fits = |credential: &Credential| wanted.ike.allows_key(credential.key().public_key());
-    if !round.credentials.iter().any(fits) {
+    if !round.credentials.iter().any(|credential| may_sign(&round.auth, credential)) {
         let message = format!("`{path}.auth`: the private key makes no such signatures");
         let keys =
             round.credentials.iter().flat_map(|credential| credential.key().schemes().first());
         let keys: Vec<String> = keys.map(ToString::to_string).collect();
         report.expected(place, message, format!("what it makes: {}", keys.join(", ")));
+    }
+}
+
+/// True if the key makes signatures that `auth` allows. For EAP each does.
+fn may_sign(auth: &LocalAuth, credential: &Credential) -> bool {
+    match &auth.auth {
+        AuthConfig::Pubkey(wanted) => wanted.ike.allows_key(credential.key().public_key()),
+        AuthConfig::Eap | AuthConfig::Psk | AuthConfig::Null => true,
     }
 }
 

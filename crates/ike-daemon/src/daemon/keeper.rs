@@ -355,6 +355,11 @@ impl Loader for Keeper {
         format!("blob-{hash}")
     }
 
+    fn keep_credentials(&self) -> Box<dyn FnOnce() + Send + '_> {
+        let kept = self.0.loaded.keep_credentials();
+        Box::new(|| self.0.loaded.put_back(kept))
+    }
+
     fn add_key(&self, octets: &[u8], kind: &str) -> Result<String, OperatorError> {
         let base = self.base()?;
         let added = self.0.loaded.add_key(&*base.credentials.keys_from, octets, kind);

@@ -33,3 +33,4 @@ mod still;
 mod tcp;
 mod vici;
 mod vici_load;
+mod vici_load_credentials;

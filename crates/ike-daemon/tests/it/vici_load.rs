@@ -13,12 +13,12 @@ use crate::common::{Pair, list, tempdir, until};
 use crate::pki::done;
 use crate::vici::{Client, inside, serve};
 
-fn yes(answer: &Section) -> bool {
+pub fn yes(answer: &Section) -> bool {
     answer.str("success") == Some("yes")
 }
 
 /// Why the answer is no.
-fn no(answer: &Section) -> String {
+pub fn no(answer: &Section) -> String {
     assert_eq!(answer.str("success"), Some("no"), "{answer:?}");
     answer.str("errmsg").expect("a reason").to_owned()
 }
@@ -44,11 +44,11 @@ fn child(options: &[(&str, &str)]) -> Section {
     options.iter().fold(child, |child, (name, value)| child.text(*name, value))
 }
 
-fn only_net(options: &[(&str, &str)]) -> Section {
+pub fn only_net(options: &[(&str, &str)]) -> Section {
     Section::new().section("net", child(options))
 }
 
-fn names(answer: &Section, list: &str) -> Vec<String> {
+pub fn names(answer: &Section, list: &str) -> Vec<String> {
     match answer.get(list) {
         Some(Value::List(items)) => {
             items.iter().map(|item| String::from_utf8(item.clone()).expect("text")).collect()
@@ -57,7 +57,7 @@ fn names(answer: &Section, list: &str) -> Vec<String> {
     }
 }
 
-async fn with(client: &mut Client, command: &str, name: &str, section: Section) -> Section {
+pub async fn with(client: &mut Client, command: &str, name: &str, section: Section) -> Section {
     client.ask(command, Section::new().section(name, section)).await.0
 }
 
@@ -402,7 +402,7 @@ async fn what_a_file_of_swanctl_gave_is_replaced_and_unloaded_like_what_swanctl_
 }
 
 /// What `pki` has made in `folder`.
-fn made(folder: &Path, name: &str) -> Vec<u8> {
+pub fn made(folder: &Path, name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect("a file")
 }
 

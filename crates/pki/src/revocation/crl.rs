@@ -120,6 +120,11 @@ impl Crl {
         self.proof.der()
     }
 
+    /// The signature. With the issuer it tells a list from every other one.
+    pub fn signature(&self) -> &[u8] {
+        &self.proof.signature
+    }
+
     /// True if both are the same list, with the same signature.
     pub fn is_same_as(&self, other: &Self) -> bool {
         self.head.issuer == other.head.issuer && self.proof.signature == other.proof.signature

@@ -11,7 +11,7 @@ use ike_proto::crypto::SigningKey;
 
 use ike_config::{Content, KeyFile, Modules, NamedFile, Place, Report, TokenKeyOption, nearest};
 
-use crate::config::loaded::key_id;
+use crate::config::loaded::{certificate_name, crl_name, key_id};
 use crate::files::load_file;
 use crate::signer::KeySource;
 
@@ -303,6 +303,16 @@ impl Credentials {
     /// The identifiers of the private keys.
     pub(crate) fn key_ids(&self) -> impl Iterator<Item = String> {
         self.keys.iter().map(|loaded| key_id(loaded.key.public_key()))
+    }
+
+    /// What tells the private keys, certificates and revocation lists from all others.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        let own = self.certificates.iter();
+        let own = own.flat_map(|loaded| std::iter::once(&loaded.certificate).chain(&loaded.others));
+        let all = own.chain(self.trust.cas()).chain(self.trust.intermediates());
+        let certificates = all.map(|certificate| certificate_name(certificate));
+        let crls = self.trust.revocation.crls().map(|crl| crl_name(crl));
+        self.key_ids().chain(certificates).chain(crls)
     }
 
     /// The same without the private keys that have these identifiers.
