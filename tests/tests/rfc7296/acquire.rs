@@ -1,5 +1,8 @@
 //! §2.9: the packet that asks for a child is what its selectors begin with.
 
+use std::io::Write;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ike_proto::config::TsSpec;
@@ -7,11 +10,12 @@ use ike_proto::dataplane::{Event as Plane, Flow, PolicyAction, PolicyId, Traffic
 use ike_proto::wire::decode_payloads;
 use ike_proto::wire::payload::{Notify, Payload, Spi};
 use ike_proto::wire::registry::{ExchangeType, NotifyType, ProtocolId};
-use ike_proto::{Command, Event, Failure};
+use ike_proto::{Answer, Command, Event, Failure, Lease};
 use ike_tests::bench::Bench;
 use ike_tests::handmade::{ESP, Handmade, proposal};
 use ike_tests::setup::{address, child, side};
-use ike_tests::{A, Pair, Setup};
+use ike_tests::{A, B, Pair, Setup};
+use xfrm::{CommandKind, Fault};
 
 fn ts(text: &str) -> TrafficSelector {
     text.parse().unwrap()
@@ -327,7 +331,7 @@ fn s2_9_the_same_child_once_more_is_deleted() {
 /// A peer that grants a pair of addresses at a time: what is used stays, and there are no more than 64 beside the one
 /// that is configured.
 ///
-/// Faults: in `Children::is_crowded`, return false. In `Children::idle_longest`, take the smallest.
+/// Faults: in `Children::is_crowded`, return false. In `Children::gives_way`, take the smallest.
 #[test]
 fn s2_9_of_too_many_narrow_children_the_one_that_is_idle_for_longest_ends() {
     let (mut bench, mut peer, policy) = bench_with_trap();
@@ -355,6 +359,138 @@ fn s2_9_of_too_many_narrow_children_the_one_that_is_idle_for_longest_ends() {
     let up = spis(&bench);
     assert_eq!(up.len(), 65);
     assert!(up.contains(&2000) && !up.contains(&2001), "{up:?}");
+}
+
+/// A peer that grants a pair of addresses at a time, and more pairs than may have a child at a time are in use: those
+/// that have one keep it, and each of the rest is asked for once in a minute.
+///
+/// Faults: in `Children::gives_way`, take the one that is idle for longest whatever its idle time is. In
+/// `Established::on_usage`, remember nothing of the newest one. In `Queue::has_refused`, leave `is_in` out.
+#[test]
+fn s2_9_narrow_children_that_are_in_use_do_not_end_each_other() {
+    let (mut bench, mut peer, policy) = bench_with_trap();
+    let (mut id, mut asked) = (0, [0; 70]);
+    for _ in 0..50 {
+        for (n, asked) in asked.iter_mut().enumerate() {
+            let remote = format!("10.4.0.{n}");
+            let up = bench.host().children_up();
+            let own = up.iter().find(|child| child.remote_ts == [ts(&remote)]);
+            if let Some(own) = own {
+                let now = bench.world.now();
+                bench.world.hosts[0].plane.count(own.outbound, 100, now);
+                continue;
+            }
+            if !asks(&mut bench, policy, flow("10.3.0.9[udp/1000]", &format!("{remote}[udp/53]"))) {
+                continue;
+            }
+            *asked += 1;
+            bench.sent();
+            let granted = grants(2000 + id, "10.3.0.9", &remote);
+            let deletes = bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, id, true, &granted));
+            id += 1;
+            for _ in deletes {
+                bench.give(&peer.seal(ExchangeType::INFORMATIONAL, id, true, &[]));
+                id += 1;
+            }
+        }
+        bench.world.run_for(Duration::from_secs(1));
+    }
+    assert_eq!(asked, [1; 70]);
+    assert_eq!(id, 75, "a request for each pair, and a Delete for each that has no room");
+    assert_eq!(bench.host().children_up().len(), 1 + 65);
+}
+
+/// Without the counters nobody knows which children are in use.
+///
+/// Fault: in `Established::on_data_plane`, take an error for an empty answer.
+#[test]
+fn s2_9_no_narrow_child_ends_if_the_counters_cannot_be_read() {
+    let (mut bench, mut peer, policy) = bench_with_trap();
+    bench.world.hosts[0].plane.inner.fail(Fault::Every(CommandKind::QueryUsage));
+    for n in 0..70 {
+        let remote = format!("10.4.0.{n}");
+        assert!(asks(&mut bench, policy, flow("10.3.0.9[udp/1000]", &format!("{remote}[udp/53]"))));
+        bench.sent();
+        let granted = grants(2000 + n, "10.3.0.9", &remote);
+        let sent = bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, n, true, &granted));
+        assert_eq!(sent.len(), 0, "no Delete");
+        bench.world.run_for(Duration::from_secs(1));
+    }
+    assert_eq!(bench.host().children_up().len(), 1 + 70);
+}
+
+/// What a thread logs.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, octets: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(octets)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The trap of a road warrior names its own address, and its child the virtual IP. What is bound to the own address meets
+/// the trap, and no child can take it: the peer is not asked, and nothing says that it has refused.
+///
+/// Faults: in `ChildSa::leaves_out`, return false. In `RequestedChild::finish`, note each packet. In
+/// `Established::has_one_for`, ask only what the child takes.
+#[test]
+fn s2_9_a_packet_that_no_child_can_take_beside_a_virtual_ip_asks_for_none() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::WARN)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let mut setup = Setup::new(1);
+    setup.a.connection.vips = vec![IpAddr::from([0, 0, 0, 0])];
+    setup.a.net().local_ts = vec![TsSpec::DYNAMIC];
+    setup.b.connection.pools = vec!["pool".to_owned()];
+    setup.b.net().remote_ts = vec![TsSpec::DYNAMIC];
+    let mut pair = setup.build();
+    pair.hosts[B].leaser = Some(Box::new(|request| {
+        let lease = Lease { addresses: vec![IpAddr::from([10, 9, 0, 5])], ..Lease::default() };
+        Answer::Leased(request.clone(), lease)
+    }));
+    let (local, remote) = (address(1), address(2));
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    pair.command(A, Command::InstallTrap { connection, child, local, remote });
+    pair.settle();
+    let mut policies = pair.a().plane.table().policies();
+    let policy = policies.find(|p| p.action == PolicyAction::Trap).map(|p| p.id).unwrap();
+    drop(policies);
+
+    let packet = |n: u8| flow("10.0.0.1[udp/1000]", &format!("10.2.{n}.9[udp/53]"));
+    let meets = |pair: &mut Pair, n| {
+        let Flow { local, remote } = packet(n);
+        pair.plane_event(A, Plane::Acquire { policy, local, remote, cpu: None });
+    };
+    meets(&mut pair, 0);
+    assert_eq!(acquires(&pair).len(), 1, "no child is up");
+    let first = pair.command(A, initiate("net", Some(packet(0))));
+    // These wait for the same attempt.
+    let others = [1, 2].map(|n| pair.command(A, initiate("net", Some(packet(n)))));
+    pair.run_for(Duration::from_secs(1));
+    for request in [first].into_iter().chain(others) {
+        assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    }
+    assert_eq!(pair.a().child().local_ts, [ts("10.9.0.5")]);
+    assert_eq!(pair.net.trace.len(), 4, "IKE_SA_INIT and IKE_AUTH: {}", pair.story());
+    for n in 3..103 {
+        meets(&mut pair, n);
+        // The trap may belong to another shard.
+        pair.command(A, initiate("net", Some(packet(n))));
+        pair.settle();
+    }
+    assert_eq!(acquires(&pair).len(), 1, "{}", pair.story());
+    assert_eq!(pair.net.trace.len(), 4, "{}", pair.story());
+    let log = log.0.lock().unwrap();
+    assert_eq!(String::from_utf8_lossy(&log), "");
 }
 
 #[test]

@@ -137,6 +137,25 @@ impl ChildSa {
         within(&self.local_ts, &packet.local) && within(&self.remote_ts, &packet.remote)
     }
 
+    /// True if `packet` is of an address for which its configuration says `dynamic`, where virtual IPs stand for that on
+    /// this IKE SA. A trap is older than these and takes such packets, but no child of this configuration does: nothing
+    /// that this end can offer covers them. `virtual_ips` are those of this end and of the peer.
+    pub(crate) fn leaves_out(&self, packet: Flow, virtual_ips: &[Vec<IpAddr>; 2]) -> bool {
+        let [ours, theirs] = virtual_ips;
+        let is_out = |specs: &[TsSpec], ts: TrafficSelector, outer: IpAddr, inner: &[IpAddr]| {
+            let is_dynamic = |spec: &TsSpec| matches!(spec, TsSpec::Dynamic { .. });
+            let is_fixed =
+                |spec: &TsSpec| matches!(spec, TsSpec::Fixed(wide) if wide.contains(&ts));
+            ts.start == outer.to_canonical()
+                && !inner.is_empty()
+                && !inner.iter().any(|ip| *ip == ts.start || ip.is_unspecified())
+                && specs.iter().any(is_dynamic)
+                && !specs.iter().any(is_fixed)
+        };
+        is_out(&self.config.local_ts, packet.local, self.local, ours)
+            || is_out(&self.config.remote_ts, packet.remote, self.remote, theirs)
+    }
+
     /// True if it would carry packets that meet the trap with the processing `trap`.
     pub(crate) fn is_marked_like(&self, trap: &Processing) -> bool {
         let of = |processing: &Processing| (processing.mark_out, processing.if_id_out);

@@ -219,7 +219,7 @@ impl IkeSa {
         self.when_established(|established, _| established.children.send_by_others(ctx, new));
     }
 
-    /// See [`Established::serves`].
+    /// See [`Established::serves`]. A packet that the peer has refused lately needs no child either.
     pub(crate) fn serves(
         &self,
         now: Now,
@@ -227,8 +227,11 @@ impl IkeSa {
         packet: Flow,
         trap: Option<&Processing>,
     ) -> bool {
-        let serves = |established: &Established| established.serves(now.mono, name, packet, trap);
-        self.established().is_some_and(serves)
+        let assigned = self.peer.assigned();
+        self.established().is_some_and(|established| {
+            established.serves(assigned, name, packet, trap)
+                || established.queue.has_refused(now.mono, name, packet)
+        })
     }
 
     /// See [`Children::shared_policy`](super::Children::shared_policy).

@@ -7,7 +7,7 @@ use super::state::{Established, Task};
 use crate::channel::Channel;
 use crate::channel::timer::{ChildTimer, Timer, TimerKey};
 use crate::child::Phase;
-use crate::dataplane::{Command, DataPlaneError, Reply, Usage};
+use crate::dataplane::{Command, DataPlaneError, Flow, Reply, Usage};
 use crate::event::{ChildSaId, Failure, RequestId, Ticket};
 use crate::exchange::create_child::child_failed;
 use crate::ike_sa::Stem;
@@ -40,6 +40,10 @@ impl Established {
         }
         if let Some(index) = self.queries.iter().position(|(t, _)| *t == ticket) {
             let (_, query) = self.queries.swap_remove(index);
+            if let (Query::Room(_), Err(error)) = (query, &result) {
+                // It is not known which of them are in use.
+                return tracing::debug!(?error, "no counters of the children: none gives way");
+            }
             let usage = result.unwrap_or_default();
             self.on_usage(stem.channel, ctx, query, &usage);
         }
@@ -128,10 +132,21 @@ impl Established {
             }
             Query::Inactivity(child) => self.on_inactivity(ctx, child, idle),
             Query::Room(newest) => {
-                if let Some(old) = self.children.idle_longest(newest, replies, ctx.io.now.mono) {
-                    let (connection, name) = (&channel.connection().name, &old.config.name);
-                    tracing::warn!(%connection, child = %name, "the peer grants many narrow children: the one that is idle for longest ends");
-                    let (child, reason) = (old.id, Failure::Inactive);
+                let (now, work) = (ctx.io.now.mono, self.work());
+                let ends = |id| work.reason_to_delete(id).is_some();
+                if let Some(child) = self.children.gives_way(newest, replies, now, ends) {
+                    let (connection, name) = (&channel.connection().name, &child.config.name);
+                    if child.id == newest {
+                        tracing::warn!(%connection, child = %name, "the peer grants many narrow children, and all are in use: the newest one ends, and is asked for again after 60 s");
+                        for &local in &child.local_ts {
+                            for &remote in &child.remote_ts {
+                                self.queue.remember_refused(now, name, Flow { local, remote });
+                            }
+                        }
+                    } else {
+                        tracing::warn!(%connection, child = %name, "the peer grants many narrow children: the one that is idle for longest ends");
+                    }
+                    let (child, reason) = (child.id, Failure::Inactive);
                     self.queue.push(Task::DeleteChild { child, reason, request: None });
                 }
             }

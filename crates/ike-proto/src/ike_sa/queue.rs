@@ -25,8 +25,8 @@ const TIME_TO_GO: Duration = Duration::from_secs(30);
 /// How long the peer may answer TEMPORARY_FAILURE.
 const PUT_OFF: Duration = Duration::from_secs(5 * 60);
 /// How long traffic is not asked for again that the peer has refused, and how much of it is remembered.
-const REFUSED_FOR: Duration = Duration::from_secs(60);
-const MOST_REFUSED: usize = 64;
+pub(crate) const REFUSED_FOR: Duration = Duration::from_secs(60);
+const MOST_REFUSED: usize = 256;
 /// After this time without another one, a TEMPORARY_FAILURE was a single one. A request that is put off is
 /// repeated in less than a minute, unless the peer has done the same by itself meanwhile.
 const FORGOTTEN: Duration = Duration::from_secs(3 * 60);
@@ -48,7 +48,8 @@ struct PutOff {
     refused: Option<(Instant, Instant)>,
     /// Since when requests of this end have waited for exchanges that the peer has begun.
     held_since: Option<Instant>,
-    /// Packets for which the peer makes no child of this name, and until when that counts.
+    /// Packets for which the peer makes no child of this name, or selectors of a child for which there is no room, and
+    /// until when that counts.
     unwelcome: VecDeque<(Instant, String, Flow)>,
 }
 
@@ -289,6 +290,11 @@ impl Queue {
     ) {
         let (local, remote) = (packet.local, packet.remote);
         tracing::warn!(%connection, child = name, %local, %remote, "the peer makes no child for this packet: such packets are dropped, and asked for again after 60 s");
+        self.remember_refused(now, name, packet);
+    }
+
+    /// Records that no child `name` is to be asked for because of `packet`, or of packets between its selectors.
+    pub(crate) fn remember_refused(&mut self, now: Instant, name: &str, packet: Flow) {
         let unwelcome = &mut self.put_off.get_or_insert_default().unwelcome;
         unwelcome.retain(|(until, ..)| *until > now);
         unwelcome.truncate(MOST_REFUSED - 1);
@@ -297,9 +303,13 @@ impl Queue {
 
     /// True if the peer has refused such packets of the child `name` lately.
     pub(crate) fn has_refused(&self, now: Instant, name: &str, packet: Flow) -> bool {
+        let is_in = |other: Flow| {
+            other.local.contains(&packet.local) && other.remote.contains(&packet.remote)
+        };
         let mut unwelcome = self.put_off.iter().flat_map(|it| &it.unwelcome);
-        unwelcome
-            .any(|(until, of, other)| *until > now && of == name && is_same_pair(*other, packet))
+        unwelcome.any(|(until, of, other)| {
+            *until > now && of == name && (is_same_pair(*other, packet) || is_in(*other))
+        })
     }
 
     /// Ends the SA if requests of this end have had to wait for the peer for too long.

@@ -72,9 +72,11 @@ impl RequestedChild {
             return self.finish_rekey(parts, ready, nonces);
         }
         if let Some(packet) = self.packet.filter(|packet| !ready.child.takes(*packet)) {
-            let name = (&*parts.channel.connection().name, &*self.config.name);
-            parts.queue.note_refused(parts.ctx.io.now.mono, name, packet);
             let new = &ready.child;
+            if !new.leaves_out(packet, &parts.peer.assigned().dynamic()) {
+                let name = (&*parts.channel.connection().name, &*self.config.name);
+                parts.queue.note_refused(parts.ctx.io.now.mono, name, packet);
+            }
             let is_same = |there: &ChildSa| {
                 there.config.name == new.config.name
                     && matches!(there.phase, Phase::Installing | Phase::Installed)

@@ -13,12 +13,17 @@ use crate::dataplane::{Command, Encapsulation, PolicyId, Reply, SaId};
 use crate::event::{ChildSaId, Path, RequestId, Ticket};
 use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
-use crate::ike_sa::queue::{RETRY_AFTER, RETRY_SPREAD};
+use crate::ike_sa::queue::{REFUSED_FOR, RETRY_AFTER, RETRY_SPREAD};
 use crate::wants::Sought;
 pub(crate) use carries::Carries;
 
 /// Children of one configuration beside one for each pair of its selectors, if the peer grants less than a pair.
 const SPARE: usize = 64;
+
+/// How many children of `config` there may be beside the newest one.
+fn most(config: &ChildConfig) -> usize {
+    config.local_ts.len() * config.remote_ts.len() + SPARE
+}
 
 /// The children of an IKE SA.
 #[derive(Default)]
@@ -119,30 +124,37 @@ impl Children {
     /// True if there are more children like `newest` that this end has asked for than its configuration has pairs of
     /// selectors, and [`SPARE`] more.
     pub(crate) fn is_crowded(&self, newest: ChildSaId) -> bool {
-        let all = self.beside(newest).count();
-        let most = self
-            .get(newest)
-            .map(|child| child.config.local_ts.len() * child.config.remote_ts.len() + SPARE);
-        most.is_some_and(|most| all >= most)
+        self.get(newest).is_some_and(|child| self.beside(newest).count() >= most(&child.config))
     }
 
-    /// The child that has been idle for longest, of those like `newest` and without that one. `usage` is what the data
-    /// plane says of them.
-    pub(crate) fn idle_longest(
+    /// The child that is to end because there are too many like `newest`, without those that end already: the one that has
+    /// been idle for longest, if that is as long as a refusal counts. If all are in use it is `newest`: another one would
+    /// be asked for again by its next packet. `usage` is what the data plane says of them.
+    pub(crate) fn gives_way(
         &self,
         newest: ChildSaId,
         usage: &[Reply],
         now: Instant,
+        ends: impl Fn(ChildSaId) -> bool,
     ) -> Option<&ChildSa> {
-        let idle = |child: &&ChildSa| {
+        let idle = |child: &ChildSa| {
             let sas = [child.inbound(), child.outbound()];
             let used = usage.iter().filter_map(|reply| match reply {
-                Reply::Usage(id, usage) if sas.contains(id) => usage.idle,
+                Reply::Usage(id, usage) if sas.contains(id) => Some(usage.idle),
                 _ => None,
             });
-            used.min().unwrap_or_else(|| now.saturating_duration_since(child.installed))
+            // An SA that was not used yet has been idle since its installation.
+            let since = now.saturating_duration_since(child.installed);
+            used.map(|idle| idle.unwrap_or(since)).min()
         };
-        self.beside(newest).max_by_key(idle)
+        let new = self.get(newest).filter(|child| !ends(child.id))?;
+        let others: Vec<_> = self.beside(newest).filter(|child| !ends(child.id)).collect();
+        if others.len() < most(&new.config) {
+            return None;
+        }
+        let idle = others.into_iter().filter_map(|child| Some((idle(child)?, child)));
+        let longest = idle.max_by_key(|(idle, _)| *idle);
+        Some(longest.filter(|(idle, _)| *idle >= REFUSED_FOR).map_or(new, |(_, child)| child))
     }
 
     /// The other children of the configuration of `newest` that this end has asked for and that are in use.

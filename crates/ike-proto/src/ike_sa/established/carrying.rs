@@ -5,6 +5,7 @@ use super::super::state::{Established, IkePhase};
 use crate::child::{ChildSa, Phase};
 use crate::config::{ChildConfig, TsSpec};
 use crate::dataplane::{Flow, Processing};
+use crate::exchange::config::Assigned;
 use crate::wants::Sought;
 
 impl Established {
@@ -45,12 +46,19 @@ impl Established {
         })
     }
 
-    /// True if there is a child of this name that takes `packet`, which met a trap. `trap` says how the trap treats
-    /// packets, if it belongs to this shard.
-    pub(super) fn has_one_for(&self, name: &str, packet: Flow, trap: Option<&Processing>) -> bool {
+    /// True if there is a child of this name that takes `packet`, which met a trap, or that shows that none can beside the
+    /// virtual IPs `assigned`. `trap` says how the trap treats packets, if it belongs to this shard.
+    pub(super) fn has_one_for(
+        &self,
+        assigned: &Assigned,
+        name: &str,
+        packet: Flow,
+        trap: Option<&Processing>,
+    ) -> bool {
+        let virtual_ips = assigned.dynamic();
         self.all_of(Sought::Named(name)).any(|child| {
             matches!(child.phase, Phase::Installing | Phase::Installed)
-                && child.takes(packet)
+                && (child.takes(packet) || child.leaves_out(packet, &virtual_ips))
                 && trap.is_none_or(|trap| child.is_marked_like(trap))
         })
     }

@@ -1,12 +1,11 @@
 //! The queue of requests: when each is sent, and what its response is for.
 
-use std::time::Instant;
-
 use crate::channel::Channel;
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Flow, Processing};
 use crate::event::Failure;
 use crate::exchange::Payloads;
+use crate::exchange::config::Assigned;
 use crate::exchange::followup::OurOffer;
 use crate::exchange::parts::{Outcome, Parts, Started};
 use crate::exchange::qcd::OwnToken;
@@ -27,7 +26,7 @@ use crate::wire::registry::NotifyType;
 
 impl Established {
     /// True if `packet`, which met a trap, needs no further child of this configuration: one takes it, one is asked for
-    /// because of it, or the peer has refused it lately.
+    /// because of it, or no child can take it beside the virtual IPs `assigned`.
     //= https://www.rfc-editor.org/rfc/rfc7296#section-2.9
     //# When narrowing is done, there may be several subsets that are
     //# acceptable but their union is not.  In this case, the responder
@@ -35,20 +34,19 @@ impl Established {
     //# ADDITIONAL_TS_POSSIBLE notification in the response.
     pub(crate) fn serves(
         &self,
-        now: Instant,
+        assigned: &Assigned,
         name: &str,
         packet: Flow,
         trap: Option<&Processing>,
     ) -> bool {
+        let virtual_ips = assigned.dynamic();
         let takes = |child: &ChildSa| {
             child.config.name == name
                 && matches!(child.phase, Phase::Installing | Phase::Installed)
                 && trap.is_none_or(|trap| child.is_marked_like(trap))
-                && child.takes(packet)
+                && (child.takes(packet) || child.leaves_out(packet, &virtual_ips))
         };
-        self.work().makes_for(name, packet)
-            || self.children.iter().any(takes)
-            || self.queue.has_refused(now, name, packet)
+        self.work().makes_for(name, packet) || self.children.iter().any(takes)
     }
 
     /// Sends the next queued request, if the window is free.
@@ -144,7 +142,8 @@ impl Established {
                 None => self.has_whole(config),
                 Some(packet) => {
                     let trap = ctx.ids.numbers.trapped(stem.channel.connection(), config);
-                    self.has_one_for(&config.name, *packet, trap.as_deref())
+                    let assigned = stem.peer.assigned();
+                    self.has_one_for(assigned, &config.name, *packet, trap.as_deref())
                 }
             };
             if there {
