@@ -142,6 +142,8 @@ impl<K: Kernel> Served<K> {
     pub(super) async fn act(&mut self, now: Instant) {
         if self.look <= now {
             let due = self.table.mend(now).await;
+            // What could not be removed before.
+            self.table.forget_others().await;
             let regular = now + REGULAR;
             self.look = due.map_or(regular, |due| due.min(regular));
         }

@@ -20,11 +20,13 @@ use super::holders::{Fate, Holders};
 use super::hop::{Hop, source_for};
 use super::kernel::Kernel;
 use super::mended::{Mended, Thing};
-use super::message::{LAST, OURS, code, in_table, is_gone, is_off, place_of, same, table_of};
+use super::message::{LAST, OURS, code, is_gone, is_off, place_of, table_of};
 use super::picture::{Picture, Place, Rule, Step, Way};
 use super::prefix::Prefix;
 use super::route::{Route, Via};
 use super::{Leftovers, RouteOptions};
+
+mod others;
 
 /// Requests of a flush that are sent before the first one is answered: their answers fit into the socket's buffer.
 const AT_ONCE: usize = 64;
@@ -57,6 +59,8 @@ pub(super) struct Table<K> {
     ipv6: bool,
     /// True while routes of an earlier run stay.
     keeps: bool,
+    /// True while some of them may be in other tables.
+    others: bool,
 }
 
 /// A picture, and what its parts are to the kernel.
@@ -86,6 +90,7 @@ impl<K: Kernel> Table<K> {
             off: BTreeSet::new(),
             ipv6: true,
             keeps: leftovers != Leftovers::Remove,
+            others: false,
         };
         let v4 = table.add_rule(true).await;
         v4.map_err(|e| format!("routing rule: {e}"))?;
@@ -94,14 +99,11 @@ impl<K: Kernel> Table<K> {
             debug!(%error, "no routing rule for IPv6");
             table.ipv6 = false;
         }
-        let others = table.in_other_tables().await;
         if leftovers == Leftovers::Remove {
             table.forget_leftovers().await;
-        } else {
-            table.take_over(&others).await;
+            table.remove_other_rules(|_| false).await;
         }
-        table.remove_other_rules().await;
-        table.forget(others).await;
+        table.replace_others(table.keeps).await;
         Ok(table)
     }
 
@@ -121,22 +123,6 @@ impl<K: Kernel> Table<K> {
         }
     }
 
-    /// Removes rules of an earlier run that had other options.
-    async fn remove_other_rules(&self) {
-        for ipv4 in [true, false] {
-            let wanted = self.rule(ipv4);
-            let found = self.kernel.rules(ipv4).await;
-            let stale = found.unwrap_or_default().into_iter().filter(|rule| {
-                rule.attributes.contains(&RuleAttribute::Protocol(OURS)) && !same(rule, &wanted)
-            });
-            for rule in stale {
-                if let Err(error) = self.kernel.remove_rule(rule).await {
-                    warn!(%error, "routing rule of an earlier run not removed");
-                }
-            }
-        }
-    }
-
     /// Removes the routes of an earlier run that no policy has.
     pub(super) async fn forget_leftovers(&mut self) {
         self.keeps = false;
@@ -153,40 +139,7 @@ impl<K: Kernel> Table<K> {
                 warn!(%error, "route of an earlier run not removed");
             }
         }
-    }
-
-    /// The routes of an earlier run that had another table, as those of earlier versions had.
-    async fn in_other_tables(&self) -> Vec<RouteMessage> {
-        let found = self.kernel.routes(0, OURS).await;
-        let found = found.inspect_err(|error| debug!(%error, "routes of other tables"));
-        let mut found = found.unwrap_or_default();
-        found
-            .retain(|route| route.header.protocol == OURS && table_of(route) != self.options.table);
-        found
-    }
-
-    /// Has routes of another table in this one: what they block stays blocked when they go.
-    async fn take_over(&self, others: &[RouteMessage]) {
-        for other in others {
-            let set = self.kernel.set_route(in_table(other, self.options.table)).await;
-            match set {
-                Err(error) if !is_off(&error) => {
-                    warn!(%error, "route of an earlier run in another table not taken over");
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Removes these routes.
-    async fn forget(&self, others: Vec<RouteMessage>) {
-        for route in others {
-            if let Err(error) = self.kernel.remove_route(route).await
-                && !is_gone(&error)
-            {
-                warn!(%error, "route of an earlier run in another table not removed");
-            }
-        }
+        self.forget_others().await;
     }
 
     /// The destinations of blocks that an earlier run left, without those of walls, and of children that were never up.

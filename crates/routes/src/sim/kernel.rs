@@ -12,7 +12,9 @@ use rtnetlink::packet_route::rule::RuleMessage;
 use super::SimHost;
 use crate::hop::{AskError, Hop};
 use crate::kernel::Kernel;
-use crate::message::EAFNOSUPPORT;
+use crate::message::{EAFNOSUPPORT, table_of};
+
+const ENOBUFS: i32 = 105;
 
 pub(super) struct SimKernel(pub(super) SimHost);
 
@@ -43,7 +45,11 @@ impl Kernel for SimKernel {
         if route.header.address_family != AddressFamily::Inet {
             return Err(refused(EAFNOSUPPORT));
         }
-        self.0.lock().set_route(route, true).map_err(refused)
+        let mut state = self.0.lock();
+        if state.full == Some(table_of(&route)) {
+            return Err(refused(ENOBUFS));
+        }
+        state.set_route(route, true).map_err(refused)
     }
 
     async fn remove_route(&self, route: RouteMessage) -> Result<(), Error> {
@@ -55,7 +61,11 @@ impl Kernel for SimKernel {
         table: u32,
         protocol: RouteProtocol,
     ) -> Result<Vec<RouteMessage>, Error> {
-        Ok(self.0.lock().routes(table, protocol))
+        let state = self.0.lock();
+        if state.unreadable && table == 0 {
+            return Err(refused(ENOBUFS));
+        }
+        Ok(state.routes(table, protocol))
     }
 
     async fn addresses(&self) -> Result<Vec<IpAddr>, AskError> {

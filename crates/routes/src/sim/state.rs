@@ -73,6 +73,10 @@ pub(super) struct State {
     /// In the order in which the kernel goes through them.
     rules: Vec<(Rule, RuleMessage)>,
     routes: Vec<Entry>,
+    /// All tables together cannot be read, as if the socket had no room for them.
+    pub(super) unreadable: bool,
+    /// This table takes no route of this program.
+    pub(super) full: Option<u32>,
     /// What the thread of the routes has not heard yet,
     pub(super) for_routes: Vec<News>,
     /// and what the watch of the host has not.

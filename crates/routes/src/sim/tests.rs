@@ -98,3 +98,44 @@ fn what_is_blocked_at_the_end_alone_stays_blocked() {
     host.remove_link(TUNNEL);
     assert_eq!(leaves_by(&host, 0), None, "blocked: {}", host.story());
 }
+
+/// An earlier version had another table, and was killed. What it has blocked can at first not be read, or not be set in this
+/// table. Without the block, traffic of a child leaves in clear until that is up.
+///
+/// Faults, each by itself: in `Table::replace_others`, take an error for no routes; forget the routes that were kept; in
+/// `Table::remove_other_rules`, keep no rule; in `Served::act`, leave `forget_others` out.
+#[test]
+fn what_another_table_blocks_stays_blocked_until_this_one_has_it() {
+    let (start, options) = (any(), RouteOptions::default());
+    let before = RouteOptions { table: 220, priority: 220, ..options };
+    let all = ts("0.0.0.0/0");
+    for unreadable in [true, false] {
+        let host = host();
+        let earlier = Routes::simulated(&host, before, Leftovers::Settle, start).unwrap();
+        let held = [Via::Device(TUNNEL), Via::Unreachable];
+        earlier.0.hold(PolicyId(1), &all, &all, held).unwrap();
+        *earlier.1.lock() = None;
+        host.remove_link(TUNNEL);
+        assert_eq!(leaves_by(&host, 0), None, "blocked");
+        let set = |is_bad: bool| {
+            let mut state = host.lock();
+            state.unreadable = unreadable && is_bad;
+            state.full = (is_bad && !unreadable).then_some(options.table);
+        };
+        set(true);
+        let (_routes, thread) =
+            Routes::simulated(&host, options, Leftovers::Settle, start).unwrap();
+        thread.act_until(start + super::super::SETTLE - Duration::from_secs(1));
+        assert_eq!(leaves_by(&host, 0), None, "{}", host.story());
+        assert_eq!(leaves_by(&host, options.mark), Some(UPLINK));
+        if unreadable {
+            thread.act_until(start + super::super::SETTLE);
+            assert_eq!(leaves_by(&host, 0), None, "{}", host.story());
+        }
+        set(false);
+        thread.act_until(start + super::super::SETTLE + Duration::from_secs(61));
+        assert_eq!(leaves_by(&host, 0), Some(UPLINK), "nothing wants it: {}", host.story());
+        assert_eq!(host.take_away(Hand::Table(before.table)), 0);
+        assert_eq!(host.take_away(Hand::Rules(before.priority)), 0);
+    }
+}
