@@ -16,7 +16,7 @@ use ureq::typestate::AgentScope;
 use ureq::unversioned::resolver::Resolver;
 use ureq::unversioned::transport::DefaultConnector;
 
-pub(crate) use few::Few;
+pub(crate) use few::{Few, Lookups};
 pub(crate) use outside::Outside;
 
 mod few;

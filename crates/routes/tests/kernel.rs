@@ -321,7 +321,7 @@ fn what_an_earlier_run_blocked_waits_for_the_policies_of_this_one() {
 /// It had charon's table, and charon's routes may be there as well. What it has blocked stays blocked, until the policies of
 /// this run are there.
 ///
-/// Fault: in `Table::open`, leave `forget`, `remove_other_rules` or `take_over` out.
+/// Fault: in `Table::replace_others`, leave `forget`, `remove_other_rules` or `take_over` out.
 fn what_an_earlier_version_left_is_removed() {
     host();
     let earlier = RouteOptions { table: 220, priority: 220, ..RouteOptions::default() };

@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 
 use crate::coverage::Coverage;
 use crate::eap::{EapConfig, Seat, Seen, Turn, lock};
-use crate::fetch::{Fetcher, Few};
+use crate::fetch::{Fetcher, Lookups};
 use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
 use crate::radius::{ExchangeLimits, RadiusClient};
@@ -34,7 +34,7 @@ struct Shared {
     changing: Mutex<()>,
     fetcher: Fetcher,
     /// Makes sockets outside the tunnels, if there are any, and looks host names up.
-    outside: OnceLock<(OutsideTunnels, Arc<Few>)>,
+    outside: OnceLock<(OutsideTunnels, Lookups)>,
     coverage: Arc<Coverage>,
     /// As much work at a time as there are processors; the rest waits in order.
     processors: Arc<Semaphore>,
@@ -107,7 +107,7 @@ impl Credentials {
         kept: &[Adopted],
     ) {
         // Later sockets do not count.
-        let _ = self.0.outside.set((sockets, Arc::new(Few::new(resolver))));
+        let _ = self.0.outside.set((sockets, Lookups::new(&resolver)));
         self.0.coverage.configure(config);
         self.0.coverage.keep(kept, config, Instant::now());
     }
@@ -210,7 +210,7 @@ impl Credentials {
     /// The answer about a peer that sent certificates by hash and URL, and that has `proven` to have its key or
     /// not yet. If not, and what was fetched is to be kept, the question after the signature is asked for.
     async fn looked_up(&self, peer: PeerCredentials, proven: bool) -> Answer {
-        let outside = self.outside_for(&peer.connection);
+        let outside = self.outside_for(&peer.connection, |names| names.strangers);
         let resolved = match self.0.lookup.resolve(&peer, outside).await {
             Ok(resolved) => resolved,
             Err(why) => return Answer::Failed(why),

@@ -18,7 +18,7 @@ use tokio::task::spawn_blocking;
 
 use super::{Credentials, Wanted, wanted};
 use crate::eap::TlsPeer;
-use crate::fetch::{Fetcher, Outside};
+use crate::fetch::{Fetcher, Few, Lookups, Outside};
 
 /// What was said lately, and how often peers were accepted unchecked.
 #[derive(Debug, Default)]
@@ -170,15 +170,20 @@ impl Credentials {
 
     /// Fetches about a peer of this connection: outside its tunnel while that is down.
     fn fetcher_for(&self, connection: &str) -> Fetcher {
-        match self.outside_for(connection) {
+        match self.outside_for(connection, |names| names.revocation) {
             None => self.0.fetcher.clone(),
             Some(outside) => self.0.fetcher.by(&outside),
         }
     }
 
-    /// Connects outside the tunnel of this connection while that is down.
-    pub(super) fn outside_for(&self, connection: &str) -> Option<Outside> {
+    /// Connects outside the tunnel of this connection while that is down. `whose` says whose places its look-ups take.
+    pub(super) fn outside_for(
+        &self,
+        connection: &str,
+        whose: fn(Lookups) -> Arc<Few>,
+    ) -> Option<Outside> {
         let (sockets, names) = self.0.outside.get().cloned()?;
+        let names = whose(names);
         let (coverage, connection) = (Arc::clone(&self.0.coverage), connection.to_owned());
         let wants = Arc::new(move |address| coverage.goes_outside(&connection, address));
         Some(Outside { sockets, names, wants })

@@ -1,7 +1,7 @@
 //! Look-ups for fetches: a few at a time.
 //!
-//! Strangers have a say in what is fetched. The names of peers are looked up in the same process, which has a limit of its
-//! own: look-ups for fetches must leave room to them.
+//! Strangers have a say in what is fetched. The names of peers are looked up in the same process, on 16 threads, and ten names
+//! of peers at a time: look-ups for fetches must leave room to them, and those for strangers to those for revocation.
 
 use std::fmt;
 use std::io;
@@ -12,24 +12,41 @@ use std::time::{Duration, Instant};
 use ike_tokio::net::resolver::Found;
 use ike_tokio::{Resolver, Unresolved};
 
-/// Look-ups at a time, also those whose outcome nobody waits for any more.
-const AT_A_TIME: usize = 4;
+/// Look-ups at a time, also those whose outcome nobody waits for any more: for revocation,
+const REVOCATION: usize = 4;
+/// and of what strangers name.
+const STRANGERS: usize = 2;
 
-/// Looks names up, not more than [`AT_A_TIME`] at a time.
+/// Looks names up for fetches, a few at a time. Strangers cannot use up the places of revocation.
+#[derive(Debug, Clone)]
+pub(crate) struct Lookups {
+    pub(crate) revocation: Arc<Few>,
+    /// For certificates by hash and URL.
+    pub(crate) strangers: Arc<Few>,
+}
+
+/// Looks names up, some at a time.
 pub(crate) struct Few {
     resolver: Arc<dyn Resolver>,
     places: Arc<Places>,
 }
 
-#[derive(Default)]
 struct Places {
-    taken: Mutex<usize>,
+    free: Mutex<usize>,
     freed: Condvar,
 }
 
+impl Lookups {
+    pub(crate) fn new(resolver: &Arc<dyn Resolver>) -> Self {
+        let few = |at_a_time| Arc::new(Few::new(Arc::clone(resolver), at_a_time));
+        Self { revocation: few(REVOCATION), strangers: few(STRANGERS) }
+    }
+}
+
 impl Few {
-    pub(crate) fn new(resolver: Arc<dyn Resolver>) -> Self {
-        Self { resolver, places: Arc::default() }
+    fn new(resolver: Arc<dyn Resolver>, at_a_time: usize) -> Self {
+        let places = Places { free: Mutex::new(at_a_time), freed: Condvar::new() };
+        Self { resolver, places: Arc::new(places) }
     }
 
     /// The name servers of this host, without those on this host itself.
@@ -56,16 +73,15 @@ impl Few {
 
 impl Places {
     fn lock(&self) -> MutexGuard<'_, usize> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A place, if there is one in time.
     fn take(this: &Arc<Self>, limit: Duration) -> Option<Place> {
-        let full = |taken: &mut usize| *taken >= AT_A_TIME;
-        let waited = this.freed.wait_timeout_while(this.lock(), limit, full);
-        let (mut taken, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        let waited = this.freed.wait_timeout_while(this.lock(), limit, |free| *free == 0);
+        let (mut free, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         (!waited.timed_out()).then(|| {
-            *taken += 1;
+            *free -= 1;
             Place(Arc::clone(this))
         })
     }
@@ -76,7 +92,7 @@ struct Place(Arc<Places>);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        *self.0.lock() -= 1;
+        *self.0.lock() += 1;
         self.0.freed.notify_one();
     }
 }
@@ -117,15 +133,32 @@ mod tests {
     #[test]
     fn look_ups_that_nobody_waits_for_any_more_count_until_they_end() {
         let silent = Arc::new(Silent::default());
-        let few = Few::new(Arc::clone(&silent) as Arc<dyn Resolver>);
+        let few = Few::new(Arc::clone(&silent) as Arc<dyn Resolver>, REVOCATION);
         let moment = Duration::from_millis(10);
-        for _ in 0..AT_A_TIME + 2 {
+        for _ in 0..REVOCATION + 2 {
             assert!(few.look_up("gw.example", moment).is_err());
         }
-        assert_eq!(silent.0.lock().unwrap().len(), AT_A_TIME);
+        assert_eq!(silent.0.lock().unwrap().len(), REVOCATION);
         let done = silent.0.lock().unwrap().pop().unwrap();
         done(Ok(Vec::new()));
         assert!(few.look_up("gw.example", moment).is_err());
-        assert_eq!(silent.0.lock().unwrap().len(), AT_A_TIME);
+        assert_eq!(silent.0.lock().unwrap().len(), REVOCATION);
+    }
+
+    /// Strangers name silent servers.
+    ///
+    /// Fault: in `Lookups::new`, let both be the same.
+    #[test]
+    fn strangers_leave_revocation_its_places() {
+        let silent = Arc::new(Silent::default());
+        let resolver: Arc<dyn Resolver> = Arc::<Silent>::clone(&silent);
+        let Lookups { revocation, strangers } = Lookups::new(&resolver);
+        let moment = Duration::from_millis(10);
+        for few in [strangers, revocation] {
+            for _ in 0..REVOCATION + 2 {
+                assert!(few.look_up("gw.example", moment).is_err());
+            }
+        }
+        assert_eq!(silent.0.lock().unwrap().len(), STRANGERS + REVOCATION);
     }
 }

@@ -1,6 +1,6 @@
 //! The daemon's end: asks the resolver, and replaces it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::mem;
@@ -17,12 +17,12 @@ use ike_tokio::net::resolver::{Done, Found, servers_in};
 use ike_tokio::{Resolver, Unresolved};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Answer, Ask, COMMAND, MOST, Question, Told};
+use super::{Answer, Ask, COMMAND, MOST, Question, THREADS, Told};
 use crate::log::LogFormat;
 use crate::signer::protocol::{receive, send};
 use crate::signer::spawner;
 
-/// How long a look-up may take. The C library's resolver gives up after some 30 s, unless resolv.conf says otherwise.
+/// How long a look-up may take that a resolver was asked for. The C library's resolver gives up after some 30 s, unless resolv.conf says otherwise.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long the resolver may take to hand files over. It is asked for them while a look-up takes longer than that.
@@ -72,6 +72,8 @@ struct State {
     files: String,
     /// When the resolver was asked for them last, and whether it has answered.
     probed: Option<(Instant, bool)>,
+    /// Look-ups that have failed because they took too long. Each has a thread of this resolver, until that answers.
+    overdue: BTreeSet<u64>,
     closed: bool,
 }
 
@@ -198,7 +200,7 @@ impl Line {
 
     /// Keeps a resolver until the daemon ends.
     fn keep(&self) {
-        let mut failures = 0_u32;
+        let (mut failures, mut outdated) = (0_u32, false);
         loop {
             let begun = Instant::now();
             let end = self.run_one();
@@ -210,13 +212,17 @@ impl Line {
                 End::Outdated => {
                     tracing::debug!("files of the system's resolver have been replaced");
                     self.lock().link = Link::Starting;
+                    // They may be replaced all the time.
+                    if mem::replace(&mut outdated, true) && begun.elapsed() < BACK_OFF {
+                        thread::sleep(BACK_OFF);
+                    }
                 }
                 End::Lost(error) => {
                     if failures == 0 {
                         tracing::error!(%error, "the process that looks host names up is replaced");
                     }
-                    let wait = BACK_OFF.saturating_mul(1 << failures.min(6)) / 2;
-                    let wait = if failures == 0 { Duration::ZERO } else { wait.min(LATEST) };
+                    outdated = false;
+                    let wait = wait_after(failures);
                     failures = failures.saturating_add(1);
                     // Questions do not wait for a late one.
                     let soon = if wait.is_zero() { Link::Starting } else { Link::Down };
@@ -269,7 +275,12 @@ impl Line {
                 Some(Err(why)) => return self.end(End::Lost(why)),
                 None => {}
             }
-            if self.lock().is_silent(Instant::now()) {
+            let now = Instant::now();
+            let overdue = self.lock().overdue(now);
+            for open in overdue {
+                open.what.fail(&io::Error::new(io::ErrorKind::TimedOut, "name servers are silent"));
+            }
+            if self.lock().is_silent(now) {
                 return self
                     .end(End::Lost(io::Error::new(io::ErrorKind::TimedOut, "it does not answer")));
             }
@@ -281,10 +292,15 @@ impl Line {
         if self.lock().closed { End::Closed } else { end }
     }
 
-    fn take(&self, Answer { number, what }: Answer) {
+    fn take(&self, Answer { number, mut what }: Answer) {
         let mut state = self.lock();
         let asked = state.open.remove(&number);
-        if let Told::Files(text) = &what {
+        state.overdue.remove(&number);
+        if let Told::Files(text) = &mut what {
+            // Files that are being replaced are not there for a moment.
+            if text.is_empty() {
+                text.clone_from(&state.files);
+            }
             state.files.clone_from(text);
             state.probed = state.probed.map(|(at, _)| (at, true));
         }
@@ -346,7 +362,10 @@ impl State {
     /// Asks a new resolver what is still open, after the files: it answers that at once.
     fn connect(&mut self, stream: &Arc<UnixStream>) {
         self.link = Link::Up(Arc::clone(stream));
-        self.probe(Instant::now());
+        self.overdue.clear();
+        let now = Instant::now();
+        self.open.values_mut().for_each(|open| open.asked = now);
+        self.probe(now);
         for (number, open) in &self.open {
             if !matches!(open.what, Wanted::Files(None)) {
                 self.say(*number, open);
@@ -364,12 +383,25 @@ impl State {
         self.open.insert(self.number, open);
     }
 
-    /// True if the resolver has left a question without an answer for too long. Asks it for files while a look-up takes
-    /// long: name servers may be silent, and the resolver may not.
+    /// The look-ups that have taken too long, which are no longer open. Others go on.
+    fn overdue(&mut self, now: Instant) -> Vec<Open> {
+        let is_overdue = |open: &Open| {
+            matches!(open.what, Wanted::Name(..))
+                && now.saturating_duration_since(open.asked) > LIMIT
+        };
+        let open = mem::take(&mut self.open).into_iter();
+        let (overdue, open): (BTreeMap<_, _>, _) = open.partition(|(_, open)| is_overdue(open));
+        self.open = open;
+        self.overdue.extend(overdue.keys());
+        overdue.into_values().collect()
+    }
+
+    /// True if the resolver has left a question for files without an answer for too long, or has no thread left. Asks it for
+    /// files while a look-up takes long: name servers may be silent, and the resolver may not.
     fn is_silent(&mut self, now: Instant) -> bool {
         let since = |at: Instant| now.saturating_duration_since(at);
         let oldest = self.open.values().map(|open| since(open.asked)).max().unwrap_or_default();
-        if oldest > LIMIT {
+        if self.overdue.len() >= THREADS {
             return true;
         }
         match self.probed {
@@ -407,6 +439,16 @@ fn found(told: Told) -> Found {
         }
         Told::Files(_) | Told::Replace => {
             Err(Unresolved::Failed(io::Error::other("no answer to this question")))
+        }
+    }
+}
+
+/// The wait before a new resolver after so many failures and one.
+fn wait_after(failures: u32) -> Duration {
+    match failures.checked_sub(1) {
+        None => Duration::ZERO,
+        Some(more) => {
+            BACK_OFF.saturating_mul(1_u32.checked_shl(more).unwrap_or(u32::MAX)).min(LATEST)
         }
     }
 }
@@ -450,6 +492,49 @@ mod tests {
         assert!(state.is_silent(after(33)), "it has not answered");
         answer(&mut state);
         assert!(!state.is_silent(after(59)));
-        assert!(state.is_silent(after(62)), "the look-up itself takes too long");
+    }
+
+    /// Name servers are silent about one name, and then about as many as there are threads.
+    ///
+    /// Faults, each by itself: in `State::overdue`, take all; in `State::is_silent`, let one be enough; leave `THREADS` out;
+    /// in `State::connect`, leave `asked` alone, or `overdue`.
+    #[test]
+    fn a_look_up_that_takes_too_long_fails_alone() {
+        let (ours, _its) = UnixStream::pair().unwrap();
+        let ours = Arc::new(ours);
+        let mut state = State::default();
+        let ask = |state: &mut State, asked: Instant| {
+            state
+                .put(Wanted::Name("gw.example".to_owned(), Box::new(|_| ())))
+                .map_err(|_| ())
+                .unwrap();
+            state.open.last_entry().unwrap().get_mut().asked = asked;
+        };
+        let begun = Instant::now();
+        let late = begun + LIMIT + Duration::from_secs(1);
+        ask(&mut state, begun - 2 * LIMIT);
+        state.connect(&ours);
+        assert_eq!(state.overdue(begun).len(), 0, "it was asked a moment ago");
+        // It hands files over.
+        state.open.retain(|_, open| !matches!(open.what, Wanted::Files(_)));
+        state.probed = Some((late, true));
+        ask(&mut state, late);
+        assert_eq!(state.overdue(late).len(), 1);
+        assert!(state.open.len() == 1 && !state.is_silent(late));
+        for _ in 1..THREADS {
+            assert!(!state.is_silent(late));
+            ask(&mut state, begun);
+            assert_eq!(state.overdue(late).len(), 1);
+        }
+        assert!(state.is_silent(late), "it has no thread left");
+        state.connect(&ours);
+        assert!(!state.is_silent(Instant::now()), "another one has");
+    }
+
+    /// Fault: in `wait_after`, let the wait not double, or not end at `LATEST`.
+    #[test]
+    fn the_wait_before_a_new_resolver_doubles_up_to_a_minute() {
+        let waits = [0, 1, 2, 3, 6, 7, 40].map(|failures| wait_after(failures).as_secs());
+        assert_eq!(waits, [0, 1, 2, 4, 32, 60, 60]);
     }
 }

@@ -48,7 +48,8 @@ pub(super) fn serve(
     let mut from = stream;
     while let Some(Question { number, what }) = receive::<Question>(&mut from)? {
         match what {
-            Ask::Name(_) if is_outdated() => desk.answer(number, Told::Replace)?,
+            // Neither finds in the files what is there now.
+            Ask::Name(_) | Ask::Files if is_outdated() => desk.answer(number, Told::Replace)?,
             Ask::Name(name) => desk.put(number, name)?,
             Ask::Files => {
                 let text = resolver::files().chars().take(LONGEST).collect();

@@ -99,7 +99,7 @@ fn resolvers_that_end_again_and_again_are_started_with_back_off() {
     assert!(begun.elapsed() < Duration::from_secs(5), "nobody waits for the next one");
 }
 
-/// Twenty names whose name server is silent. The daemon asks about 12 and 4 at a time; here it asks about all.
+/// Twenty names whose name server is silent. The daemon asks about 10, 4 and 2 at a time; here it asks about all.
 ///
 /// Fault: let `THREADS` be 64.
 #[test]
@@ -205,4 +205,52 @@ fn what_a_resolver_says_is_bounded() {
     assert!(matches!(lookups.look_up("none", LONG), Err(Unresolved::NoSuchName)));
     let why = lookups.look_up("bad", LONG).unwrap_err().to_string();
     assert!(why.len() == 200 && why.bytes().all(|octet| octet.is_ascii_graphic()), "{why:?}");
+}
+
+/// The files are replaced, and nobody looks a name up. The first resolver may not read the new ones; and the second one reads
+/// them in the moment when there are none.
+///
+/// Fault: in `Line::take`, take the empty text.
+#[test]
+fn known_files_are_not_replaced_by_none() {
+    let count = AtomicUsize::new(0);
+    let lookups = Lookups::over(move || {
+        let (ours, its) = UnixStream::pair()?;
+        let which = count.fetch_add(1, Ordering::SeqCst);
+        thread::spawn(move || {
+            let mut asked = 0;
+            while let Ok(Some(Question { number, .. })) = receive::<Question>(&mut &its) {
+                asked += 1;
+                let what = match (which, asked) {
+                    (0, 1) => Told::Files("nameserver 192.0.2.53\n".to_owned()),
+                    (0, _) => Told::Replace,
+                    _ => Told::Files(String::new()),
+                };
+                if crate::signer::protocol::send(&mut &its, &Answer { number, what }).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(ours)
+    });
+    lookups.start().unwrap();
+    let known = vec!["192.0.2.53:53".parse().unwrap()];
+    // The first question is the one that each resolver is asked at its start.
+    for _ in 0..3 {
+        assert_eq!(lookups.name_servers(), known);
+    }
+}
+
+/// Fault: in `server::serve`, ask `is_outdated` for names alone.
+#[test]
+fn a_resolver_whose_files_were_replaced_hands_none_over() {
+    let (ours, its) = UnixStream::pair().unwrap();
+    let serving = thread::spawn(move || server::serve(&its, |_| one(), || true));
+    for what in [Ask::Files, Ask::Name("gw.example".to_owned())] {
+        crate::signer::protocol::send(&mut &ours, &Question { number: 7, what }).unwrap();
+        let told = receive::<Answer>(&mut &ours).unwrap();
+        assert!(matches!(told, Some(Answer { number: 7, what: Told::Replace })), "{told:?}");
+    }
+    drop(ours);
+    serving.join().unwrap().unwrap();
 }

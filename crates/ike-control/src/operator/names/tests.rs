@@ -138,7 +138,7 @@ async fn silent_names_hold_no_other_one_and_take_few_threads() {
 
 /// Names that had answers turn silent, and stay so. New names are asked meanwhile, and at the end one of the old ones.
 ///
-/// Fault: let `AT_A_TIME` be `[12; 3]`; in `UnderWay::drop`, leave `slow` alone.
+/// Fault: let `AT_A_TIME` be `[10; 3]`; in `UnderWay::drop`, leave `slow` alone.
 #[tokio::test]
 async fn names_that_are_slow_again_hold_no_others() {
     let gate = Arc::new((Mutex::new(true), std::sync::Condvar::new()));
@@ -183,7 +183,7 @@ async fn names_that_are_slow_again_hold_no_others() {
         names_of(hosts).any(|name| state.names[name].asked.is_some())
     };
     until(|| !silent.iter().any(under_way)).await;
-    // Twelve of them were slow.
+    // Eight of them were slow.
     set(false);
     let before = begun.load(Ordering::SeqCst);
     for hosts in &silent[..AT_A_TIME[1]] {
