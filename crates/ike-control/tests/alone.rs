@@ -11,10 +11,11 @@ use ike_control::control::client;
 use ike_control::control::protocol::{Named, Request, Response};
 use ike_control::views::IkeSa;
 use ike_control::{Candidate, Configuration, Operator, OperatorError, Program};
-use ike_proto::dataplane::Capabilities;
-use ike_tokio::{Builder, Listen, Plane, Ports, Sockets, Target};
+use ike_proto::dataplane::{Capabilities, Flow, TrafficSelector};
+use ike_tokio::{Builder, Listen, Plane, Ports, Resolver, Sockets, Target, Unresolved, Wanted};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
+use tokio::sync::mpsc;
 use vici::{Packet, Section};
 
 /// `main` of the example needs root; the test uses the rest.
@@ -161,4 +162,159 @@ async fn a_configuration_that_cannot_be_honoured_is_not_adopted() {
     operator.reload(|| Ok(Candidate::new(second))).await.unwrap();
     let unknown = operator.up(&Target::named("net")).await;
     assert_eq!(unknown, Err(OperatorError::Unknown("net".to_owned())));
+}
+
+/// Is told what came of a look-up.
+type Done = Box<dyn FnOnce(Result<Vec<IpAddr>, Unresolved>) + Send>;
+
+/// Looks names up when it is told to: its answer is this host.
+#[derive(Default)]
+struct Late(std::sync::Mutex<Vec<Done>>);
+
+impl std::fmt::Debug for Late {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Late")
+    }
+}
+
+impl Resolver for Late {
+    fn ask(&self, _: &str, done: Done) {
+        self.0.lock().unwrap().push(done);
+    }
+
+    fn name_servers(&self) -> Vec<std::net::SocketAddr> {
+        Vec::new()
+    }
+}
+
+#[derive(Debug)]
+struct WithResolver(Arc<Late>);
+
+impl Program for WithResolver {
+    fn resolver(&self) -> Arc<dyn Resolver> {
+        Arc::<Late>::clone(&self.0)
+    }
+}
+
+/// An operator of the left end, whose peer is `host` and whose child `child` has `options`, with the drivers of both
+/// ends, and what gives it packets.
+fn pair(
+    host: &str,
+    child: &str,
+    options: &str,
+    program: Arc<dyn Program>,
+) -> (Operator, Vec<ike_tokio::Drivers>, mpsc::UnboundedSender<Wanted>) {
+    let (left, right) = (sockets(), sockets());
+    let ports = left.ports();
+    let peer = settings(["right", "left"], "127.0.0.1", ports.nat_t, child);
+    let text = format!(
+        "[connections.site]
+        local_addrs = '127.0.0.1'
+        remote_addrs = '{host}'
+        remote_port = {}
+        keyingtries = 1
+        local = {{ auth = 'psk', id = 'left' }}
+        remote = {{ auth = 'psk', id = 'right' }}
+        children.{child} = {{ {options} }}
+        [secrets.ike]
+        secret = 'correct horse battery staple'",
+        right.ports().nat_t
+    );
+    let end = ike_config::parse(&text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+    let (end, peer) = (Configuration::from(end), Configuration::from(peer));
+    let start = |configuration: &Configuration, sockets: Sockets| {
+        let endpoint = configuration.unresolved(sockets.ports());
+        Builder::new(endpoint, controlled::crypto(), sockets).start()
+    };
+    let ((us, _), (them, _)) = (start(&end, left), start(&peer, right));
+    let plane = Plane::none().capabilities();
+    let operator = Operator::new(us.handle().clone(), end, ports, plane, program);
+    let (packets, wanted) = mpsc::unbounded_channel();
+    let attending = operator.clone();
+    tokio::spawn(async move { attending.attend(wanted).await });
+    (operator, vec![us, them], packets)
+}
+
+fn packet(child: &str) -> Wanted {
+    let host = TrafficSelector::host(LOCALHOST);
+    let packet = Flow { local: host, remote: host };
+    Wanted::Packet { connection: "site".to_owned(), child: child.to_owned(), packet }
+}
+
+/// True if there is an SA within a time.
+async fn comes_up(operator: &Operator, limit: Duration) -> bool {
+    let up = async {
+        while !operator.list().await.unwrap().iter().any(|ike| !ike.children.is_empty()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(limit, up).await.is_ok()
+}
+
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(300);
+
+/// The trap that `terminate` leaves brings the child up, and the one that `down` finds is a block.
+///
+/// Faults, each by itself: in `drops_packets`, let what is noted at all drop packets; in `take_down`, note that traps stay.
+#[tokio::test]
+async fn a_packet_brings_up_what_terminate_ended_and_not_what_down_did() {
+    let (operator, _drivers, packets) =
+        pair("127.0.0.1", "net", "start_action = 'start', dpd_action = 'trap'", Arc::new(()));
+    operator.install(None, "net").await.unwrap();
+    operator.up(&Target::named("net")).await.unwrap();
+    operator.down(&Target::named("net")).await.unwrap();
+    assert_eq!(operator.taken_down(&[]).len(), 1);
+    packets.send(packet("net")).unwrap();
+    assert!(comes_up(&operator, LONG).await, "the trap is a black hole");
+    assert!(operator.taken_down(&[]).is_empty(), "it is down no more");
+    operator.take_down(&Target::named("site")).await.unwrap();
+    packets.send(packet("net")).unwrap();
+    assert!(!comes_up(&operator, SHORT).await, "the trap is no block");
+    assert_eq!(operator.taken_down(&[]).len(), 1);
+    assert_eq!(operator.up_all().await, Ok(1));
+    assert!(operator.taken_down(&[]).is_empty());
+}
+
+/// Fault: in `any`, return `Ok(true)` for each error.
+#[tokio::test]
+async fn a_refused_down_has_no_effect() {
+    let (operator, _drivers, packets) =
+        pair("127.0.0.1", "site", "start_action = 'trap'", Arc::new(()));
+    let site = Target { ike: Some("site".to_owned()), ..Target::default() };
+    operator.install(None, "site").await.unwrap();
+    operator.up(&Target { child: Some("site".to_owned()), ..site.clone() }).await.unwrap();
+    let both = Err(OperatorError::ConnectionAndChild("site".to_owned()));
+    assert_eq!(operator.take_down(&Target::named("site")).await, both);
+    assert_eq!(operator.down(&Target::named("site")).await, both);
+    assert!(operator.taken_down(&[]).is_empty());
+    operator.down(&site).await.unwrap();
+    packets.send(packet("site")).unwrap();
+    assert!(comes_up(&operator, LONG).await, "the trap is a block");
+}
+
+/// Faults, each by itself: in `start`, or in `acquire`, do not look again after the look-up.
+#[tokio::test]
+async fn what_is_under_way_does_not_undo_down() {
+    for action in ["start", "trap"] {
+        let late = Arc::new(Late::default());
+        let options = format!("start_action = '{action}'");
+        let program = Arc::new(WithResolver(Arc::clone(&late)));
+        let (operator, _drivers, packets) = pair("peer.invalid", "net", &options, program);
+        match action {
+            "start" => operator.start_actions().await,
+            _ => packets.send(packet("net")).unwrap(),
+        }
+        let asked = async {
+            while late.0.lock().unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(LONG, asked).await.unwrap();
+        assert_eq!(operator.take_down(&Target::named("net")).await, Ok(0), "{action}");
+        for done in std::mem::take(&mut *late.0.lock().unwrap()) {
+            done(Ok(vec![LOCALHOST]));
+        }
+        assert!(!comes_up(&operator, SHORT).await, "{action}");
+    }
 }

@@ -2,33 +2,74 @@
 //! have a tunnel back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ike_proto::Command;
-use ike_proto::config::{Action, ChildConfig, EndpointConfig};
+use ike_proto::config::{Action, ChildConfig, ConnectionConfig, EndpointConfig};
 use ike_tokio::{IkeView, Target};
 
 use super::Operator;
 use super::choose::{all_but, choose, meant, names_of};
+use super::resolve::StartWaits;
 use crate::error::OperatorError;
 use crate::views::TakenDown;
 
 /// A connection, and a child of it.
 type Name = (String, String);
 
-/// The children that are down by command, as they were configured then.
+fn name_of(connection: &ConnectionConfig, child: &ChildConfig) -> Name {
+    (connection.name.clone(), child.name.clone())
+}
+
+/// What becomes of the trap of a child that is down by command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Traps {
+    /// It stays, as with charon: the next packet brings the child up.
+    Stay,
+    /// There was none. One that comes is to be a block.
+    Block,
+    /// It is a block.
+    Blocked,
+}
+
+/// A child that is down by command, as it was configured then.
+#[derive(Debug)]
+pub(super) struct Note {
+    config: Arc<ChildConfig>,
+    traps: Traps,
+}
+
+/// The children that are down by command.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Down(Arc<Mutex<BTreeMap<Name, Arc<ChildConfig>>>>);
+pub(super) struct Down(Arc<Mutex<BTreeMap<Name, Note>>>);
 
 impl Down {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Arc<ChildConfig>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Note>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if a command has taken this child down.
     pub(super) fn has(&self, connection: &str, child: &str) -> bool {
+        self.traps(connection, child).is_some()
+    }
+
+    /// What becomes of the trap of this child, if a command has taken the child down.
+    fn traps(&self, connection: &str, child: &str) -> Option<Traps> {
         let down = self.lock();
-        !down.is_empty() && down.contains_key(&(connection.to_owned(), child.to_owned()))
+        if down.is_empty() {
+            return None;
+        }
+        down.get(&(connection.to_owned(), child.to_owned())).map(|note| note.traps)
+    }
+
+    /// Notes a child. `down` counts for more than `terminate` before or after it. True if the child was not noted yet.
+    fn note(&self, name: Name, config: &Arc<ChildConfig>, traps: Traps) -> bool {
+        let mut down = self.lock();
+        let before = down.get(&name).map(|note| note.traps);
+        let traps = before.map_or(traps, |before| before.max(traps));
+        down.insert(name, Note { config: Arc::clone(config), traps });
+        before.is_none()
     }
 
     /// Leaves out what `config` does not have, or has changed.
@@ -38,21 +79,27 @@ impl Down {
             return;
         }
         let named = |name: &str| config.connections.iter().find(|one| one.name == name);
-        down.retain(|(connection, child), then| {
+        down.retain(|(connection, child), Note { config: then, .. }| {
             let now = named(connection).and_then(|connection| connection.child(child));
             now.is_some_and(|now| now.start_action == then.start_action && now.asks_same_as(then))
         });
     }
 
-    /// A command wants `child` up again, or all children of `connection`. Returns those that were down.
-    pub(super) fn end(&self, connection: &str, child: Option<&str>) -> Vec<Arc<ChildConfig>> {
-        let mut ended = Vec::new();
-        self.lock().retain(|name, config| {
-            let is = name.0 == connection && child.is_none_or(|child| child == name.1);
-            ended.extend(is.then(|| Arc::clone(config)));
-            !is
-        });
-        ended
+    /// A packet has met the trap of a child and brings it up.
+    pub(super) fn end_by_packet(&self, (connection, child): &Name) {
+        if self.traps(connection, child) == Some(Traps::Stay) {
+            self.end(Some(connection), Some(child));
+        }
+    }
+
+    /// A command wants `child` of `connection` up again, or all children where there is no name. Returns those that were
+    /// down.
+    pub(super) fn end(&self, connection: Option<&str>, child: Option<&str>) -> Vec<(Name, Note)> {
+        let is = |wanted: Option<&str>, name: &str| wanted.is_none_or(|wanted| wanted == name);
+        let is = |name: &Name| is(connection, &name.0) && is(child, &name.1);
+        let mut down = self.lock();
+        let ended: Vec<Name> = down.keys().filter(|name| is(name)).cloned().collect();
+        ended.into_iter().filter_map(|name| down.remove_entry(&name)).collect()
     }
 }
 
@@ -63,36 +110,174 @@ impl Operator {
     /// # Errors
     /// Those of [`Self::down`].
     pub async fn take_down(&self, target: &Target) -> Result<usize, OperatorError> {
+        self.any(target).await?;
+        let mut noted = self.note_down(target, Traps::Block);
         let config = self.config();
-        let traps = meant(target, &config.endpoint);
-        let traps = traps.filter(|(_, child)| child.start_action == Action::Trap);
-        let traps: BTreeSet<Name> =
-            traps.map(|(one, child)| (one.name.clone(), child.name.clone())).collect();
-        self.note_down(target, true);
+        let all = meant(target, &config.endpoint);
+        let all: Vec<(Name, Arc<ChildConfig>)> =
+            all.map(|(one, child)| (name_of(one, child), Arc::clone(child))).collect();
+        let mut traps = BTreeSet::new();
         let mut blocked = false;
-        for (connection, child) in traps.clone() {
-            blocked |= self.command(Command::BlockTrap { connection, child }).await.is_ok();
+        for (name, child) in all {
+            if self.block(&name).await {
+                blocked = true;
+                let is_new = self.taken_down.note(name.clone(), &child, Traps::Blocked);
+                noted.extend(is_new.then(|| name.clone()));
+                traps.insert(name);
+            } else if child.start_action == Action::Trap {
+                traps.insert(name);
+            }
         }
-        let outcome = self.end(target, &traps).await;
-        match outcome {
-            Err(OperatorError::NoSa(_)) if blocked => Ok(0),
-            outcome => outcome,
+        match self.end(target, &traps).await {
+            Err(OperatorError::NoSa(_)) if blocked || !noted.is_empty() => Ok(0),
+            outcome => self.unless_refused(outcome, &noted),
         }
     }
 
-    /// Remembers which children of `target` a command takes down. Where it leaves traps, the next packet brings the child
-    /// up, as with charon.
-    pub(super) fn note_down(&self, target: &Target, traps: bool) {
+    /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
+    /// its way, which is a success even where no SA is left. Traps stay.
+    pub async fn down(&self, target: &Target) -> Result<usize, OperatorError> {
+        self.leave_traps(target, self.end(target, &BTreeSet::new())).await
+    }
+
+    /// Deletes IKE SAs here without waiting for their peers, those too whose Delete is under way; the number
+    /// of them.
+    pub async fn forget(&self, target: &Target) -> Result<usize, OperatorError> {
+        self.leave_traps(target, self.forget_now(target)).await
+    }
+
+    async fn forget_now(&self, target: &Target) -> Result<usize, OperatorError> {
+        let lifted = self.handle.lift(target.clone()).await?;
+        let unwanted = self.unwant(target).await;
+        let forgotten = self.forget_tickets(target).await;
+        let views = self.list().await?;
+        let of_child = target.child.is_some() || target.child_id.is_some();
+        let wanted = |view: &&IkeView| {
+            target.ike.as_ref().is_none_or(|ike| *ike == view.status.connection)
+                && target.ike_id.is_none_or(|id| id == view.status.id.0)
+        };
+        let ikes: Vec<_> = views.iter().filter(wanted).map(|view| view.status.id).collect();
+        if of_child || (target.ike.is_none() && target.ike_id.is_none()) || ikes.is_empty() {
+            // A child cannot go without its IKE SA knowing.
+            let chosen = match choose(&views, target) {
+                Err(_) if lifted > 0 || forgotten || unwanted => return Ok(0),
+                chosen => chosen?,
+            };
+            return self.all(chosen.children.into_iter().map(Command::TerminateChild)).await;
+        }
+        self.all(ikes.into_iter().map(Command::ForgetIke)).await
+    }
+
+    /// Notes what `work` takes down, which leaves traps.
+    async fn leave_traps(
+        &self,
+        target: &Target,
+        work: impl Future<Output = Result<usize, OperatorError>>,
+    ) -> Result<usize, OperatorError> {
+        if self.any(target).await? {
+            let noted = self.note_down(target, Traps::Stay);
+            return self.unless_refused(work.await, &noted);
+        }
+        let ended = work.await?;
+        // It was on its way up.
+        self.note_down(target, Traps::Stay);
+        Ok(ended)
+    }
+
+    /// True if `target` has SAs. What is refused is refused here, before it has any effect.
+    async fn any(&self, target: &Target) -> Result<bool, OperatorError> {
+        match choose(&self.list().await?, target) {
+            Err(OperatorError::NoSa(_)) => Ok(false),
+            chosen => chosen.map(|_| true),
+        }
+    }
+
+    /// Remembers which children of `target` a command takes down. Returns those that were not down. Where the traps stay,
+    /// so do the children whose trap is their `start_action`.
+    fn note_down(&self, target: &Target, traps: Traps) -> Vec<Name> {
         let config = self.config();
         let stays = |child: &ChildConfig| match child.start_action {
             Action::Start => true,
-            Action::Trap => traps,
+            Action::Trap => traps != Traps::Stay,
             Action::None => false,
         };
         let all = meant(target, &config.endpoint).filter(|(_, child)| stays(child));
-        let all =
-            all.map(|(one, child)| ((one.name.clone(), child.name.clone()), Arc::clone(child)));
-        self.taken_down.lock().extend(all);
+        let note = |(one, child): (&Arc<ConnectionConfig>, &Arc<ChildConfig>)| {
+            let name = name_of(one, child);
+            self.taken_down.note(name.clone(), child, traps).then_some(name)
+        };
+        all.filter_map(note).collect()
+    }
+
+    /// Takes back what was noted for a command that was refused after all. An SA ends even if its peer does not confirm it,
+    /// which is a failure as well.
+    fn unless_refused(
+        &self,
+        outcome: Result<usize, OperatorError>,
+        noted: &[Name],
+    ) -> Result<usize, OperatorError> {
+        if matches!(&outcome, Err(why) if !matches!(why, OperatorError::Failed(_))) {
+            for (connection, child) in noted {
+                self.wanted_again(Some(connection), Some(child));
+            }
+        }
+        outcome
+    }
+
+    /// Makes the trap of a child a block. True if there is one.
+    async fn block(&self, (connection, child): &Name) -> bool {
+        let (connection, child) = (connection.clone(), child.clone());
+        self.command(Command::BlockTrap { connection, child }).await.is_ok()
+    }
+
+    /// As [`Self::block`], if a command has taken the child down and its trap is not to bring it up.
+    async fn block_if_down(&self, name: &Name) {
+        if self.taken_down.traps(&name.0, &name.1) > Some(Traps::Stay)
+            && self.block(name).await
+            && let Some(note) = self.taken_down.lock().get_mut(name)
+        {
+            note.traps = note.traps.max(Traps::Blocked);
+        }
+    }
+
+    /// True if a command has taken a child down whose trap a packet has met, and the packet brings nothing up.
+    pub(super) fn drops_packets(&self, name: &Name) -> bool {
+        let traps = self.taken_down.traps(&name.0, &name.1);
+        if traps <= Some(Traps::Stay) {
+            return false;
+        }
+        // If the trap is a block, the packet met it before.
+        tracing::debug!(connection = name.0, child = name.1, "acquire: down by command");
+        if traps == Some(Traps::Block) {
+            let (operator, name) = (self.clone(), name.clone());
+            tokio::spawn(async move { operator.block_if_down(&name).await });
+        }
+        true
+    }
+
+    /// Handles that a child was to be started again, but has been taken down.
+    pub(super) async fn stays_down(&self, name: Name) {
+        tracing::debug!(connection = name.0, child = name.1, "restart: down by command");
+        let stays = self.taken_down.traps(&name.0, &name.1) == Some(Traps::Stay);
+        let target = Target { ike: Some(name.0), child: Some(name.1), ..Target::default() };
+        self.unwant(&target).await;
+        // As after `down`: without a trap, its traffic is held by nothing.
+        if stays && let Err(error) = self.lift_but(&target, &BTreeSet::new()).await {
+            tracing::debug!(%error, "restart: the drivers have ended");
+        }
+    }
+
+    /// Installs a trap. It becomes a block if a command takes its child down meanwhile.
+    pub(super) async fn install_between(
+        &self,
+        name: &Name,
+        (local, remote): (IpAddr, IpAddr),
+    ) -> Result<(), OperatorError> {
+        let (connection, child) = name.clone();
+        let installed =
+            self.command(Command::InstallTrap { connection, child, local, remote }).await;
+        self.block_if_down(name).await;
+        installed
     }
 
     /// Lifts the blocks of `target`, but for those of `kept`. Returns how many there were.
@@ -111,16 +296,38 @@ impl Operator {
         Ok(lifted)
     }
 
-    /// A command wants `child` of `connection` up, or all of its children: none of them is down by command any more.
-    pub(super) fn wanted_again(&self, connection: &str, child: Option<&str>) {
-        for config in self.taken_down.end(connection, child) {
-            if config.start_action == Action::Trap {
-                let (operator, connection) = (self.clone(), connection.to_owned());
-                let child = config.name.clone();
+    /// A command wants `child` of `connection` up, or all children where there is no name: none of them is down by command
+    /// any more.
+    pub(super) fn wanted_again(&self, connection: Option<&str>, child: Option<&str>) {
+        for ((connection, child), note) in self.taken_down.end(connection, child) {
+            let operator = self.clone();
+            if note.config.start_action == Action::Trap {
                 tokio::spawn(async move {
                     operator.start(connection, child, Action::Trap).await;
                 });
+            } else if note.traps == Traps::Blocked {
+                tokio::spawn(async move { operator.unblock((connection, child)).await });
             }
+        }
+    }
+
+    /// Installs a trap again that no `start_action` has made.
+    async fn unblock(&self, name: Name) {
+        let mut waits = StartWaits::default();
+        let error = loop {
+            match self.ends(&name.0).await {
+                Ok(_) if self.taken_down.has(&name.0, &name.1) => return,
+                Ok(ends) => break self.install_between(&name, ends).await.err(),
+                Err(why @ (OperatorError::Unknown(_) | OperatorError::Stopped)) => break Some(why),
+                Err(why) => {
+                    tracing::debug!(connection = name.0, child = name.1, %why, "its trap waits")
+                }
+            }
+            let interval = self.config().endpoint.retry_initiate_interval;
+            tokio::time::sleep(waits.next(interval)).await;
+        };
+        if let Some(error) = error {
+            tracing::warn!(connection = name.0, child = name.1, %error, "its trap still blocks");
         }
     }
 
@@ -133,11 +340,7 @@ impl Operator {
     }
 
     /// Deletes the SAs of `target`, without lifting blocks of `traps`.
-    pub(super) async fn end(
-        &self,
-        target: &Target,
-        traps: &BTreeSet<Name>,
-    ) -> Result<usize, OperatorError> {
+    async fn end(&self, target: &Target, traps: &BTreeSet<Name>) -> Result<usize, OperatorError> {
         let lifted = self.lift_but(target, traps).await?;
         let unwanted = self.unwant(target).await;
         let forgotten = self.forget_tickets(target).await;

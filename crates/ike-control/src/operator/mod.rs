@@ -97,7 +97,7 @@ impl Operator {
     /// Brings up a child or a connection. The error says why not.
     pub async fn up(&self, target: &Target) -> Result<(), OperatorError> {
         let (connection, child) = to_initiate(&self.config(), target)?;
-        self.wanted_again(&connection, child.as_deref());
+        self.wanted_again(Some(&connection), child.as_deref());
         self.initiate(connection, child, None).await
     }
 
@@ -105,11 +105,10 @@ impl Operator {
     /// the peer's address is configured; the number of them. The error names those that failed.
     pub async fn up_all(&self) -> Result<usize, OperatorError> {
         let views = self.list().await?;
+        // Of what its peer has brought up as well.
+        self.wanted_again(None, None);
         let wanted = not_up(&self.config(), &views);
         let count = wanted.len();
-        for (connection, child) in &wanted {
-            self.wanted_again(connection, child.as_deref());
-        }
         let begin = |(connection, child): (String, Option<String>)| {
             let operator = self.clone();
             let name = child.as_ref().map_or_else(String::new, |child| format!("/{child}"));
@@ -132,13 +131,6 @@ impl Operator {
     pub async fn matches(&self, target: &Target) -> Result<usize, OperatorError> {
         let chosen = self.choose(target).await?;
         Ok(chosen.ikes.len() + chosen.children.len())
-    }
-
-    /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
-    /// its way, which is a success even where no SA is left. Traps stay.
-    pub async fn down(&self, target: &Target) -> Result<usize, OperatorError> {
-        self.note_down(target, false);
-        self.end(target, &BTreeSet::new()).await
     }
 
     /// Lifts the blocks of `target` once more. A child that came up after the first call has a block again. A child that
@@ -351,9 +343,7 @@ impl Operator {
     fn acquire(&self, connection: String, child: String, packet: Flow) {
         let hosts = self.config().hosts.get(&connection).cloned();
         let key = (connection, child);
-        if self.taken_down.has(&key.0, &key.1) {
-            // The packet met the trap before that was a block.
-            tracing::debug!(connection = key.0, child = key.1, "acquire: down by command");
+        if self.drops_packets(&key) {
             return;
         }
         let backs_off = hosts.is_some_and(|hosts| self.names.is_backing_off(&hosts));
@@ -377,6 +367,11 @@ impl Operator {
         tokio::spawn(async move {
             let ends = operator.ends(&key.0).await;
             operator.acquiring(|acquiring| acquiring.remove(&key));
+            // It may have been taken down meanwhile.
+            if operator.drops_packets(&key) {
+                return;
+            }
+            operator.taken_down.end_by_packet(&key);
             let (connection, child) = key;
             let made = match ends {
                 Ok(ends) => {
@@ -405,6 +400,9 @@ impl Operator {
             if operator.handle.want_where_carried(&connection, &child).await.unwrap_or(false) {
                 return;
             }
+            if operator.taken_down.has(&connection, &child) {
+                return operator.stays_down((connection, child)).await;
+            }
             let name = connection.clone();
             let command = Command::Ensure { connection, child, local, remote };
             if let Err(error) = operator.command(command).await {
@@ -428,6 +426,11 @@ impl Operator {
         let mut told = None;
         loop {
             let found = self.ends(&connection).await;
+            if self.taken_down.has(&connection, &child) {
+                self.lacks(|lacks| lacks.remove(&key));
+                tracing::debug!(%connection, %child, "start_action: down by command");
+                return;
+            }
             let waited = told.is_some();
             if waited {
                 // A reload may have changed it: the task of that reload has left it to this one.
@@ -473,11 +476,11 @@ impl Operator {
         action: Action,
     ) {
         let names = (connection.clone(), child.clone());
-        let command = match action {
-            Action::Trap => Command::InstallTrap { connection, child, local, remote },
-            _ => Command::Ensure { connection, child, local, remote },
+        let started = match action {
+            Action::Trap => self.install_between(&names, (local, remote)).await,
+            _ => self.command(Command::Ensure { connection, child, local, remote }).await,
         };
-        if let Err(error) = self.command(command).await {
+        if let Err(error) = started {
             tracing::warn!(connection = names.0, child = names.1, %error, "start_action");
         }
     }
@@ -597,31 +600,6 @@ impl Operator {
             };
             operator.handle.answer(shard, ticket, answer).await;
         });
-    }
-
-    /// Deletes IKE SAs here without waiting for their peers, those too whose Delete is under way; the number
-    /// of them.
-    pub async fn forget(&self, target: &Target) -> Result<usize, OperatorError> {
-        self.note_down(target, false);
-        let lifted = self.handle.lift(target.clone()).await?;
-        let unwanted = self.unwant(target).await;
-        let forgotten = self.forget_tickets(target).await;
-        let views = self.list().await?;
-        let of_child = target.child.is_some() || target.child_id.is_some();
-        let wanted = |view: &&IkeView| {
-            target.ike.as_ref().is_none_or(|ike| *ike == view.status.connection)
-                && target.ike_id.is_none_or(|id| id == view.status.id.0)
-        };
-        let ikes: Vec<_> = views.iter().filter(wanted).map(|view| view.status.id).collect();
-        if of_child || (target.ike.is_none() && target.ike_id.is_none()) || ikes.is_empty() {
-            // A child cannot go without its IKE SA knowing.
-            let chosen = match choose(&views, target) {
-                Err(_) if lifted > 0 || forgotten || unwanted => return Ok(0),
-                chosen => chosen?,
-            };
-            return self.all(chosen.children.into_iter().map(Command::TerminateChild)).await;
-        }
-        self.all(ikes.into_iter().map(Command::ForgetIke)).await
     }
 
     /// Resolves the addresses to initiate `connection` between.

@@ -1,6 +1,7 @@
 //! Commands for traps.
 
 use ike_proto::Command;
+use ike_proto::config::Action;
 use ike_tokio::{PolicyView, Target};
 
 use super::choose::to_initiate;
@@ -17,9 +18,9 @@ impl Operator {
         };
         let (connection, child) = to_initiate(&self.config(), &target)?;
         let child = child.unwrap_or_default();
-        self.taken_down.end(&connection, Some(&child));
-        let (local, remote) = self.ends(&connection).await?;
-        self.command(Command::InstallTrap { connection, child, local, remote }).await
+        self.taken_down.end(Some(&connection), Some(&child));
+        let ends = self.ends(&connection).await?;
+        self.install_between(&(connection, child), ends).await
     }
 
     /// Takes the trap policies of a child away: of the first connection that has them, if `ike` names none.
@@ -33,14 +34,16 @@ impl Operator {
             }
             _ => None,
         });
-        // A trap that waits for a way to the peer is taken away as well.
+        // A trap that waits for a way to the peer is taken away as well. A child that waits for a start is none.
+        let waits = |(connection, waiting): &Lacking| {
+            ike.is_none_or(|ike| ike == connection)
+                && found.as_ref().is_none_or(|found| found == connection)
+                && waiting.as_deref() == Some(child)
+                && self.start_action(connection, child) == Action::Trap
+        };
         let waited = self.lacks(|lacks| {
-            let is = |name: &Lacking| {
-                ike.is_none_or(|ike| ike == name.0) && name.1.as_deref() == Some(child)
-            };
-            let before = lacks.len();
-            lacks.retain(|name, _| !is(name));
-            lacks.len() < before
+            let first = lacks.keys().find(|name| waits(name)).cloned();
+            first.is_some_and(|name| lacks.remove(&name).is_some())
         });
         if waited && found.is_none() {
             return Ok(());
