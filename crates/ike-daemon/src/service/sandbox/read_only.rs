@@ -47,6 +47,9 @@ const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
 #[cfg(not(target_arch = "x86_64"))]
 const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2)];
 
+/// The same number on all architectures; libc has it for some of them.
+const FCHMODAT2: i64 = 452;
+
 const CHANGES: &[i64] = &[
     // A filter cannot read its flags. The C library's resolver does not call it.
     libc::SYS_openat2,
@@ -67,7 +70,7 @@ const CHANGES: &[i64] = &[
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
     libc::SYS_fremovexattr,
-    libc::SYS_fchmodat2,
+    FCHMODAT2,
     libc::SYS_utimensat,
     libc::SYS_listen,
     libc::SYS_accept,
