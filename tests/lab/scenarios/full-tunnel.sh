@@ -55,7 +55,7 @@ wait_for 5 peer_to_lan || fail "the peer does not reach the LAN that is back"
 # The trap is there before the tunnel is up and after it is down.
 in_ns lan ping -q -n -i 0.02 $RIGHT_IN >/dev/null 2>&1 &
 pinging=$!
-down us ike
+down them ike
 sleep 1
 kill $pinging
 lan_answers "with a trap"

@@ -32,7 +32,7 @@ installed
 expect us ".[0].\"child-sas\"[0].\"local-ts\" == [\"$new/32\"]"
 rekey us child
 ping_both $new "$THEM_OWN"
-down us ike
+down them ike
 # The trap has the new address, too.
 wait_for "$PATIENCE" reached || fail "no child through the trap"
 [ "$(clear)" = "$before" ] || fail "$(($(clear) - before)) packets in clear"

@@ -47,7 +47,7 @@ for end in us them; do
     ping_both
 done
 for end in us them; do expect_cpus $end '[-1,0,1]'; done
-down us ike
+down "$(other "$by")" ike
 gone
 for end in us them; do states $end 0; done
 # The traps are still there.

@@ -26,7 +26,7 @@ installed
 ping_both
 rekey "$(other "$by")" child
 ping_both
-down "$by" ike
+down "$(other "$by")" ike
 gone
 expect_kernel "$by" policy 'dir out'
 wait_for "$PATIENCE" ping_quietly "$by" || fail "the trap is gone with the child"

@@ -30,7 +30,7 @@ trapped)
     net us start_action trap
     reload_file
     sleep 0.3
-    down us child
+    down them child
     ping_quietly us || true
     nothing_in_clear "after the end of the child"
     wait_for "$PATIENCE" ping_quietly us || fail "the trap brings nothing up"
