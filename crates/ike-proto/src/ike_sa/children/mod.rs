@@ -20,11 +20,6 @@ pub(crate) use carries::Carries;
 /// Children of one configuration beside one for each pair of its selectors, if the peer grants less than a pair.
 const SPARE: usize = 64;
 
-/// How many children of `config` there may be beside the newest one.
-fn most(config: &ChildConfig) -> usize {
-    config.local_ts.len() * config.remote_ts.len() + SPARE
-}
-
 /// The children of an IKE SA.
 #[derive(Default)]
 pub(crate) struct Children {
@@ -124,7 +119,10 @@ impl Children {
     /// True if there are more children like `newest` that this end has asked for than its configuration has pairs of
     /// selectors, and [`SPARE`] more.
     pub(crate) fn is_crowded(&self, newest: ChildSaId) -> bool {
-        self.get(newest).is_some_and(|child| self.beside(newest).count() >= most(&child.config))
+        self.get(newest).is_some_and(|child| {
+            let pairs = child.config.local_ts.len() * child.config.remote_ts.len();
+            self.beside(newest).count() >= pairs + SPARE
+        })
     }
 
     /// The child that is to end because there are too many like `newest`, without those that end already: the one that has
@@ -149,7 +147,7 @@ impl Children {
         };
         let new = self.get(newest).filter(|child| !ends(child.id))?;
         let others: Vec<_> = self.beside(newest).filter(|child| !ends(child.id)).collect();
-        if others.len() < most(&new.config) {
+        if others.len() < new.config.local_ts.len() * new.config.remote_ts.len() + SPARE {
             return None;
         }
         let idle = others.into_iter().filter_map(|child| Some((idle(child)?, child)));

@@ -132,13 +132,6 @@ impl Established {
         }
         // A peer that counted it has room for another child.
         self.children.note_room(child.policy);
-        if child.phase == Phase::Rekeyed && *reason == Failure::Expired {
-            ctx.ids.esp.remove(&child.spi_in);
-            let outbound = child.has_outbound().then(|| child.outbound());
-            let sas = outbound.into_iter().chain([child.inbound()]);
-            ctx.data_plane(sas.map(Command::RemoveSa).collect());
-            return;
-        }
         if child.phase == Phase::Rekeyed || in_line {
             return self.children.linger(&mut self.life, ctx, &child);
         }
