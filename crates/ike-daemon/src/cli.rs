@@ -250,7 +250,7 @@ const STATUSES: &str = "Exit status:
   3  the configuration file has mistakes, all of them on standard error
   4  no daemon answers at the control socket
   5  no outcome within --timeout
-  6  reloaded, but for what standard error names";
+  6  reloaded, except for the options that standard error names";
 
 fn seconds(text: &str) -> Result<Duration, String> {
     config::parse_duration(text).ok_or_else(|| "not a time such as 30, 30s or 5m".to_owned())

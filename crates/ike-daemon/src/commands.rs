@@ -174,7 +174,7 @@ fn reload(control: &Path) -> Status {
                 println!("reloaded");
                 Status::Done
             } else {
-                println!("reloaded, but for what is not in force");
+                println!("reloaded, except for the options that standard error names");
                 Status::Partly
             }
         }

@@ -1,7 +1,7 @@
 # The first start after an upgrade from a version that had charon's routing table, and was killed with a full tunnel up: what
 # it has left goes once this run has its own, and nothing leaves in clear. What this run leaves when it is killed is made
 # into what that version left (its rule and routes in table 220).
-# Fault: in `Table::open` (crates/routes), leave out `take_over`.
+# Fault: in `Table::replace_others` (crates/routes), leave out `take_over`.
 # PLANE: userspace kernel
 CLEARTEXT=yes
 net_direct

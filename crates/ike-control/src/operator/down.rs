@@ -327,7 +327,7 @@ impl Operator {
             tokio::time::sleep(waits.next(interval)).await;
         };
         if let Some(error) = error {
-            tracing::warn!(connection = name.0, child = name.1, %error, "its trap still blocks");
+            tracing::warn!(connection = name.0, child = name.1, %error, "trap: it still drops the child's packets, because it was not installed again; `up` brings the child up");
         }
     }
 

@@ -27,7 +27,10 @@ pub struct TakenDown {
 /// The lines of `list` about children that a command has taken down.
 pub fn render_taken_down(all: &[TakenDown]) -> String {
     let line = |one: &TakenDown| {
-        format!("{}: {} is down by command, until `up` or a restart\n", one.connection, one.child)
+        format!(
+            "{}: {} is down by command, until `up` or a restart of the daemon\n",
+            one.connection, one.child
+        )
     };
     all.iter().map(line).collect()
 }

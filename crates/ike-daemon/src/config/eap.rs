@@ -76,8 +76,7 @@ pub(super) fn admit(rounds: &Rounds, name: &str, keys: &dyn KeySource, report: &
     let used = rounds.local.iter().flat_map(|round| &round.credentials);
     let admitted: Vec<_> = used.map(|one| keys.admit_tls(Some(one.key().public_key()))).collect();
     if admitted.contains(&false) {
-        let why =
-            "EAP over TLS is new for its key; restart the daemon so that the signer signs for TLS";
+        let why = "its key was not for EAP over TLS when the daemon started; restart the daemon so that the signer signs for TLS";
         report.warn(None, format!("connection {name}: {why}"));
     }
 }

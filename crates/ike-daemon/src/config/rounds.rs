@@ -192,7 +192,7 @@ fn choose_credentials(
         if others.is_empty() || !report.may_lack(place) {
             return;
         }
-        let message = "has no private key for what it names, and uses another certificate with the same identity";
+        let message = "names a certificate or public key without a private key; another certificate with the same identity is used";
         report.warn(None, format!("`{path}` {message}"));
         round.credentials = others;
     }

@@ -22,7 +22,8 @@ use crate::log::LogFormat;
 use crate::signer::protocol::{receive, send};
 use crate::signer::spawner;
 
-/// How long a look-up may take that a resolver was asked for. The C library's resolver gives up after some 30 s, unless resolv.conf says otherwise.
+/// How long a look-up of a resolver may take. The C library's resolver gives up after some 30 s, unless resolv.conf says
+/// otherwise.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// How long the resolver may take to hand files over. It is asked for them while a look-up takes longer than that.
@@ -232,7 +233,7 @@ impl Line {
                 }
                 End::Never => {
                     tracing::error!(
-                        "no process that looks host names up can be started: restart the daemon; addresses that are known stay in use"
+                        "host names: no process can be started that looks them up; addresses that are known stay in use; restart the daemon"
                     );
                     self.fail_all(&gone(), Link::Down);
                     break;

@@ -453,7 +453,7 @@ impl SigningKey for RemoteKey {
             Ok(Told::Signed(Err(SignError::Use))) => {
                 tracing::error!(
                     key = self.name,
-                    "the signer refuses to sign: the key is not for TLS, or the message is none"
+                    "key: the signer refused to sign with it, because EAP did not use it for TLS at the start, or the message is neither for AUTH nor for TLS; if EAP is new for this key, restart the daemon"
                 );
                 Err(CryptoError::Backend)
             }

@@ -6,8 +6,9 @@
 //! ends, so does the other. The daemon replaces a signer that does not answer: a third process starts a new one
 //! (`spawner.rs`), which loads the same keys. A passphrase or PIN in the configuration file passes through the daemon.
 //!
-//! Before the network reaches the daemon, the signer is *sealed*: it opens no other files and no network, and its keys sign
-//! what an AUTH payload covers (`octets.rs`). A daemon that has been taken over gets no other signature from it.
+//! Before the network reaches the daemon, the signer is *sealed*: without PKCS#11 modules it opens no other files and no
+//! network. Its keys sign what an AUTH payload covers (`octets.rs`), and what TLS covers if EAP uses the key. A daemon that has
+//! been taken over gets no other signature, except by a key that the daemon itself has brought.
 
 mod client;
 mod held;

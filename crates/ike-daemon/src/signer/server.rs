@@ -261,7 +261,7 @@ impl Held {
         if !is_for && !self.told.swap(true, Ordering::Relaxed) {
             tracing::error!(
                 ?kind,
-                "signer: a message was not signed, because it is no AUTH of IKEv2: for EAP over TLS that is new in the configuration, restart the daemon; else find out who asks"
+                "signer: a message was not signed, because an AUTH payload does not cover it; if EAP over TLS is new in the configuration, restart the daemon; otherwise somebody may have taken the daemon over"
             );
         }
         is_for

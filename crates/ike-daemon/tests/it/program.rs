@@ -212,7 +212,7 @@ fn a_reload_says_what_a_start_says_the_second_time_as_well() {
     for _ in 0..2 {
         let reload = daemon.ask(&["reload"]);
         assert_eq!(reload.status.code(), Some(6), "not all is in force");
-        let said = "reloaded, but for what is not in force\n";
+        let said = "reloaded, except for the options that standard error names\n";
         assert_eq!(String::from_utf8_lossy(&reload.stdout), said);
         assert_eq!(stderr(&reload), format!("{checked}not in force: {later}\n"));
         for warning in checked.lines() {

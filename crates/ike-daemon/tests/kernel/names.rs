@@ -43,7 +43,7 @@ fn signal(name: &str, process: &str) {
 /// Look-ups are under way when the process is killed, and again when the next one is stopped.
 ///
 /// Faults, each by itself: in `Line::keep` of src/names/client.rs, let the loop end with `End::Lost`: there is no second
-/// process. In `Line::name_servers`, wait without a limit, and call it in `Names::known`: `list` takes long.
+/// process. In `Lookups::name_servers`, wait without a limit, and call it in `Names::known`: `list` takes long.
 pub(crate) fn a_resolver_that_is_killed_or_stopped_holds_no_tunnel() {
     let host = road_warrior();
     let folder = folder("killed");

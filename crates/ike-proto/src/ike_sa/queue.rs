@@ -289,7 +289,7 @@ impl Queue {
         packet: Flow,
     ) {
         let (local, remote) = (packet.local, packet.remote);
-        tracing::warn!(%connection, child = name, %local, %remote, "the peer makes no child for this packet: such packets are dropped, and asked for again after 60 s");
+        tracing::warn!(%connection, child = name, %local, %remote, "child: the peer grants no Child SA for this packet; such packets are dropped, and after 60 s ask for a Child SA again");
         self.remember_refused(now, name, packet);
     }
 

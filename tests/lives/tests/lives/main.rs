@@ -19,7 +19,7 @@ use ike_tests::life::{self, Summary};
 
 /// Failures told before the rest is only counted.
 const TOLD: usize = 400;
-/// Of ten thousand lives, so many meet each disturbance at the least.
+/// Of ten thousand lives, so many meet each disturbance at the least. On hosts it is half as many.
 const EACH: u64 = 1000;
 
 fn number(name: &str) -> Option<u64> {

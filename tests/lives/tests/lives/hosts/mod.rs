@@ -7,7 +7,8 @@
 //! `routes::sim`.
 //!
 //! Two properties are asked for. Nothing of a child leaves in clear from the start of the daemon to its stop; without `hold`
-//! from its trap, or from the time it is up for the first time, on. On a host without a second line (nf_tables) this has a gap: up to a second after another program has removed a rule or a route.
+//! this begins with its trap, or when it is up for the first time. On a host without a second line (nf_tables) there is a gap: up
+//! to a second after another program has removed a rule or a route.
 //! And after the last disturbance each child carries traffic both ways within the time of its configuration: dead peer
 //! detection, one schedule of retransmissions, one back-off. What another program has taken away is back within a second.
 //!
