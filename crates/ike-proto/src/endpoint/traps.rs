@@ -46,6 +46,8 @@ pub(super) struct Trap {
     again: Option<Instant>,
     /// Its packets are dropped, because a command has taken its child down.
     blocks: bool,
+    /// The data plane has its policy, as it is now or as it was before a failure.
+    there: bool,
 }
 
 impl Trap {
@@ -94,7 +96,10 @@ impl Trap {
         let Some(new) = child else { return Reloaded::Gone };
         match (self.child.wants_trap(), new.wants_trap()) {
             (true, false) => Reloaded::Gone,
-            _ if self.child.asks_same_as(new) => Reloaded::Same,
+            // With another `start_action` the child is not down by command any more, and its trap no block.
+            _ if self.child.start_action == new.start_action && self.child.asks_same_as(new) => {
+                Reloaded::Same
+            }
             _ => Reloaded::Changed,
         }
     }
@@ -236,6 +241,7 @@ impl Endpoint {
                 failures: 0,
                 again: None,
                 blocks,
+                there: false,
             }),
         }
         Ok(())
@@ -277,14 +283,15 @@ impl Endpoint {
         let outcome = match (result, trap) {
             (Ok(()), trap) => {
                 if let Some(trap) = trap {
-                    (trap.failures, trap.again) = (0, None);
+                    (trap.failures, trap.again, trap.there) = (0, None, true);
                     let (held, name) = (std::mem::take(&mut trap.held), trap.name());
                     self.tell_trapped(&name);
                     self.remove_each(held.into_iter().map(Removal::Policy));
                 }
                 Ok(())
             }
-            (Err(error), Some(trap)) if trap.is_configured() => {
+            // The policy of before is still there, and holds the traffic.
+            (Err(error), Some(trap)) if trap.is_configured() || trap.there => {
                 let wait = FIRST_WAIT * 2_u32.pow(trap.failures.min(MAX_DOUBLINGS));
                 let at = now.mono + wait;
                 (trap.failures, trap.again) = (trap.failures.saturating_add(1), Some(at));

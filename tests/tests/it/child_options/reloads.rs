@@ -12,6 +12,7 @@ use ike_proto::dataplane::{PolicyAction, TrafficSelector};
 use ike_proto::{Command, RequestId};
 use ike_tests::setup::{Side, address, child, identity, side};
 use ike_tests::{A, B, Pair, Setup};
+use xfrm::Fault;
 
 /// A trap at A, and its child up. The trap is configured, or else installed by command.
 fn trapped_and_up(seed: u64, configured: bool) -> Pair {
@@ -114,6 +115,50 @@ fn a_trap_that_is_down_by_command_blocks_until_a_command_or_a_change() {
     );
     pair.run_for(Duration::from_secs(1));
     assert_eq!((trapped(&pair).len(), blocked(&pair)), (1, 0), "{}", pair.story());
+}
+
+/// A trap that no configuration wants stays in the data plane if that refuses the block, or the trap anew: its traffic
+/// does not leave in clear. What was refused is tried again.
+///
+/// Fault: in `on_trap_answered`, do not look at `there`.
+#[test]
+fn a_trap_stays_if_the_data_plane_refuses_to_change_it() {
+    let mut pair = trapped_and_up(6, false);
+    let policies = |pair: &Pair| -> Vec<bool> {
+        let all = pair.a().plane.table().policies();
+        let own =
+            all.filter(|it| matches!(it.action, PolicyAction::Trap | PolicyAction::Shunt { .. }));
+        own.map(|it| it.action == PolicyAction::Trap).collect()
+    };
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    let (local, remote) = (address(1), address(2));
+    let block = Command::BlockTrap { connection: connection.clone(), child: child.clone() };
+    let install = Command::InstallTrap { connection, child, local, remote };
+    for (command, before) in [(block, true), (install, false)] {
+        pair.hosts[A].plane.inner.fail(Fault::Nth(1));
+        pair.command(A, command);
+        pair.settle();
+        assert_eq!(policies(&pair), [before], "{}", pair.story());
+        pair.run_for(Duration::from_secs(2));
+        assert_eq!(policies(&pair), [!before], "{}", pair.story());
+    }
+}
+
+/// A trap that one action wants in place of another is no block any more: no command has taken the child down as it is now.
+///
+/// Fault: in `Trap::reloaded`, do not compare `start_action`.
+#[test]
+fn a_block_ends_with_the_start_action() {
+    let mut pair = trapped_and_up(7, true);
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    pair.command(A, Command::BlockTrap { connection, child });
+    pair.run_for(Duration::from_secs(1));
+    assert!(trapped(&pair).is_empty(), "{}", pair.story());
+    let mut other = side(1, 2);
+    other.net().start_action = Action::Start;
+    other.net().dpd_action = Action::Trap;
+    reload(&mut pair, &other);
+    assert_eq!(trapped(&pair).len(), 1, "{}", pair.story());
 }
 
 /// An IKE SA, and a child that its responder's configuration gets later.
