@@ -101,8 +101,9 @@ impl<K: Kernel> Served<K> {
     ) -> Result<Self, String> {
         let table = Table::open(kernel, options, leftovers).await?;
         let settled = (leftovers == Leftovers::Settle).then(|| now + LEFTOVERS_STAY);
-        // What nothing tells of is found at the regular looks.
-        Ok(Self { table, leftovers, settled, look: now + REGULAR, soonest: now })
+        // What nothing tells of is found at the regular looks. Without a rule for IPv6, the first one is at once.
+        let look = if table.leads(false) { now + REGULAR } else { now };
+        Ok(Self { table, leftovers, settled, look, soonest: now })
     }
 
     /// What an earlier run has blocked.

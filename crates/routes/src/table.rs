@@ -94,10 +94,18 @@ impl<K: Kernel> Table<K> {
         };
         let v4 = table.add_rule(true).await;
         v4.map_err(|e| format!("routing rule: {e}"))?;
-        if let Err(error) = table.add_rule(false).await {
-            // A host without IPv6 has nothing to route.
-            debug!(%error, "no routing rule for IPv6");
-            table.ipv6 = false;
+        match table.add_rule(false).await {
+            Ok(()) => {}
+            Err(error) if is_off(&error) => {
+                // A host without IPv6 has nothing to route.
+                debug!(%error, "no routing rule for IPv6");
+                table.ipv6 = false;
+            }
+            Err(error) => {
+                let thing = Thing::Rules { ipv4: false };
+                warn!(%error, "{thing}: not set; the next try is at once");
+                table.failing.insert(thing);
+            }
         }
         if leftovers == Leftovers::Remove {
             table.forget_leftovers().await;
@@ -105,6 +113,11 @@ impl<K: Kernel> Table<K> {
         }
         table.replace_others(table.keeps).await;
         Ok(table)
+    }
+
+    /// False if a rule of this family could not be set: perhaps nothing leads to this table.
+    pub(super) fn leads(&self, ipv4: bool) -> bool {
+        !self.failing.contains(&Thing::Rules { ipv4 })
     }
 
     /// One that is there already is as good.
@@ -334,6 +347,8 @@ impl<K: Kernel> Table<K> {
         };
         let mut mended = Mended::default();
         let mut wanted = self.wanted().await;
+        // Rules that could not be set, or removed. What is there in their place stays.
+        let mut unmet = Vec::new();
         for step in wanted.picture.steps(&present.picture, !self.keeps) {
             let thing = match step {
                 Step::AddRule(Rule { ipv4, .. }) | Step::RemoveRule(Rule { ipv4, .. }) => {
@@ -342,19 +357,27 @@ impl<K: Kernel> Table<K> {
                 Step::SetRoute(place, _) | Step::RemoveRoute(place) => Thing::Route(place),
             };
             let lost = match step {
-                Step::AddRule(_) | Step::RemoveRule(_) => true,
+                // Nobody has taken away what could not be set.
+                Step::AddRule(_) | Step::RemoveRule(_) => !self.failing.contains(&thing),
                 Step::SetRoute(place, way) => self.set.get(&place) == Some(&way),
                 Step::RemoveRoute(_) => false,
             };
-            // Its way to the peer is not known at present.
-            if matches!(step, Step::RemoveRoute(_)) && self.failing.contains(&thing) {
+            let stays = match step {
+                // Its way to the peer is not known at present.
+                Step::RemoveRoute(_) => self.failing.contains(&thing),
+                Step::RemoveRule(rule) => unmet.contains(&rule),
+                _ => false,
+            };
+            if stays {
                 continue;
             }
             if lost && !mended.may_put_back(&mut self.patience, thing, now) {
                 continue;
             }
             match self.take(step, &mut wanted, &mut present).await {
-                Ok(()) => _ = self.failing.remove(&thing),
+                Ok(()) if matches!(thing, Thing::Route(_)) => _ = self.failing.remove(&thing),
+                // Another rule of the family may have failed.
+                Ok(()) => {}
                 // News of addresses, or the next regular look, is the next try.
                 Err(error) if is_off(&error) => match step {
                     // Another route of the host may carry what the kernel's policies protect.
@@ -365,10 +388,18 @@ impl<K: Kernel> Table<K> {
                 },
                 Err(error) => {
                     mended.again(now.checked_add(AGAIN));
+                    if let Step::AddRule(rule) | Step::RemoveRule(rule) = step {
+                        unmet.push(rule);
+                    }
                     if self.failing.insert(thing) {
                         warn!(%error, "{thing}: not as it is to be; the next try is in a second");
                     }
                 }
+            }
+        }
+        for ipv4 in [true, false] {
+            if unmet.iter().all(|rule| rule.ipv4 != ipv4) {
+                self.failing.remove(&Thing::Rules { ipv4 });
             }
         }
         self.patience.forget(now);
@@ -449,7 +480,10 @@ impl<K: Kernel> Table<K> {
     async fn present(&self) -> Result<Seen, rtnetlink::Error> {
         let mut present = Seen::default();
         for ipv4 in [true, false].into_iter().filter(|ipv4| *ipv4 || self.ipv6) {
-            let found = self.kernel.rules(ipv4).await?;
+            let found = match self.kernel.rules(ipv4).await {
+                Err(error) if !ipv4 && is_off(&error) => continue,
+                found => found?,
+            };
             let priority = RuleAttribute::Priority(self.options.priority);
             let ours = |rule: &RuleMessage| {
                 rule.attributes.contains(&RuleAttribute::Protocol(OURS))

@@ -1,4 +1,4 @@
-//! What the routing table asks of a simulated kernel. It has no IPv6.
+//! What the routing table asks of a simulated kernel. Of IPv6 it has rules at most.
 
 use std::net::IpAddr;
 use std::num::NonZeroI32;
@@ -27,10 +27,15 @@ fn refused(code: i32) -> Error {
 
 impl Kernel for SimKernel {
     async fn add_rule(&self, rule: RuleMessage, again: bool) -> Result<(), Error> {
-        if rule.header.family != AddressFamily::Inet {
+        let ipv4 = rule.header.family == AddressFamily::Inet;
+        let mut state = self.0.lock();
+        if !ipv4 && !state.ipv6 {
             return Err(refused(EAFNOSUPPORT));
         }
-        self.0.lock().add_rule(rule, again).map_err(refused)
+        if state.rules_full == Some(ipv4) {
+            return Err(refused(ENOBUFS));
+        }
+        state.add_rule(rule, again).map_err(refused)
     }
 
     async fn remove_rule(&self, rule: RuleMessage) -> Result<(), Error> {
@@ -38,7 +43,8 @@ impl Kernel for SimKernel {
     }
 
     async fn rules(&self, ipv4: bool) -> Result<Vec<RuleMessage>, Error> {
-        if ipv4 { Ok(self.0.lock().rules()) } else { Err(refused(EAFNOSUPPORT)) }
+        let state = self.0.lock();
+        if ipv4 || state.ipv6 { Ok(state.rules(ipv4)) } else { Err(refused(EAFNOSUPPORT)) }
     }
 
     async fn set_route(&self, route: RouteMessage) -> Result<(), Error> {

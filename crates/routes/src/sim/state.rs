@@ -75,6 +75,10 @@ pub(super) struct State {
     routes: Vec<Entry>,
     /// All tables together cannot be read, as if the socket had no room for them.
     pub(super) unreadable: bool,
+    /// It has rules for IPv6.
+    pub(super) ipv6: bool,
+    /// It takes no rule for IPv6, or for IPv4.
+    pub(super) rules_full: Option<bool>,
     /// This table takes no route of this program.
     pub(super) full: Option<u32>,
     /// What the thread of the routes has not heard yet,
@@ -178,8 +182,9 @@ impl State {
 
     // ---- rules ----
 
-    pub(super) fn rules(&self) -> Vec<RuleMessage> {
-        self.rules.iter().map(|(_, message)| message.clone()).collect()
+    pub(super) fn rules(&self, ipv4: bool) -> Vec<RuleMessage> {
+        let of = self.rules.iter().filter(|(rule, _)| rule.ipv4 == ipv4);
+        of.map(|(_, message)| message.clone()).collect()
     }
 
     pub(super) fn add_rule(&mut self, message: RuleMessage, again: bool) -> Result<(), i32> {

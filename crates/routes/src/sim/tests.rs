@@ -139,3 +139,78 @@ fn what_another_table_blocks_stays_blocked_until_this_one_has_it() {
         assert_eq!(host.take_away(Hand::Rules(before.priority)), 0);
     }
 }
+
+/// The priorities of the rules for IPv6.
+fn six(host: &SimHost) -> Vec<u32> {
+    let rules = host.lock().rules(false);
+    rules.iter().map(|rule| crate::picture::Rule::of(rule).priority).collect()
+}
+
+/// The kernel refuses the rule of IPv6 for a while. Without one, what is for a tunnel of IPv6 leaves in clear.
+///
+/// Faults, each by itself: in `Table::open`, take each error for a kernel without IPv6; in `Served::open`, look at the regular
+/// time alone; in `Table::remove_other_rules`, look at both families in any case.
+#[test]
+fn a_rule_for_ipv6_that_fails_is_tried_again_and_the_one_of_before_stays_until_then() {
+    let (start, options) = (any(), RouteOptions::default());
+    let before = RouteOptions { table: 220, priority: 220, ..options };
+    for leftovers in [Leftovers::Settle, Leftovers::Remove] {
+        let host = host();
+        host.lock().ipv6 = true;
+        let earlier = Routes::simulated(&host, before, Leftovers::Settle, start).unwrap();
+        *earlier.1.lock() = None;
+        host.lock().rules_full = Some(false);
+        let (_routes, thread) = Routes::simulated(&host, options, leftovers, start).unwrap();
+        let settled = start + super::super::SETTLE + Duration::from_secs(1);
+        thread.act_until(settled);
+        assert_eq!(six(&host), [before.priority], "{leftovers:?}");
+        host.lock().rules_full = None;
+        thread.act_until(settled + Duration::from_secs(1));
+        assert_eq!(six(&host), [options.priority], "{leftovers:?}: {}", host.story());
+        assert_eq!(host.take_away(Hand::Rules(before.priority)), 0, "{leftovers:?}");
+    }
+}
+
+/// Another program has set a rule a second time, and the kernel takes none at present: those that are there stay.
+///
+/// Fault: in `Table::mend`, forget the rules that could not be set.
+#[test]
+fn a_rule_stays_while_the_one_in_its_place_cannot_be_set() {
+    let (host, start, options) = (host(), any(), RouteOptions::default());
+    let (routes, thread) = Routes::simulated(&host, options, Leftovers::Settle, start).unwrap();
+    let all = ts("0.0.0.0/0");
+    routes.hold(PolicyId(1), &all, &all, [Via::Device(TUNNEL), Via::Unreachable]).unwrap();
+    let count = |host: &SimHost| host.lock().rules(true).len();
+    let [rule] = host.lock().rules(true).try_into().unwrap();
+    host.lock().add_rule(rule, true).unwrap();
+    host.lock().rules_full = Some(true);
+    thread.act_until(start + Duration::from_secs(70));
+    assert_eq!((count(&host), leaves_by(&host, 0)), (2, Some(TUNNEL)), "{}", host.story());
+    host.lock().rules_full = None;
+    thread.act_until(start + Duration::from_secs(72));
+    assert_eq!((count(&host), leaves_by(&host, 0)), (1, Some(TUNNEL)), "{}", host.story());
+}
+
+/// What an earlier run has blocked in another table stays so while the block of this run cannot be set.
+///
+/// Fault: in `Table::waits`, let none wait.
+#[test]
+fn a_block_of_another_table_stays_until_the_own_one_is_set() {
+    let (host, start, options) = (host(), any(), RouteOptions::default());
+    let before = RouteOptions { table: 220, priority: 220, ..options };
+    let all = ts("0.0.0.0/0");
+    let earlier = Routes::simulated(&host, before, Leftovers::Settle, start).unwrap();
+    earlier.0.install(PolicyId(1), &all, &all, Via::Unreachable).unwrap();
+    *earlier.1.lock() = None;
+    host.lock().full = Some(options.table);
+    let (routes, thread) = Routes::simulated(&host, options, Leftovers::Settle, start).unwrap();
+    assert!(routes.install(PolicyId(1), &all, &all, Via::Unreachable).is_err());
+    let settled = start + super::super::SETTLE + Duration::from_secs(1);
+    thread.act_until(settled);
+    assert_eq!(leaves_by(&host, 0), None, "{}", host.story());
+    host.lock().full = None;
+    thread.act_until(settled + Duration::from_secs(60));
+    assert_eq!(leaves_by(&host, 0), None, "{}", host.story());
+    assert_eq!(host.take_away(Hand::Table(before.table)), 0, "{}", host.story());
+    assert_eq!(host.take_away(Hand::Rules(before.priority)), 0);
+}

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeSet;
 
+use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::RouteMessage;
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleFlags};
 use tracing::warn;
 
 use super::Table;
 use crate::kernel::Kernel;
-use crate::message::{OURS, in_table, is_gone, is_off, same, table_of};
+use crate::message::{OURS, in_table, is_gone, is_off, place_of, same, table_of};
 use crate::picture::Rule;
 
 impl<K: Kernel> Table<K> {
     /// Removes the rules and routes of an earlier run that had other options. If `takes` is set, this table has its routes
     /// first: what they block stays blocked. A route that it cannot have stays where it is, and so does the rule that
-    /// leads there, until [`Self::forget_others`]. The same goes for all of them while they cannot be read.
+    /// leads there, until [`Self::forget_others`]. The same goes for all of them while they cannot be read, for those of a
+    /// family that has no rule of this run yet, and for a block in whose place one of this run is to come.
     pub(super) async fn replace_others(&mut self, takes: bool) {
         let own = self.options.table;
         match self.in_other_tables().await {
@@ -24,9 +26,11 @@ impl<K: Kernel> Table<K> {
                 self.remove_other_rules(|table| table != own).await;
             }
             Ok(others) => {
-                let (gone, kept) =
-                    if takes { self.take_over(others).await } else { (others, Vec::new()) };
-                self.others = !kept.is_empty();
+                let (gone, kept): (Vec<_>, Vec<_>) = match takes {
+                    true => self.take_over(others).await,
+                    false => others.into_iter().partition(|route| !self.waits(route)),
+                };
+                self.others = !(kept.is_empty() && self.leads(true) && self.leads(false));
                 let tables: BTreeSet<u32> = kept.iter().map(table_of).collect();
                 self.remove_other_rules(|table| tables.contains(&table)).await;
                 self.forget(gone).await;
@@ -49,12 +53,23 @@ impl<K: Kernel> Table<K> {
         Ok(found)
     }
 
+    /// True if `other` blocks and a policy has a block in its place, which is not set yet or to which no rule leads.
+    fn waits(&self, other: &RouteMessage) -> bool {
+        place_of(other).is_some_and(|place @ (prefix, is_block)| {
+            let is_set = self.set.contains_key(&place) && self.leads(prefix.address.is_ipv4());
+            is_block && self.installed.has(&place) && !is_set
+        })
+    }
+
     /// Has routes of another table in this one. Returns those that this table has now, and those that it cannot have.
     async fn take_over(&self, others: Vec<RouteMessage>) -> (Vec<RouteMessage>, Vec<RouteMessage>) {
         let (mut taken, mut kept) = (Vec::new(), Vec::new());
         for other in others {
             match self.kernel.set_route(in_table(&other, self.options.table)).await {
-                Ok(()) => taken.push(other),
+                Ok(()) if self.leads(other.header.address_family == AddressFamily::Inet) => {
+                    taken.push(other);
+                }
+                Ok(()) => kept.push(other),
                 // Also where IPv6 is off: it may be on again before this run has a route of its own.
                 Err(error) => {
                     let table = table_of(&other);
@@ -66,9 +81,10 @@ impl<K: Kernel> Table<K> {
         (taken, kept)
     }
 
-    /// Removes rules of an earlier run that had other options, but those that lead to a table that `keeps` names.
+    /// Removes rules of an earlier run that had other options, but those that lead to a table that `keeps` names, and
+    /// those of a family that has no rule of this run yet.
     pub(super) async fn remove_other_rules(&self, keeps: impl Fn(u32) -> bool) {
-        for ipv4 in [true, false] {
+        for ipv4 in [true, false].into_iter().filter(|ipv4| self.leads(*ipv4)) {
             let wanted = self.rule(ipv4);
             let found = self.kernel.rules(ipv4).await.inspect_err(|error| {
                 if !is_off(error) {
