@@ -31,20 +31,36 @@ pub(super) enum Kind {
 impl Kind {
     /// The kind of `octets`.
     ///
-    /// What begins as a DER value or as the ClientHello of TLS or DTLS 1.2 is no AUTH, because an attacker may have put
-    /// messages of IKE into it. A handshake by chance has such SPIs once in 2^31, and is then begun anew.
+    /// What begins as a DER value or as a transcript of TLS is no AUTH, because an attacker may have put messages of IKE
+    /// into it. The octets of a handshake look so by chance once in 2^27, and it is then begun anew.
     pub(super) fn of(octets: &[u8]) -> Self {
         if is_one_der_value(octets) {
             return Self::Der;
         }
-        let begins_tls = matches!(
-            octets,
-            [1, 0, _, _, 3, 1..=3, ..] | [1, 0, _, _, 0, 0..=2, 0, 0, 0, 0, _, _, 0xfe, ..]
-        );
-        match is_auth(octets) && !begins_tls {
+        match is_auth(octets) && !begins_tls(octets) {
             true => Self::Auth,
             false => Self::Other,
         }
+    }
+}
+
+/// True for the beginning of what a client of TLS or DTLS 1.2 signs: its ClientHello, which an attacker may choose, and then
+/// what the server says. TLS 1.3 signs nothing that begins so (RFC 8446 §4.4.3), and a server of TLS 1.2 signs the client's
+/// random number first.
+fn begins_tls(octets: &[u8]) -> bool {
+    match *octets {
+        // The length, at most 0x20147, and the client's version: a server takes a later one for its own (RFC 5246
+        // §7.4.1.2, App. E.1). A ServerHello follows.
+        [1, a @ 0..=2, b, c, 3, ..] => {
+            let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+            octets.get(4 + length) == Some(&2)
+        }
+        // As of SSL 2.0, with the version, and the lengths of ciphers, of the session ID and of the challenge. Servers are
+        // more lenient about the last two than RFC 5246 App. E.2.
+        [1, 3, _, _, _, 0, 0..=32, ..] => true,
+        // The length, any number, and one fragment with all (RFC 6347 §4.2.2).
+        [1, a @ 0..=2, b, c, _, _, 0, 0, 0, d, e, f, 0xfe, ..] => [a, b, c] == [d, e, f],
+        _ => false,
     }
 }
 
@@ -149,19 +165,36 @@ pub(super) mod tests {
         }
     }
 
-    /// Faults, each by itself: in `Kind::of`, leave out `begins_tls`; in `is_one_der_value`, look at the tag alone, or know no
-    /// long lengths.
+    /// Faults, each by itself: in `begins_tls`, leave one of the three out; take a length of two octets; know no version
+    /// above 3.3; do not look for the ServerHello; in `is_one_der_value`, look at the tag alone, or know no long lengths.
     #[test]
     fn messages_of_ike_inside_a_certificate_or_a_client_hello_are_no_auth() {
-        for (spi_i, spi_r) in [
-            ([1, 0, 0x40, 0, 3, 3, 9, 9], [9; 8]),
-            ([1, 0, 0x40, 0, 0, 1, 0, 0], [0, 0, 0x40, 0, 0xfe, 0xfd, 9, 9]),
+        let init = message(7, 0, &payloads());
+        let begun = |spis: [u8; 16], length: usize| {
+            let mut octets = [&init[..], &vec![3; length - init.len()]].concat();
+            octets[..16].copy_from_slice(&spis);
+            octets
+        };
+        let length = init.len() + 32;
+        let short = u8::try_from(length).unwrap();
+        for (spis, kind) in [
+            ([1, 0, 0, short - 4, 3, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
+            ([1, 0, 0, short - 4, 3, 5, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
+            ([1, 0, 0, short - 5, 3, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], Kind::Auth),
+            ([1, 0, 9, short - 4, 3, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], Kind::Auth),
+            ([1, 3, 3, 1, 0, 0, 0, 0, 32, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
+            ([1, 3, 1, 0, 99, 0, 16, 0, 16, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
+            ([1, 3, 3, 1, 0, 1, 0, 0, 32, 9, 9, 9, 9, 9, 9, 9], Kind::Auth),
+            ([1, 0, 0x40, 0, 0, 1, 0, 0, 0, 0, 0x40, 0, 0xfe, 0xfd, 9, 9], Kind::Other),
+            ([1, 2, 0, 5, 0, 3, 0, 0, 0, 2, 0, 5, 0xfe, 0xff, 9, 9], Kind::Other),
+            ([1, 2, 0, 5, 0, 3, 0, 0, 0, 0, 0, 5, 0xfe, 0xff, 9, 9], Kind::Auth),
         ] {
-            let mut hello = [message(7, 0, &payloads()), vec![3; 64]].concat();
-            hello[..8].copy_from_slice(&spi_i);
-            hello[8..16].copy_from_slice(&spi_r);
-            assert_eq!(Kind::of(&hello), Kind::Other);
+            let octets = [&begun(spis, length)[..], &[2; 8]].concat();
+            assert_eq!(Kind::of(&octets), kind, "{spis:x?}");
         }
+        // A ClientHello with an AUTH in it as long as any, and what the server says up to the end of that.
+        let after = begun([1, 0, 1, 0, 3, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], 0x104);
+        assert_eq!(Kind::of(&[&after[..], &[2, 0, 0, 0x46, 3, 3]].concat()), Kind::Other);
         // The length of all, as that of a SEQUENCE.
         let length = u16::try_from(signed_octets().len() - 4).unwrap().to_be_bytes();
         let spi =
