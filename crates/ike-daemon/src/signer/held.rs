@@ -75,7 +75,11 @@ impl Held {
     /// Lets a signer read this file or folder of the configuration later, too, unless it is sealed.
     pub(super) fn read(&mut self, path: &Path) {
         if !self.sealed {
-            self.limits.places.extend(sandbox::places_of(path));
+            for place in sandbox::places_of(path) {
+                if !self.limits.places.contains(&place) {
+                    self.limits.places.push(place);
+                }
+            }
         }
     }
 
@@ -84,8 +88,12 @@ impl Held {
         if !self.sealed {
             match (spki, &mut self.limits.tls) {
                 (None, tls) => *tls = Tls::All,
-                (Some(spki), Tls::Of(keys)) => _ = keys.insert(spki.to_vec()),
-                (Some(_), Tls::All) => {}
+                (Some(spki), tls) if !tls.has(spki) => {
+                    if let Tls::Of(keys) = tls {
+                        keys.push(spki.to_vec());
+                    }
+                }
+                (Some(_), _) => {}
             }
         }
         match spki {

@@ -5,8 +5,8 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender, SyncSender};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,15 +23,20 @@ pub(super) struct Link {
     /// Frames for the thread that writes; `None` before there is one: then frames are written directly.
     out: Mutex<Option<Sender<Zeroizing<Vec<u8>>>>>,
     answers: Mutex<Answers>,
+    /// There is another answer, or will be none.
+    news: Condvar,
     /// The numbers that this signer has for keys.
     keys: Mutex<HashMap<u64, u64>>,
     /// A new signer replaces this one.
     retired: AtomicBool,
 }
 
+#[derive(Default)]
 struct Answers {
-    /// Who waits for the answer to which question; `None` after the last answer.
-    waiting: Option<HashMap<u64, SyncSender<Told>>>,
+    /// The questions that somebody waits for the answer to, with those that are there.
+    waiting: Vec<(u64, Option<Told>)>,
+    /// There will be no other answer.
+    ended: bool,
     /// How many answers there were.
     count: u64,
     /// How many questions that were asked after the last answer had no answer in time.
@@ -42,10 +47,14 @@ struct Answers {
 
 impl Link {
     pub(super) fn new(stream: UnixStream) -> Self {
-        let waiting = Some(HashMap::new());
-        let answers = Answers { waiting, count: 0, unanswered: 0, last: None };
-        let (out, keys) = (Mutex::default(), Mutex::default());
-        Self { stream, out, answers: Mutex::new(answers), keys, retired: AtomicBool::new(false) }
+        Self {
+            stream,
+            out: Mutex::default(),
+            answers: Mutex::default(),
+            news: Condvar::new(),
+            keys: Mutex::default(),
+            retired: AtomicBool::new(false),
+        }
     }
 
     /// Starts threads that write questions and take answers, so that no other thread waits for a signer that does not read.
@@ -68,15 +77,14 @@ impl Link {
                 let mut answers = lock(&link.answers);
                 answers.unanswered = 0;
                 answers.count += 1;
-                let asker = answers.waiting.as_mut().and_then(|waiting| waiting.remove(&number));
-                drop(answers);
-                if let Some(asker) = asker {
-                    // There is room for one.
-                    let _ = asker.send(what);
+                let mut waiting = answers.waiting.iter_mut();
+                if let Some((_, answer)) = waiting.find(|(question, _)| *question == number) {
+                    *answer = Some(what);
+                    link.news.notify_all();
                 }
             }
-            // Those who wait notice the end of their channels.
-            lock(&link.answers).waiting = None;
+            lock(&link.answers).ended = true;
+            link.news.notify_all();
             if !link.is_retired() {
                 lost();
             }
@@ -111,28 +119,31 @@ impl Link {
             self.say(number, what)?;
             return self.answer_here(number, limit);
         }
-        let (answer, answered) = mpsc::sync_channel(1);
         let before = {
             let mut answers = lock(&self.answers);
-            answers.waiting.as_mut().ok_or_else(gone)?.insert(number, answer);
+            if answers.ended {
+                return Err(gone());
+            }
+            answers.waiting.push((number, None));
             answers.count
         };
         self.say(number, what)?;
-        answered.recv_timeout(limit).map_err(|why| {
-            if why == RecvTimeoutError::Disconnected {
-                return gone();
-            }
-            let mut answers = lock(&self.answers);
-            // A signer that has answered another question meanwhile is not silent: one token is slow.
-            if answers.count == before {
-                answers.unanswered += 1;
-                answers.last = Some(Instant::now());
-            }
-            if let Some(waiting) = &mut answers.waiting {
-                waiting.remove(&number);
-            }
-            silent()
-        })
+        let waited = self.news.wait_timeout_while(lock(&self.answers), limit, |answers| {
+            let mut waiting = answers.waiting.iter();
+            !answers.ended && waiting.any(|one| one.0 == number && one.1.is_none())
+        });
+        let mut answers = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let place = answers.waiting.iter().position(|(question, _)| *question == number);
+        let answer = place.and_then(|place| answers.waiting.swap_remove(place).1);
+        if answer.is_none() && answers.ended {
+            return Err(gone());
+        }
+        // A signer that has answered another question meanwhile is not silent: one token is slow.
+        if answer.is_none() && answers.count == before {
+            answers.unanswered += 1;
+            answers.last = Some(Instant::now());
+        }
+        answer.ok_or_else(silent)
     }
 
     /// The answer, read by this thread, before there is a thread that takes answers.

@@ -1,7 +1,6 @@
 //! The messages between the daemon and the signer: frames of a length (four octets, big-endian) and that many
 //! octets, encoded by postcard. Each request has a number, which its answer repeats. Answers arrive in any order.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
@@ -51,7 +50,7 @@ pub(super) enum Ask {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Limits {
     /// The files and folders that it reads.
-    pub(super) places: BTreeSet<PathBuf>,
+    pub(super) places: Vec<PathBuf>,
     /// Whose keys sign for TLS.
     pub(super) tls: Tls,
     /// `[charon.sandbox]` has not turned these off.
@@ -63,7 +62,7 @@ pub(super) struct Limits {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Tls {
     /// Those with one of these public keys (DER SubjectPublicKeyInfo).
-    Of(BTreeSet<Vec<u8>>),
+    Of(Vec<Vec<u8>>),
     /// All: control clients say which connections use EAP.
     All,
 }
@@ -71,7 +70,7 @@ pub(super) enum Tls {
 impl Tls {
     pub(super) fn has(&self, spki: &[u8]) -> bool {
         match self {
-            Self::Of(keys) => keys.contains(spki),
+            Self::Of(keys) => keys.iter().any(|key| key == spki),
             Self::All => true,
         }
     }
@@ -79,7 +78,7 @@ impl Tls {
 
 impl Default for Tls {
     fn default() -> Self {
-        Self::Of(BTreeSet::new())
+        Self::Of(Vec::new())
     }
 }
 
@@ -154,6 +153,14 @@ pub(super) fn frame(message: &impl Serialize) -> io::Result<Zeroizing<Vec<u8>>> 
 
 /// The next message; `None` if the other end has closed.
 pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<T>> {
+    receive_up_to(LARGEST, from)
+}
+
+/// The next message, of so many octets at the most.
+pub(crate) fn receive_up_to<T: DeserializeOwned>(
+    largest: u32,
+    from: &mut impl Read,
+) -> io::Result<Option<T>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length) {
         Ok(()) => {}
@@ -161,7 +168,7 @@ pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<O
         Err(why) => return Err(why),
     }
     let length = u32::from_be_bytes(length);
-    if length > LARGEST {
+    if length > largest {
         return Err(io::Error::other("message too large"));
     }
     let mut octets = Zeroizing::new(vec![0; length as usize]);

@@ -1,6 +1,6 @@
 //! What a signer gives up once the configuration is read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -77,14 +77,17 @@ pub(crate) fn seal_signer(sealed: &SealedSigner<'_>) -> io::Result<()> {
 
 /// What must be readable so that `path`, a file or a folder, can be read, also after the file or a link on the way to it has
 /// been replaced. Of a folder that has files of very many programs, the file alone: another one in its place needs a restart.
-pub(crate) fn places_of(path: &Path) -> BTreeSet<PathBuf> {
-    let mut places = BTreeSet::new();
+pub(crate) fn places_of(path: &Path) -> Vec<PathBuf> {
+    let mut places = Vec::new();
     let is_folder = fs::metadata(path).is_ok_and(|there| there.is_dir());
     let mut at = path.to_path_buf();
     for _ in 0..LINKS {
-        places.insert(folder(&at));
-        let links = at.ancestors().filter(|one| one.is_symlink());
-        places.extend(links.map(folder));
+        places.push(folder(&at));
+        for link in at.ancestors().filter(|one| one.is_symlink()) {
+            places.push(folder(link));
+            // The next folder may lie beside the one that the link leads to now.
+            places.extend(fs::canonicalize(link).ok().as_deref().map(folder));
+        }
         match fs::read_link(&at) {
             Ok(target) => at = folder(&at).join(target),
             Err(_) => break,
@@ -100,7 +103,7 @@ pub(crate) fn places_of(path: &Path) -> BTreeSet<PathBuf> {
     };
     places.retain(|place| !is_crowded(place));
     if places.is_empty() {
-        places.insert(path.to_path_buf());
+        places.push(path.to_path_buf());
     }
     places
 }
