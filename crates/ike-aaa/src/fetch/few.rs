@@ -6,10 +6,10 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ike_tokio::net::resolver::Found;
+use ike_tokio::net::resolver::{Found, wait_for};
 use ike_tokio::{Resolver, Unresolved};
 
 /// Look-ups at a time, also those whose outcome nobody waits for any more: for revocation,
@@ -58,16 +58,16 @@ impl Few {
     pub(crate) fn look_up(&self, name: &str, limit: Duration) -> Found {
         let late = || Unresolved::Failed(io::ErrorKind::TimedOut.into());
         let begun = Instant::now();
-        let place = Places::take(&self.places, limit).ok_or_else(late)?;
-        let (tell, told) = mpsc::sync_channel(1);
-        let done = move |found| {
-            // Nobody may wait any more.
-            _ = tell.send(found);
-            drop(place);
-        };
-        self.resolver.ask(name, Box::new(done));
+        let mut place = Some(Places::take(&self.places, limit).ok_or_else(late)?);
         let left = limit.saturating_sub(begun.elapsed());
-        told.recv_timeout(left).unwrap_or_else(|_| Err(late()))
+        wait_for(left, &mut |done| {
+            let place = place.take();
+            let done = move |found| {
+                done(found);
+                drop(place);
+            };
+            self.resolver.ask(name, Box::new(done));
+        })
     }
 }
 

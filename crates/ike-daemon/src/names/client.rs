@@ -1,6 +1,5 @@
 //! The daemon's end: asks the resolver, and replaces it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::mem;
@@ -8,8 +7,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Stdio};
-use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,9 +15,9 @@ use ike_tokio::net::resolver::{Done, Found, servers_in};
 use ike_tokio::{Resolver, Unresolved};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Answer, Ask, COMMAND, MOST, Question, THREADS, Told};
+use super::{ADDRESSES, Answer, Ask, COMMAND, LARGEST, MOST, Question, THREADS, Told};
 use crate::log::LogFormat;
-use crate::signer::protocol::{receive, send};
+use crate::signer::protocol::{receive_up_to, send};
 use crate::signer::spawner;
 
 /// How long a look-up of a resolver may take. The C library's resolver gives up after some 30 s, unless resolv.conf says
@@ -45,8 +43,7 @@ const STEADY: Duration = Duration::from_secs(60);
 /// How long the end waits for the process.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// Addresses of a name that count, and characters of an error. The resolver reads what strangers send.
-const ADDRESSES: usize = 256;
+/// Characters of an error that count. The resolver reads what strangers send.
 const LONGEST: usize = 200;
 
 /// Starts a new resolver, and ends the former one.
@@ -60,21 +57,23 @@ pub(crate) struct Lookups {
 
 struct Line {
     state: Mutex<State>,
+    /// A question for files has been answered, or has failed.
+    news: Condvar,
     another: Mutex<Another>,
 }
 
 #[derive(Default)]
 struct State {
     link: Link,
-    /// Questions without an answer, by their numbers.
-    open: BTreeMap<u64, Open>,
+    /// Questions without an answer.
+    open: Vec<Open>,
     number: u64,
     /// The last text of the files that name the name servers.
     files: String,
     /// When the resolver was asked for them last, and whether it has answered.
     probed: Option<(Instant, bool)>,
     /// Look-ups that have failed because they took too long. Each has a thread of this resolver, until that answers.
-    overdue: BTreeSet<u64>,
+    overdue: Vec<u64>,
     closed: bool,
 }
 
@@ -90,14 +89,15 @@ enum Link {
 }
 
 struct Open {
+    number: u64,
     asked: Instant,
     what: Wanted,
 }
 
 enum Wanted {
     Name(String, Done),
-    /// Nobody may wait for it.
-    Files(Option<SyncSender<String>>),
+    /// Somebody waits for it.
+    Files(bool),
 }
 
 /// Why a resolver is not used any more.
@@ -134,7 +134,8 @@ impl Lookups {
     /// By resolvers at the other ends of the streams that `another` returns.
     pub(super) fn over(another: impl FnMut() -> io::Result<UnixStream> + Send + 'static) -> Self {
         let another = Mutex::new(Box::new(another) as Another);
-        Self { line: Arc::new(Line { state: Mutex::default(), another }), child: None }
+        let (state, news) = (Mutex::default(), Condvar::new());
+        Self { line: Arc::new(Line { state, news, another }), child: None }
     }
 
     /// Starts the first resolver, and a thread that takes answers. Until then questions wait, and there is no thread, so
@@ -179,10 +180,14 @@ impl Resolver for Lookups {
     }
 
     fn name_servers(&self) -> Vec<SocketAddr> {
-        let (tell, told) = mpsc::sync_channel(1);
-        self.line.ask(Wanted::Files(Some(tell)));
-        let known = |_| self.line.lock().files.clone();
-        servers_in(&told.recv_timeout(MOMENT).unwrap_or_else(known))
+        let mut state = self.line.lock();
+        if state.put(Wanted::Files(true)).is_ok() {
+            let number = state.number;
+            let is_open = |state: &mut State| state.open.iter().any(|open| open.number == number);
+            let waited = self.line.news.wait_timeout_while(state, MOMENT, is_open);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        servers_in(&state.files)
     }
 }
 
@@ -266,7 +271,7 @@ impl Line {
                 Err(rustix::io::Errno::INTR) => false,
                 Err(why) => return self.end(End::Lost(why.into())),
             };
-            let answer = news.then(|| receive::<Answer>(&mut &*stream));
+            let answer = news.then(|| receive_up_to::<Answer>(LARGEST, &mut &*stream));
             match answer {
                 Some(Ok(Some(Answer { what: Told::Replace, .. }))) => {
                     return self.end(End::Outdated);
@@ -295,26 +300,21 @@ impl Line {
 
     fn take(&self, Answer { number, mut what }: Answer) {
         let mut state = self.lock();
-        let asked = state.open.remove(&number);
-        state.overdue.remove(&number);
+        let place = state.open.iter().position(|open| open.number == number);
+        let asked = place.map(|place| state.open.remove(place).what);
+        state.overdue.retain(|late| *late != number);
         if let Told::Files(text) = &mut what {
             // Files that are being replaced are not there for a moment.
-            if text.is_empty() {
-                text.clone_from(&state.files);
+            if !text.trim().is_empty() {
+                state.files = mem::take(text);
             }
-            state.files.clone_from(text);
             state.probed = state.probed.map(|(at, _)| (at, true));
         }
         drop(state);
-        match asked.map(|open| open.what) {
+        match asked {
             Some(Wanted::Name(_, done)) => done(found(what)),
-            Some(Wanted::Files(Some(tell))) => {
-                if let Told::Files(text) = what {
-                    // Nobody may wait any more.
-                    _ = tell.send(text);
-                }
-            }
-            Some(Wanted::Files(None)) | None => {}
+            Some(Wanted::Files(_)) => self.news.notify_all(),
+            None => {}
         }
     }
 
@@ -324,7 +324,8 @@ impl Line {
         state.link = link;
         let open = mem::take(&mut state.open);
         drop(state);
-        for open in open.into_values() {
+        self.news.notify_all();
+        for open in open {
             open.what.fail(why);
         }
     }
@@ -339,14 +340,19 @@ impl State {
         if self.open.len() >= MOST {
             return Err((what, "too many look-ups"));
         }
-        self.number += 1;
-        let open = Open { asked: Instant::now(), what };
-        self.say(self.number, &open);
-        self.open.insert(self.number, open);
+        self.push(Instant::now(), what);
         Ok(())
     }
 
-    fn say(&self, number: u64, open: &Open) {
+    fn push(&mut self, asked: Instant, what: Wanted) {
+        self.number += 1;
+        let open = Open { number: self.number, asked, what };
+        self.say(&open);
+        self.open.push(open);
+    }
+
+    fn say(&self, open: &Open) {
+        let number = open.number;
         let what = match &open.what {
             Wanted::Name(name, _) => Ask::Name(name.clone()),
             Wanted::Files(_) => Ask::Files,
@@ -365,23 +371,18 @@ impl State {
         self.link = Link::Up(Arc::clone(stream));
         self.overdue.clear();
         let now = Instant::now();
-        self.open.values_mut().for_each(|open| open.asked = now);
+        self.open.iter_mut().for_each(|open| open.asked = now);
         self.probe(now);
-        for (number, open) in &self.open {
-            if !matches!(open.what, Wanted::Files(None)) {
-                self.say(*number, open);
-            }
+        for open in self.open.iter().filter(|open| !matches!(open.what, Wanted::Files(false))) {
+            self.say(open);
         }
     }
 
     fn probe(&mut self, now: Instant) {
         self.probed = Some((now, false));
-        self.open.retain(|_, open| !matches!(open.what, Wanted::Files(None)));
+        self.open.retain(|open| !matches!(open.what, Wanted::Files(false)));
         // There is always room for this one.
-        self.number += 1;
-        let open = Open { asked: now, what: Wanted::Files(None) };
-        self.say(self.number, &open);
-        self.open.insert(self.number, open);
+        self.push(now, Wanted::Files(false));
     }
 
     /// The look-ups that have taken too long, which are no longer open. Others go on.
@@ -390,18 +391,16 @@ impl State {
             matches!(open.what, Wanted::Name(..))
                 && now.saturating_duration_since(open.asked) > LIMIT
         };
-        let open = mem::take(&mut self.open).into_iter();
-        let (overdue, open): (BTreeMap<_, _>, _) = open.partition(|(_, open)| is_overdue(open));
-        self.open = open;
-        self.overdue.extend(overdue.keys());
-        overdue.into_values().collect()
+        let overdue: Vec<_> = self.open.extract_if(.., |open| is_overdue(open)).collect();
+        self.overdue.extend(overdue.iter().map(|open| open.number));
+        overdue
     }
 
     /// True if the resolver has left a question for files without an answer for too long, or has no thread left. Asks it for
     /// files while a look-up takes long: name servers may be silent, and the resolver may not.
     fn is_silent(&mut self, now: Instant) -> bool {
         let since = |at: Instant| now.saturating_duration_since(at);
-        let oldest = self.open.values().map(|open| since(open.asked)).max().unwrap_or_default();
+        let oldest = self.open.iter().map(|open| since(open.asked)).max().unwrap_or_default();
         if self.overdue.len() >= THREADS {
             return true;
         }
@@ -431,6 +430,8 @@ fn found(told: Told) -> Found {
     match told {
         Told::Addresses(mut addresses) if !addresses.is_empty() => {
             addresses.truncate(ADDRESSES);
+            // They are kept.
+            addresses.shrink_to_fit();
             Ok(addresses)
         }
         Told::Addresses(_) | Told::NoSuchName => Err(Unresolved::NoSuchName),
@@ -477,7 +478,7 @@ mod tests {
         let (mut state, begun) = (State::default(), Instant::now());
         let after = |seconds: u64| begun + Duration::from_secs(seconds);
         let answer = |state: &mut State| {
-            state.open.retain(|_, open| !matches!(open.what, Wanted::Files(_)));
+            state.open.retain(|open| !matches!(open.what, Wanted::Files(_)));
             state.probed = state.probed.map(|(at, _)| (at, true));
         };
         state.connect(&Arc::new(ours));
@@ -509,7 +510,7 @@ mod tests {
                 .put(Wanted::Name("gw.example".to_owned(), Box::new(|_| ())))
                 .map_err(|_| ())
                 .unwrap();
-            state.open.last_entry().unwrap().get_mut().asked = asked;
+            state.open.last_mut().unwrap().asked = asked;
         };
         let begun = Instant::now();
         let late = begun + LIMIT + Duration::from_secs(1);
@@ -517,7 +518,7 @@ mod tests {
         state.connect(&ours);
         assert_eq!(state.overdue(begun).len(), 0, "it was asked a moment ago");
         // It hands files over.
-        state.open.retain(|_, open| !matches!(open.what, Wanted::Files(_)));
+        state.open.retain(|open| !matches!(open.what, Wanted::Files(_)));
         state.probed = Some((late, true));
         ask(&mut state, late);
         assert_eq!(state.overdue(late).len(), 1);

@@ -22,6 +22,12 @@ const COMMAND: &str = "resolver";
 /// Look-ups at a time.
 const THREADS: usize = 16;
 
+/// Addresses of a name that count.
+const ADDRESSES: usize = 256;
+
+/// Octets of an answer: the text of files has half as many at the most.
+const LARGEST: u32 = 128 << 10;
+
 /// Questions that wait for an answer at the most. As many have room in the socket, so that no question waits to be sent.
 const MOST: usize = 128;
 

@@ -1,6 +1,5 @@
 //! The resolver's end: looks names up.
 
-use std::collections::VecDeque;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,14 +8,14 @@ use std::thread;
 use ike_tokio::Unresolved;
 use ike_tokio::net::resolver::{self, Found};
 
-use super::{Answer, Ask, COMMAND, MOST, Question, THREADS, Told};
+use super::{ADDRESSES, Answer, Ask, COMMAND, LARGEST, MOST, Question, THREADS, Told};
 use crate::log::{self, LogFormat};
 use crate::service::sandbox::names as sandbox;
 use crate::signer::protocol::{receive, send};
 use crate::signer::spawner;
 
-/// Characters of the text of files at the most.
-const LONGEST: usize = 64 << 10;
+/// Octets of the text of files at the most.
+const LONGEST: usize = LARGEST as usize / 2;
 
 /// Serves the daemon that has started this process, over its standard input, until that is gone.
 ///
@@ -52,7 +51,10 @@ pub(super) fn serve(
             Ask::Name(_) | Ask::Files if is_outdated() => desk.answer(number, Told::Replace)?,
             Ask::Name(name) => desk.put(number, name)?,
             Ask::Files => {
-                let text = resolver::files().chars().take(LONGEST).collect();
+                let mut text = resolver::files();
+                // One that is longer has other things in it than name servers.
+                let is_end = |end: &usize| text.is_char_boundary(*end);
+                text.truncate((0..=LONGEST.min(text.len())).rev().find(is_end).unwrap_or(0));
                 desk.answer(number, Told::Files(text))?;
             }
         }
@@ -68,7 +70,7 @@ struct Desk<L> {
 
 #[derive(Default)]
 struct Waiting {
-    names: VecDeque<(u64, String)>,
+    names: Vec<(u64, String)>,
     threads: usize,
 }
 
@@ -84,7 +86,7 @@ impl<L: Fn(&str) -> Found + Send + Sync + 'static> Desk<L> {
             drop(waiting);
             return self.answer(number, Told::Failed("too many questions".to_owned()));
         }
-        waiting.names.push_back((number, name));
+        waiting.names.push((number, name));
         if waiting.threads < THREADS {
             let desk = Arc::clone(self);
             let begun = thread::Builder::new().name("names".to_owned()).spawn(move || desk.work());
@@ -106,13 +108,17 @@ impl<L: Fn(&str) -> Found + Send + Sync + 'static> Desk<L> {
     fn work(&self) {
         loop {
             let mut waiting = self.lock();
-            let Some((number, name)) = waiting.names.pop_front() else {
+            if waiting.names.is_empty() {
                 waiting.threads -= 1;
                 break;
-            };
+            }
+            let (number, name) = waiting.names.remove(0);
             drop(waiting);
             let told = match (self.look_up)(&name) {
-                Ok(addresses) => Told::Addresses(addresses),
+                Ok(mut addresses) => {
+                    addresses.truncate(ADDRESSES);
+                    Told::Addresses(addresses)
+                }
                 Err(Unresolved::NoSuchName) => Told::NoSuchName,
                 Err(Unresolved::Failed(why)) => Told::Failed(why.to_string()),
             };

@@ -71,32 +71,40 @@ fn a_resolver_that_ends_fails_its_look_ups_and_is_replaced() {
     lookups.ask("silent.example", Box::new(move |found| tell.send(found).unwrap()));
     // It is asked by now.
     assert!(lookups.look_up("gw.example", LONG).is_ok());
-    let begun = Instant::now();
     resolvers.recv_timeout(LONG).unwrap().shutdown(std::net::Shutdown::Both).unwrap();
     let lost = told.recv_timeout(LONG).unwrap();
     assert!(matches!(lost, Err(Unresolved::Failed(_))), "{lost:?}");
-    assert!(lookups.look_up("gw.example", LONG).is_ok());
-    assert!(begun.elapsed() < Duration::from_secs(5), "the first new one comes at once");
+    assert!(lookups.look_up("gw.example", LONG).is_ok(), "the first new one comes at once");
     gate.open();
 }
 
 /// Resolvers that end as soon as they are asked.
 ///
-/// Fault: in `Line::keep`, let `wait` be zero.
+/// Faults, each by itself: in `Line::keep`, let `wait` be zero; let the link be `Starting` while it waits.
 #[test]
 fn resolvers_that_end_again_and_again_are_started_with_back_off() {
-    let started = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&started);
+    let (tell, started) = channel();
     let lookups = Lookups::over(move || {
-        counted.fetch_add(1, Ordering::SeqCst);
+        tell.send(Instant::now()).unwrap();
         Ok(UnixStream::pair()?.0)
     });
     lookups.start().unwrap();
-    thread::sleep(Duration::from_millis(900));
-    assert_eq!(started.load(Ordering::SeqCst), 2);
+    let [_, second, third] = [(); 3].map(|()| started.recv_timeout(LONG).unwrap());
+    assert!(third.duration_since(second) >= Duration::from_secs(1));
+    // While none is there, a question fails at once, on this thread: nobody waits for the next one.
+    until("a question fails at once", || {
+        let (tell, told) = channel();
+        lookups.ask("gw.example", Box::new(move |found| _ = tell.send(found)));
+        told.try_recv().is_ok_and(|found| found.is_err())
+    });
+}
+
+fn until(what: &str, is: impl Fn() -> bool) {
     let begun = Instant::now();
-    assert!(lookups.look_up("gw.example", LONG).is_err());
-    assert!(begun.elapsed() < Duration::from_secs(5), "nobody waits for the next one");
+    while !is() {
+        assert!(begun.elapsed() < LONG, "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Twenty names whose name server is silent. The daemon asks about 10, 4 and 2 at a time; here it asks about all.
@@ -119,13 +127,10 @@ fn a_resolver_has_sixteen_threads_and_the_rest_waits() {
         let tell = tell.clone();
         lookups.ask(&format!("n{n}.example"), Box::new(move |found| _ = tell.send(found)));
     }
-    let begun = Instant::now();
-    while busy.load(Ordering::SeqCst) < 16 && begun.elapsed() < LONG {
-        thread::sleep(Duration::from_millis(5));
-    }
-    // Files are handed over meanwhile.
-    let servers = lookups.name_servers();
-    assert_eq!(servers, ike_tokio::SystemResolver.name_servers());
+    until("sixteen are busy", || busy.load(Ordering::SeqCst) >= 16);
+    // Files are handed over meanwhile. On a busy machine the first answer comes after the one who has asked is gone.
+    let servers = ike_tokio::SystemResolver.name_servers();
+    until("files are handed over", || lookups.name_servers() == servers);
     assert_eq!(busy.load(Ordering::SeqCst), 16);
     gate.open();
     for _ in 0..20 {
@@ -133,22 +138,32 @@ fn a_resolver_has_sixteen_threads_and_the_rest_waits() {
     }
 }
 
-/// Fault: in `State::put`, take a question although there are `MOST`.
+/// Faults, each by itself: in `State::put`, take a question although there are `MOST`; let `MOST` be 4096: there is no room
+/// for so many in the socket.
 #[test]
 fn questions_to_a_resolver_that_does_not_read_are_few_and_do_not_block() {
-    let (ours, _its) = UnixStream::pair().unwrap();
+    let (ours, its) = UnixStream::pair().unwrap();
     let mut ours = Some(ours);
     let lookups = Lookups::over(move || ours.take().ok_or_else(|| std::io::Error::other("one")));
     lookups.start().unwrap();
     let (tell, told) = channel();
-    let begun = Instant::now();
+    let this = thread::current().id();
     for _ in 0..2 * MOST {
         let tell = tell.clone();
-        lookups.ask(&"n".repeat(250), Box::new(move |found| _ = tell.send(found)));
+        let done = move |found: Found| {
+            if found.is_err() && thread::current().id() == this {
+                tell.send(()).unwrap();
+            }
+        };
+        lookups.ask(&"n".repeat(250), Box::new(done));
     }
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-    let refused = told.try_iter().filter(Result::is_err).count();
+    let refused = told.try_iter().count();
     assert!((MOST..=MOST + 1).contains(&refused), "{refused}");
+    // A question that had no room in time would have ended the connection. One of them is for files.
+    its.set_read_timeout(Some(LONG)).unwrap();
+    for n in refused..=2 * MOST {
+        assert!(matches!(receive::<Question>(&mut &its), Ok(Some(_))), "{n}");
+    }
 }
 
 /// The first resolver may not read files that have been replaced. Both questions are answered by the second one.
@@ -180,7 +195,8 @@ fn questions_go_on_where_a_resolver_is_replaced_because_its_files_were() {
     gate.open();
 }
 
-/// Fault: in `found`, leave `truncate` out; take the text as it is.
+/// Faults, each by itself: in `found`, leave `truncate` out, or `shrink_to_fit`; take the text as it is; let `LARGEST` be
+/// 1 MiB.
 #[test]
 fn what_a_resolver_says_is_bounded() {
     let lookups = Lookups::over(move || {
@@ -192,25 +208,32 @@ fn what_a_resolver_says_is_bounded() {
                         Told::Addresses(one().unwrap().repeat(5000))
                     }
                     Ask::Name(name) if name == "none" => Told::Addresses(Vec::new()),
+                    Ask::Name(name) if name == "long" => Told::Failed("x".repeat(128 << 10)),
                     Ask::Name(_) => Told::Failed("\u{1b}[31m\n".repeat(5000)),
                     Ask::Files => Told::Files(String::new()),
                 };
-                crate::signer::protocol::send(&mut &its, &Answer { number, what }).unwrap();
+                if crate::signer::protocol::send(&mut &its, &Answer { number, what }).is_err() {
+                    break;
+                }
             }
         });
         Ok(ours)
     });
     lookups.start().unwrap();
-    assert_eq!(lookups.look_up("many", LONG).unwrap().len(), 256);
+    let many = lookups.look_up("many", LONG).unwrap();
+    assert_eq!((many.len(), many.capacity()), (256, 256));
     assert!(matches!(lookups.look_up("none", LONG), Err(Unresolved::NoSuchName)));
     let why = lookups.look_up("bad", LONG).unwrap_err().to_string();
     assert!(why.len() == 200 && why.bytes().all(|octet| octet.is_ascii_graphic()), "{why:?}");
+    let why = lookups.look_up("long", LONG).unwrap_err().to_string();
+    assert!(why.contains("too large"), "{why}");
+    assert_eq!(lookups.look_up("many", LONG).unwrap().len(), 256, "another one answers");
 }
 
 /// The files are replaced, and nobody looks a name up. The first resolver may not read the new ones; and the second one reads
 /// them in the moment when there are none.
 ///
-/// Fault: in `Line::take`, take the empty text.
+/// Faults, each by itself: in `Line::take`, take the text that is empty; take one of empty lines.
 #[test]
 fn known_files_are_not_replaced_by_none() {
     let count = AtomicUsize::new(0);
@@ -224,7 +247,8 @@ fn known_files_are_not_replaced_by_none() {
                 let what = match (which, asked) {
                     (0, 1) => Told::Files("nameserver 192.0.2.53\n".to_owned()),
                     (0, _) => Told::Replace,
-                    _ => Told::Files(String::new()),
+                    // Of two files that are empty.
+                    _ => Told::Files(["", "\n\n"][asked % 2].to_owned()),
                 };
                 if crate::signer::protocol::send(&mut &its, &Answer { number, what }).is_err() {
                     break;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
@@ -39,17 +39,45 @@ pub trait Resolver: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`Unresolved`].
     fn look_up(&self, name: &str, limit: Duration) -> Found {
-        let (tell, told) = mpsc::sync_channel(1);
-        // Nobody may wait any more.
-        self.ask(name, Box::new(move |found| _ = tell.send(found)));
-        let late = |why: mpsc::RecvTimeoutError| {
-            let kind = match why {
-                mpsc::RecvTimeoutError::Timeout => io::ErrorKind::TimedOut,
-                mpsc::RecvTimeoutError::Disconnected => io::ErrorKind::BrokenPipe,
-            };
-            Err(Unresolved::Failed(kind.into()))
-        };
-        told.recv_timeout(limit).unwrap_or_else(late)
+        wait_for(limit, &mut |done| self.ask(name, done))
+    }
+}
+
+/// The outcome of the look-up that `begin` begins. Blocks, for `limit` at the most.
+///
+/// # Errors
+/// [`Unresolved`].
+pub fn wait_for(limit: Duration, begin: &mut dyn FnMut(Done)) -> Found {
+    let waits = Arc::new(Waits::default());
+    let teller = Teller(Arc::clone(&waits));
+    begin(Box::new(move |found| teller.0.tell(found)));
+    let found = waits.found.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = waits.told.wait_timeout_while(found, limit, |found| found.is_none());
+    let mut found = told.unwrap_or_else(PoisonError::into_inner).0;
+    found.take().unwrap_or_else(|| Err(Unresolved::Failed(io::ErrorKind::TimedOut.into())))
+}
+
+/// Waits for the outcome of one look-up.
+#[derive(Default)]
+struct Waits {
+    found: Mutex<Option<Found>>,
+    told: Condvar,
+}
+
+impl Waits {
+    /// The first outcome counts.
+    fn tell(&self, found: Found) {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(found);
+        self.told.notify_one();
+    }
+}
+
+/// Tells at its end that there is no outcome.
+struct Teller(Arc<Waits>);
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        self.0.tell(Err(Unresolved::Failed(io::ErrorKind::BrokenPipe.into())));
     }
 }
 
