@@ -129,21 +129,20 @@ fn wait_until(what: &str, is: impl Fn() -> bool) {
     }
 }
 
-/// The number of seccomp's filters, of the thread that has the fewest.
-fn filters(id: &str) -> u32 {
-    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("threads");
-    let statuses = tasks.map(|task| std::fs::read_to_string(task?.path().join("status")));
-    let counts = statuses.map(|text| {
-        let text = text.expect("a thread");
-        let line = text.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
-        line.expect("Linux 5.10").trim().parse::<u32>().expect("a number")
-    });
-    counts.min().expect("a thread")
+/// The number of seccomp's filters in the status of a thread.
+fn filters(status: &str) -> u32 {
+    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    line.expect("Linux 5.10").trim().parse().expect("a number")
 }
 
-/// True if a signer has its three filters, beside those of this test.
+/// True if each thread of a signer has its three filters, beside those of this test.
 fn is_filtered(id: &str) -> bool {
-    filters(id) >= filters("self") + 3
+    let own = std::fs::read_to_string("/proc/thread-self/status").expect("this thread");
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("threads");
+    // A thread may end at any time.
+    let there =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
+    there.map(|status| filters(&status)).min().is_some_and(|least| least >= filters(&own) + 3)
 }
 
 /// Faults, each by itself: in `Link::ask`, wait for ever; in `Line::ask`, never replace; in `Line::drop`, wait for
