@@ -1,6 +1,7 @@
 //! Two engines that are controlled by this crate alone, without the daemon: the example is one of them.
 #![expect(clippy::unwrap_used, reason = "test code")]
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,8 +12,14 @@ use ike_control::control::client;
 use ike_control::control::protocol::{Named, Request, Response};
 use ike_control::views::IkeSa;
 use ike_control::{Candidate, Configuration, Operator, OperatorError, Program};
-use ike_proto::dataplane::{Capabilities, Flow, TrafficSelector};
-use ike_tokio::{Builder, Listen, Plane, Ports, Resolver, Sockets, Target, Unresolved, Wanted};
+use ike_proto::Command;
+use ike_proto::dataplane::{
+    Capabilities, Command as PlaneCommand, DataPlane, DataPlaneError, Event as PlaneEvent, Flow,
+    PolicyAction, PolicyId, Reply, TrafficSelector,
+};
+use ike_tokio::{
+    Builder, Drivers, Listen, NoPlane, Plane, Ports, Resolver, Sockets, Target, Unresolved, Wanted,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -203,7 +210,16 @@ fn pair(
     child: &str,
     options: &str,
     program: Arc<dyn Program>,
-) -> (Operator, Vec<ike_tokio::Drivers>, mpsc::UnboundedSender<Wanted>) {
+) -> (Operator, Vec<Drivers>, mpsc::UnboundedSender<Wanted>) {
+    pair_on(Plane::none(), (host, child, options), program)
+}
+
+/// As [`pair`], with the data plane of the left end.
+fn pair_on(
+    plane: Plane,
+    (host, child, options): (&str, &str, &str),
+    program: Arc<dyn Program>,
+) -> (Operator, Vec<Drivers>, mpsc::UnboundedSender<Wanted>) {
     let (left, right) = (sockets(), sockets());
     let ports = left.ports();
     let peer = settings(["right", "left"], "127.0.0.1", ports.nat_t, child);
@@ -222,11 +238,15 @@ fn pair(
     );
     let end = ike_config::parse(&text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
     let (end, peer) = (Configuration::from(end), Configuration::from(peer));
-    let start = |configuration: &Configuration, sockets: Sockets| {
+    let start = |configuration: &Configuration, sockets: Sockets, plane: Plane| {
         let endpoint = configuration.unresolved(sockets.ports());
-        Builder::new(endpoint, controlled::crypto(), sockets).start()
+        let builder = Builder::new(endpoint, controlled::crypto(), sockets).plane(plane);
+        let (drivers, mut wanted) = builder.start();
+        // The questions of the engine stay without an answer.
+        tokio::spawn(async move { while wanted.recv().await.is_some() {} });
+        drivers
     };
-    let ((us, _), (them, _)) = (start(&end, left), start(&peer, right));
+    let (us, them) = (start(&end, left, plane), start(&peer, right, Plane::none()));
     let plane = Plane::none().capabilities();
     let operator = Operator::new(us.handle().clone(), end, ports, plane, program);
     let (packets, wanted) = mpsc::unbounded_channel();
@@ -316,5 +336,213 @@ async fn what_is_under_way_does_not_undo_down() {
             done(Ok(vec![LOCALHOST]));
         }
         assert!(!comes_up(&operator, SHORT).await, "{action}");
+    }
+}
+
+/// A data plane whose traps can be looked at: what they do with packets.
+#[derive(Clone, Default)]
+struct Traps(Arc<std::sync::Mutex<BTreeMap<PolicyId, PolicyAction>>>);
+
+impl DataPlane for Traps {
+    fn capabilities(&self) -> Capabilities {
+        NoPlane.capabilities()
+    }
+
+    fn apply(&mut self, command: PlaneCommand) -> Result<Reply, DataPlaneError> {
+        let mut all = self.0.lock().unwrap();
+        match command {
+            // Not those of `failureshunt`, nor those of SAs.
+            PlaneCommand::InstallPolicy(spec)
+                if spec.id.0 < 1 << 63 && !matches!(spec.action, PolicyAction::Protect { .. }) =>
+            {
+                all.insert(spec.id, spec.action);
+            }
+            PlaneCommand::RemovePolicy(id) => _ = all.remove(&id),
+            other => return NoPlane.apply(other),
+        }
+        Ok(Reply::Done)
+    }
+
+    fn poll_event(&mut self) -> Option<PlaneEvent> {
+        None
+    }
+}
+
+const TRAP: &[PolicyAction] = &[PolicyAction::Trap];
+const BLOCK: &[PolicyAction] = &[PolicyAction::Shunt { silent: false }];
+
+impl Traps {
+    /// True if they become `expected`.
+    async fn become_(&self, expected: &[PolicyAction]) -> bool {
+        within(async || self.0.lock().unwrap().values().eq(expected)).await
+    }
+}
+
+/// True if `done` is true within a long time.
+async fn within(mut done: impl AsyncFnMut() -> bool) -> bool {
+    let waits = async {
+        while !done().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, waits).await.is_ok()
+}
+
+fn name() -> (String, String) {
+    ("site".to_owned(), "net".to_owned())
+}
+
+/// The raw commands of an engine, as other ends and shards cause them.
+fn initiate(packet: bool) -> Command {
+    let (connection, child) = name();
+    let host = TrafficSelector::host(LOCALHOST);
+    let packet = packet.then_some(Flow { local: host, remote: host });
+    Command::Initiate {
+        connection,
+        child: Some(child),
+        local: LOCALHOST,
+        remote: LOCALHOST,
+        packet,
+    }
+}
+
+fn trap() -> Command {
+    let (connection, child) = name();
+    Command::InstallTrap { connection, child, local: LOCALHOST, remote: LOCALHOST }
+}
+
+fn restart() -> Wanted {
+    let (connection, child) = name();
+    Wanted::Restart { connection, child, local: LOCALHOST, remote: LOCALHOST }
+}
+
+/// What the peer has brought up is down by command no more, and its trap no block. What takes it down later has its
+/// consequences, as without the command.
+///
+/// Faults, each by itself: in `Taking::drop`, start no task; in `end_when_up`, return if `newest() == number`.
+#[tokio::test]
+async fn what_the_peer_brings_up_is_down_by_command_no_more() {
+    let traps = Traps::default();
+    let options = ("127.0.0.1", "net", "start_action = 'start', dpd_action = 'trap'");
+    let (operator, drivers, packets) = pair_on(Plane::new(traps.clone()), options, Arc::new(()));
+    let (us, them) = (drivers[0].handle(), drivers[1].handle());
+    us.command(trap()).await.unwrap().unwrap();
+    for blocks in [false, true] {
+        operator.up(&Target::named("net")).await.unwrap();
+        match blocks {
+            true => operator.take_down(&Target::named("net")).await.unwrap(),
+            false => operator.down(&Target::named("net")).await.unwrap(),
+        };
+        assert_eq!(operator.taken_down(&[]).len(), 1, "{blocks}");
+        assert!(traps.become_(if blocks { BLOCK } else { TRAP }).await, "{blocks}");
+        them.command(initiate(false)).await.unwrap().unwrap();
+        let is_over = within(async || operator.taken_down(&[]).is_empty()).await;
+        assert!(is_over && traps.become_(TRAP).await, "{blocks}");
+        // As after the peer's silence.
+        for id in us.ids().await.unwrap() {
+            us.command(Command::ForgetIke(id)).await.unwrap().unwrap();
+        }
+        packets.send(restart()).unwrap();
+        assert!(comes_up(&operator, LONG).await, "{blocks}");
+    }
+}
+
+/// What a shard wants although a command has taken it down has been up since: it is started, and what holds its traffic
+/// stays. Without that it is not wanted, even if something has it.
+///
+/// Faults, each by itself: in `stays_down`, return true for what is wanted; in `restart`, call `want_where_carried` first.
+#[tokio::test]
+async fn a_restart_is_for_what_is_wanted_since_the_command() {
+    let (operator, drivers, packets) =
+        pair("127.0.0.1", "net", "start_action = 'start'", Arc::new(()));
+    let (us, them) = (drivers[0].handle(), drivers[1].handle());
+    operator.up(&Target::named("net")).await.unwrap();
+    operator.down(&Target::named("net")).await.unwrap();
+    packets.send(restart()).unwrap();
+    assert!(!comes_up(&operator, 3 * SHORT).await);
+    assert_eq!(operator.taken_down(&[]).len(), 1);
+    let (connection, child) = name();
+    us.command(Command::Want { connection, child }).await.unwrap().unwrap();
+    packets.send(restart()).unwrap();
+    assert!(comes_up(&operator, LONG).await);
+    assert!(operator.taken_down(&[]).is_empty());
+
+    operator.down(&Target::named("net")).await.unwrap();
+    them.leave().await.unwrap();
+    let attempt = tokio::spawn({
+        let us = us.clone();
+        async move { us.command(initiate(true)).await }
+    });
+    assert!(within(async || !us.ids().await.unwrap().is_empty()).await);
+    packets.send(restart()).unwrap();
+    tokio::time::sleep(3 * SHORT).await;
+    assert_eq!(us.wanted().await.unwrap(), []);
+    attempt.abort();
+}
+
+/// Faults, each by itself: in `install`, end the note before the look-up; in `uninstall`, leave the note as it is; in
+/// `drops_packets`, block no trap that is noted as a block.
+#[tokio::test]
+async fn the_notes_of_traps_are_as_the_traps() {
+    let traps = Traps::default();
+    let late = Arc::new(Late::default());
+    let program = Arc::new(WithResolver(Arc::clone(&late)));
+    let options = ("peer.invalid", "net", "start_action = 'start'");
+    let (operator, drivers, packets) = pair_on(Plane::new(traps.clone()), options, program);
+    let us = drivers[0].handle();
+    us.command(trap()).await.unwrap().unwrap();
+    operator.take_down(&Target::named("net")).await.unwrap();
+    assert!(traps.become_(BLOCK).await);
+    // As after an end of the child on another shard.
+    us.command(trap()).await.unwrap().unwrap();
+    assert!(traps.become_(TRAP).await);
+    packets.send(packet("net")).unwrap();
+    assert!(traps.become_(BLOCK).await, "it is a trap");
+    let fails = async {
+        while late.0.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        for done in std::mem::take(&mut *late.0.lock().unwrap()) {
+            done(Err(Unresolved::NoSuchName));
+        }
+    };
+    let (installed, ()) = tokio::join!(operator.install(None, "net"), fails);
+    assert!(installed.is_err() && traps.become_(BLOCK).await, "{installed:?}");
+    assert_eq!(operator.taken_down(&[]).len(), 1);
+    operator.uninstall(None, "net").await.unwrap();
+    assert!(traps.become_(&[]).await);
+    let net = Target::named("net");
+    let (up, ()) = tokio::join!(operator.up(&net), async {
+        tokio::time::sleep(SHORT).await;
+        for done in std::mem::take(&mut *late.0.lock().unwrap()) {
+            done(Ok(vec![LOCALHOST]));
+        }
+    });
+    assert_eq!(up, Ok(()));
+    assert!(traps.become_(&[]).await, "the trap is back");
+}
+
+/// A trap that is made a block while a command wants its child up is a trap in the end.
+///
+/// Fault: in `block_if_down`, do nothing if there is no note any more.
+#[tokio::test]
+async fn no_trap_is_a_block_without_a_note() {
+    let traps = Traps::default();
+    let options = ("127.0.0.1", "net", "start_action = 'start'");
+    let (operator, drivers, packets) = pair_on(Plane::new(traps.clone()), options, Arc::new(()));
+    let us = drivers[0].handle();
+    for steps in 0..8 {
+        operator.up(&Target::named("net")).await.unwrap();
+        let (connection, child) = name();
+        let _ = us.command(Command::UninstallTrap { connection, child }).await.unwrap();
+        operator.take_down(&Target::named("net")).await.unwrap();
+        us.command(trap()).await.unwrap().unwrap();
+        packets.send(packet("net")).unwrap();
+        for _ in 0..steps {
+            tokio::task::yield_now().await;
+        }
+        operator.up(&Target::named("net")).await.unwrap();
+        assert!(traps.become_(TRAP).await, "{steps}");
+        assert!(operator.taken_down(&[]).is_empty());
     }
 }

@@ -1,19 +1,26 @@
 //! Children that a command has taken down. They stay down over a reload that does not change them: a reload is no wish to
-//! have a tunnel back.
+//! have a tunnel back. What the peer brings up is down by command no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use ike_proto::Command;
 use ike_proto::config::{Action, ChildConfig, ConnectionConfig, EndpointConfig};
+use ike_proto::{ChildState, Command, Event, IkeState};
 use ike_tokio::{IkeView, Target};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
 
 use super::Operator;
 use super::choose::{all_but, choose, meant, names_of};
 use super::resolve::StartWaits;
 use crate::error::OperatorError;
 use crate::views::TakenDown;
+
+/// A command is given this time to take back that a child is wanted.
+const TAKES_BACK: Duration = Duration::from_millis(500);
 
 /// A connection, and a child of it.
 type Name = (String, String);
@@ -42,11 +49,32 @@ pub(super) struct Note {
 
 /// The children that are down by command.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Down(Arc<Mutex<BTreeMap<Name, Note>>>);
+pub(super) struct Down {
+    notes: Arc<Mutex<BTreeMap<Name, Note>>>,
+    /// How many commands have taken children down.
+    commands: Arc<AtomicU64>,
+}
+
+/// A command that takes children down. From its end on, whether it is waited for or not, the note of a child ends when the
+/// child is up again.
+struct Taking {
+    operator: Operator,
+    number: u64,
+    events: Option<Receiver<Event>>,
+}
+
+impl Drop for Taking {
+    fn drop(&mut self) {
+        if let Some(events) = self.events.take() {
+            let (operator, number) = (self.operator.clone(), self.number);
+            tokio::spawn(async move { operator.end_when_up(number, events).await });
+        }
+    }
+}
 
 impl Down {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Note>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// True if a command has taken this child down.
@@ -85,6 +113,13 @@ impl Down {
         });
     }
 
+    /// A command has taken away the trap of a child.
+    pub(super) fn untrap(&self, connection: String, child: String) {
+        if let Some(note) = self.lock().get_mut(&(connection, child)) {
+            note.traps = note.traps.min(Traps::Block);
+        }
+    }
+
     /// A packet has met the trap of a child and brings it up.
     pub(super) fn end_by_packet(&self, (connection, child): &Name) {
         if self.traps(connection, child) == Some(Traps::Stay) {
@@ -104,13 +139,14 @@ impl Down {
 }
 
 impl Operator {
-    /// As [`Self::down`], until a command or a change of the configuration brings the children up: the traps of `target`
+    /// As [`Self::down`], until a command, a change of the configuration or the peer brings the children up: the traps of `target`
     /// become blocks, so that no packet brings them up, and none leaves in clear.
     ///
     /// # Errors
     /// Those of [`Self::down`].
     pub async fn take_down(&self, target: &Target) -> Result<usize, OperatorError> {
         self.any(target).await?;
+        let _taking = self.taking();
         let mut noted = self.note_down(target, Traps::Block);
         let config = self.config();
         let all = meant(target, &config.endpoint);
@@ -174,7 +210,9 @@ impl Operator {
         target: &Target,
         work: impl Future<Output = Result<usize, OperatorError>>,
     ) -> Result<usize, OperatorError> {
-        if self.any(target).await? {
+        let any = self.any(target).await?;
+        let _taking = self.taking();
+        if any {
             let noted = self.note_down(target, Traps::Stay);
             return self.unless_refused(work.await, &noted);
         }
@@ -182,6 +220,35 @@ impl Operator {
         // It was on its way up.
         self.note_down(target, Traps::Stay);
         Ok(ended)
+    }
+
+    fn taking(&self) -> Taking {
+        let number = 1 + self.taken_down.commands.fetch_add(1, Ordering::Relaxed);
+        Taking { operator: self.clone(), number, events: Some(self.handle.events()) }
+    }
+
+    /// Ends the notes of children that come up, until there is none or another command has its own look at them.
+    async fn end_when_up(self, number: u64, mut events: Receiver<Event>) {
+        let newest = || self.taken_down.commands.load(Ordering::Relaxed);
+        while !self.taken_down.lock().is_empty() {
+            let event = events.recv().await;
+            match event {
+                _ if newest() != number => return,
+                Ok(Event::ChildUp { ike, child }) => {
+                    // A command may have chosen it when it was just up.
+                    let view = self.handle.view(ike).await.ok().flatten();
+                    let view = view.filter(|view| view.status.state != IkeState::Deleting);
+                    let Some(view) = view else { continue };
+                    let mut live = view.children.iter();
+                    let live = live.find(|it| it.status.id == child);
+                    if let Some(it) = live.filter(|it| it.status.state != ChildState::Deleting) {
+                        self.wanted_again(Some(&view.status.connection), Some(&it.status.name));
+                    }
+                }
+                Err(RecvError::Closed) => return,
+                _ => {}
+            }
+        }
     }
 
     /// True if `target` has SAs. What is refused is refused here, before it has any effect.
@@ -232,11 +299,13 @@ impl Operator {
 
     /// As [`Self::block`], if a command has taken the child down and its trap is not to bring it up.
     async fn block_if_down(&self, name: &Name) {
-        if self.taken_down.traps(&name.0, &name.1) > Some(Traps::Stay)
-            && self.block(name).await
-            && let Some(note) = self.taken_down.lock().get_mut(name)
-        {
-            note.traps = note.traps.max(Traps::Blocked);
+        if self.taken_down.traps(&name.0, &name.1) <= Some(Traps::Stay) || !self.block(name).await {
+            return;
+        }
+        match self.taken_down.lock().get_mut(name) {
+            Some(note) if note.traps > Traps::Stay => note.traps = Traps::Blocked,
+            // A command wants it up since then.
+            _ => self.unblock(name.clone()),
         }
     }
 
@@ -246,25 +315,27 @@ impl Operator {
         if traps <= Some(Traps::Stay) {
             return false;
         }
-        // If the trap is a block, the packet met it before.
         tracing::debug!(connection = name.0, child = name.1, "acquire: down by command");
-        if traps == Some(Traps::Block) {
-            let (operator, name) = (self.clone(), name.clone());
-            tokio::spawn(async move { operator.block_if_down(&name).await });
-        }
+        // If the trap was a block, an end of the child has installed it anew.
+        let (operator, name) = (self.clone(), name.clone());
+        tokio::spawn(async move { operator.block_if_down(&name).await });
         true
     }
 
-    /// Handles that a child was to be started again, but has been taken down.
-    pub(super) async fn stays_down(&self, name: Name) {
-        tracing::debug!(connection = name.0, child = name.1, "restart: down by command");
-        let stays = self.taken_down.traps(&name.0, &name.1) == Some(Traps::Stay);
-        let target = Target { ike: Some(name.0), child: Some(name.1), ..Target::default() };
-        self.unwant(&target).await;
-        // As after `down`: without a trap, its traffic is held by nothing.
-        if stays && let Err(error) = self.lift_but(&target, &BTreeSet::new()).await {
-            tracing::debug!(%error, "restart: the drivers have ended");
+    /// True if a child that was to be started again has been taken down. A command takes back that it is wanted: what is
+    /// wanted all the same has been up since then.
+    pub(super) async fn stays_down(&self, connection: &str, child: &str) -> bool {
+        if !self.taken_down.has(connection, child) {
+            return false;
         }
+        tokio::time::sleep(TAKES_BACK).await;
+        let wanted = self.handle.wanted().await.unwrap_or_default();
+        if wanted.iter().any(|(of, name)| of == connection && name.as_deref() == Some(child)) {
+            self.wanted_again(Some(connection), Some(child));
+            return false;
+        }
+        tracing::debug!(connection, child, "restart: down by command");
+        true
     }
 
     /// Installs a trap. It becomes a block if a command takes its child down meanwhile.
@@ -306,17 +377,22 @@ impl Operator {
                     operator.start(connection, child, Action::Trap).await;
                 });
             } else if note.traps == Traps::Blocked {
-                tokio::spawn(async move { operator.unblock((connection, child)).await });
+                self.unblock((connection, child));
             }
         }
     }
 
-    /// Installs a trap again that no `start_action` has made.
-    async fn unblock(&self, name: Name) {
+    /// Installs a trap again, in a task of its own.
+    fn unblock(&self, name: Name) {
+        let operator = self.clone();
+        tokio::spawn(async move { operator.install_again(name).await });
+    }
+
+    async fn install_again(&self, name: Name) {
         let mut waits = StartWaits::default();
         let error = loop {
             match self.ends(&name.0).await {
-                Ok(_) if self.taken_down.has(&name.0, &name.1) => return,
+                Ok(_) if self.taken_down.traps(&name.0, &name.1) > Some(Traps::Stay) => return,
                 Ok(ends) => break self.install_between(&name, ends).await.err(),
                 Err(why @ (OperatorError::Unknown(_) | OperatorError::Stopped)) => break Some(why),
                 Err(why) => {

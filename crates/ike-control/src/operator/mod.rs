@@ -397,11 +397,10 @@ impl Operator {
         let operator = self.clone();
         tokio::spawn(async move {
             // Another shard may have it.
-            if operator.handle.want_where_carried(&connection, &child).await.unwrap_or(false) {
+            if operator.stays_down(&connection, &child).await
+                || operator.handle.want_where_carried(&connection, &child).await.unwrap_or(false)
+            {
                 return;
-            }
-            if operator.taken_down.has(&connection, &child) {
-                return operator.stays_down((connection, child)).await;
             }
             let name = connection.clone();
             let command = Command::Ensure { connection, child, local, remote };

@@ -18,8 +18,8 @@ impl Operator {
         };
         let (connection, child) = to_initiate(&self.config(), &target)?;
         let child = child.unwrap_or_default();
-        self.taken_down.end(Some(&connection), Some(&child));
         let ends = self.ends(&connection).await?;
+        self.taken_down.end(Some(&connection), Some(&child));
         self.install_between(&(connection, child), ends).await
     }
 
@@ -49,6 +49,9 @@ impl Operator {
             return Ok(());
         }
         let connection = found.ok_or_else(|| OperatorError::NoTrap(child.to_owned()))?;
-        self.command(Command::UninstallTrap { connection, child: child.to_owned() }).await
+        let (of, name) = (connection.clone(), child.to_owned());
+        self.command(Command::UninstallTrap { connection, child: child.to_owned() }).await?;
+        self.taken_down.untrap(of, name);
+        Ok(())
     }
 }
