@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::common::{Carrier, Pair, until};
 use ike_control::control::ControlSocket;
 use ike_control::control::protocol::LONGEST_REQUEST;
+use ike_tokio::PolicyView;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -107,8 +108,16 @@ async fn what_a_command_took_down_stays_down_over_a_reload() {
         let options = format!("start_action = '{action}'");
         reload(&pair, &options).await;
         assert_eq!(client.ask(json!({"command": "up", "name": "net"})).await["ok"], true);
-        // The trap is there by now.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        let trapped = async {
+            let handle = pair.left.operator().handle();
+            let is_trap = |policy: &PolicyView| matches!(policy, PolicyView::Trap(_));
+            while !handle.policies().await.expect("it runs").iter().any(is_trap) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        if action == "trap" {
+            tokio::time::timeout(Duration::from_secs(20), trapped).await.expect("a trap");
+        }
         assert_eq!(client.ask(json!({"command": "down", "name": "site"})).await["ok"], true);
         for _ in 0..2 {
             reload(&pair, &options).await;
