@@ -1,7 +1,7 @@
 //! Look-ups for fetches: a few at a time.
 //!
-//! Strangers have a say in what is fetched. The names of peers are looked up in the same process, on 16 threads, and ten names
-//! of peers at a time: look-ups for fetches must leave room to them, and those for strangers to those for revocation.
+//! Strangers have a say in what is fetched. The names of peers are looked up in the same process: look-ups for fetches must
+//! leave room to them, and those for strangers to those for revocation.
 
 use std::fmt;
 use std::io;
@@ -9,15 +9,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ike_tokio::net::resolver::{Found, wait_for};
+use ike_tokio::net::resolver::{FOR_REVOCATION, FOR_STRANGERS, Found, wait_for};
 use ike_tokio::{Resolver, Unresolved};
 
-/// Look-ups at a time, also those whose outcome nobody waits for any more: for revocation,
-const REVOCATION: usize = 4;
-/// and of what strangers name.
-const STRANGERS: usize = 2;
-
-/// Looks names up for fetches, a few at a time. Strangers cannot use up the places of revocation.
+/// Looks names up for fetches, a few at a time, also those whose outcome nobody waits for any more. Strangers cannot use up the places of revocation.
 #[derive(Debug, Clone)]
 pub(crate) struct Lookups {
     pub(crate) revocation: Arc<Few>,
@@ -39,7 +34,7 @@ struct Places {
 impl Lookups {
     pub(crate) fn new(resolver: &Arc<dyn Resolver>) -> Self {
         let few = |at_a_time| Arc::new(Few::new(Arc::clone(resolver), at_a_time));
-        Self { revocation: few(REVOCATION), strangers: few(STRANGERS) }
+        Self { revocation: few(FOR_REVOCATION), strangers: few(FOR_STRANGERS) }
     }
 }
 
@@ -133,16 +128,16 @@ mod tests {
     #[test]
     fn look_ups_that_nobody_waits_for_any_more_count_until_they_end() {
         let silent = Arc::new(Silent::default());
-        let few = Few::new(Arc::clone(&silent) as Arc<dyn Resolver>, REVOCATION);
+        let few = Few::new(Arc::clone(&silent) as Arc<dyn Resolver>, FOR_REVOCATION);
         let moment = Duration::from_millis(10);
-        for _ in 0..REVOCATION + 2 {
+        for _ in 0..FOR_REVOCATION + 2 {
             assert!(few.look_up("gw.example", moment).is_err());
         }
-        assert_eq!(silent.0.lock().unwrap().len(), REVOCATION);
+        assert_eq!(silent.0.lock().unwrap().len(), FOR_REVOCATION);
         let done = silent.0.lock().unwrap().pop().unwrap();
         done(Ok(Vec::new()));
         assert!(few.look_up("gw.example", moment).is_err());
-        assert_eq!(silent.0.lock().unwrap().len(), REVOCATION);
+        assert_eq!(silent.0.lock().unwrap().len(), FOR_REVOCATION);
     }
 
     /// Strangers name silent servers.
@@ -155,10 +150,10 @@ mod tests {
         let Lookups { revocation, strangers } = Lookups::new(&resolver);
         let moment = Duration::from_millis(10);
         for few in [strangers, revocation] {
-            for _ in 0..REVOCATION + 2 {
+            for _ in 0..FOR_REVOCATION + 2 {
                 assert!(few.look_up("gw.example", moment).is_err());
             }
         }
-        assert_eq!(silent.0.lock().unwrap().len(), STRANGERS + REVOCATION);
+        assert_eq!(silent.0.lock().unwrap().len(), FOR_STRANGERS + FOR_REVOCATION);
     }
 }

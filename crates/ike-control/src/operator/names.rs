@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use ike_config::{Ends, HostSpec, Hosts};
 use ike_proto::config::AddressSpec;
-use ike_tokio::net::resolver::{Done, Found};
+use ike_tokio::net::resolver::{Done, FOR_PEERS, Found};
 use ike_tokio::{OutsideTunnels, Resolver, Unresolved};
 use tokio::sync::{Notify, watch};
 
@@ -26,9 +26,8 @@ mod file;
 mod tests;
 
 /// Look-ups at a time: of all names, of those that were looked up before, and of those among these that were [`SLOW`].
-/// Others wait for their turn. A new name can be what a peer waits for. Of the others something is known. The program's
-/// resolver has 16 threads, and six look-ups for fetches at a time need one each.
-const AT_A_TIME: [usize; 3] = [10, 8, 6];
+/// Others wait for their turn. A new name can be what a peer waits for. Of the others something is known.
+const AT_A_TIME: [usize; 3] = [FOR_PEERS, 8, 6];
 /// How long a look-up takes at least that holds up others. Where a name server is silent, it is 5 s and more.
 const SLOW: Duration = Duration::from_millis(500);
 /// How long name servers may take if nothing is known of a name,

@@ -46,11 +46,10 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
         }
     };
     // Before there are threads, sockets and keys that another process would have copies of.
-    let (ended, signer_lost) = oneshot::channel();
+    let [(ended, signer), (ended_too, resolver)] = [(); 2].map(|()| oneshot::channel());
     // At the end nobody listens any more.
-    let ended = move || {
-        let _ = ended.send(());
-    };
+    let ended = move || _ = ended.send(());
+    let ended_too = move || _ = ended_too.send(());
     let keys: Arc<dyn KeySource> = match args.keys_in {
         KeysIn::Daemon => Arc::new(Local),
         KeysIn::Signer => match Signer::spawn(args.log_format, ended) {
@@ -61,7 +60,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             }
         },
     };
-    let names = match Lookups::spawn(args.log_format) {
+    let mut names = match Lookups::spawn(args.log_format, ended_too) {
         Ok(names) => names,
         Err(error) => {
             eprintln!("cannot start the process that looks host names up: {error}");
@@ -78,7 +77,8 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
         return Status::Failed;
     }
     // This starts threads, which inherit the restrictions of the present one.
-    if let Err(error) = names.start().and_then(|()| log::queue_lines()) {
+    let started = names.seal(config.sandbox).and_then(|()| names.start());
+    if let Err(error) = started.and_then(|()| log::queue_lines()) {
         eprintln!("cannot start: {error}");
         return Status::Failed;
     }
@@ -90,7 +90,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             return Status::Failed;
         }
     };
-    let status = match runtime.block_on(serve(args, control, config, vici, signer_lost)) {
+    let status = match runtime.block_on(serve(args, control, config, vici, [signer, resolver])) {
         Ok(()) => Status::Done,
         Err(error) => {
             log::say(error);
@@ -167,7 +167,7 @@ async fn serve(
     control: &Path,
     mut config: Config,
     vici: Vici,
-    signer_lost: oneshot::Receiver<()>,
+    [signer, resolver]: [oneshot::Receiver<()>; 2],
 ) -> Result<(), std::io::Error> {
     for warning in &config.warnings {
         tracing::warn!("{warning}");
@@ -233,14 +233,15 @@ async fn serve(
     }
     daemon.accompany(watchdog::watch(daemon.operator().clone()));
     notify::ready(format_args!("listening on UDP ports {} and {}", ports.ike, ports.nat_t));
-    let signer_lost = async {
-        // Without a signer there is nobody who could say so.
-        match signer_lost.await {
-            Ok(()) => "the signer has ended",
-            Err(_) => std::future::pending().await,
+    let process_lost = async {
+        tokio::select! {
+            Ok(()) = signer => "the signer has ended",
+            Ok(()) = resolver => "the process that starts resolvers has ended",
+            // There is nobody who could say so.
+            else => std::future::pending().await,
         }
     };
-    tokio::pin!(signer_lost);
+    tokio::pin!(process_lost);
     let lost = loop {
         tokio::select! {
             Some(()) = hang_up.recv() => {
@@ -249,7 +250,7 @@ async fn serve(
             }
             () = either(&mut terminate, &mut interrupt) => break None,
             why = daemon.lost() => break Some(why.to_string()),
-            why = &mut signer_lost => break Some(why.to_owned()),
+            why = &mut process_lost => break Some(why.to_owned()),
         }
     };
     notify::stopping();

@@ -11,13 +11,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ike_config::SandboxOptions;
 use ike_tokio::net::resolver::{Done, Found, servers_in};
 use ike_tokio::{Resolver, Unresolved};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{ADDRESSES, Answer, Ask, COMMAND, LARGEST, MOST, Question, THREADS, Told};
 use crate::log::LogFormat;
-use crate::signer::protocol::{receive_up_to, send};
+use crate::signer::protocol::{Limits, receive_up_to, send};
 use crate::signer::spawner;
 
 /// How long a look-up of a resolver may take. The C library's resolver gives up after some 30 s, unless resolv.conf says
@@ -49,10 +50,14 @@ const LONGEST: usize = 200;
 /// Starts a new resolver, and ends the former one.
 type Another = Box<dyn FnMut() -> io::Result<UnixStream> + Send>;
 
+type Lost = Box<dyn FnOnce() + Send>;
+
 /// Looks names up by a resolver, which ends with this.
 pub(crate) struct Lookups {
     line: Arc<Line>,
     child: Option<Child>,
+    /// To the spawner, until it knows the limits of resolvers.
+    unsealed: Option<UnixStream>,
 }
 
 struct Line {
@@ -60,6 +65,8 @@ struct Line {
     /// A question for files has been answered, or has failed.
     news: Condvar,
     another: Mutex<Another>,
+    /// Called if there is nobody any more who could start a resolver.
+    lost: Mutex<Option<Lost>>,
 }
 
 #[derive(Default)]
@@ -112,30 +119,42 @@ enum End {
 }
 
 impl Lookups {
-    /// Starts the process that starts resolvers: this program once more.
+    /// Starts the process that starts resolvers: this program once more. `lost` is called if that is gone.
     ///
     /// # Errors
     /// If no process can be made.
-    pub(crate) fn spawn(log: LogFormat) -> io::Result<Self> {
+    pub(crate) fn spawn(log: LogFormat, lost: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
         // The child starts the resolvers, because this process will not be able to.
         let child =
             spawner::program(COMMAND, log).stdin(Stdio::from(OwnedFd::from(its))).spawn()?;
-        let mut orders = 0_u8;
+        let (unsealed, mut orders) = (ours.try_clone()?, 0_u8);
         let another = move || {
             orders = orders.wrapping_add(1);
             spawner::ask(&ours, orders)
         };
         let mut lookups = Self::over(another);
-        lookups.child = Some(child);
+        (lookups.child, lookups.unsealed) = (Some(child), Some(unsealed));
+        *lookups.line.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(lost));
         Ok(lookups)
+    }
+
+    /// Names what `[charon.sandbox]` leaves to resolvers, once, before the first one is [started](Self::start). An attacker who
+    /// takes this process over later cannot change that.
+    ///
+    /// # Errors
+    /// If the process that starts resolvers is gone.
+    pub(crate) fn seal(&mut self, sandbox: SandboxOptions) -> io::Result<()> {
+        let limits = Limits::of(sandbox);
+        self.unsealed.take().map_or(Ok(()), |spawner| spawner::seal(&spawner, &[], &limits))
     }
 
     /// By resolvers at the other ends of the streams that `another` returns.
     pub(super) fn over(another: impl FnMut() -> io::Result<UnixStream> + Send + 'static) -> Self {
         let another = Mutex::new(Box::new(another) as Another);
         let (state, news) = (Mutex::default(), Condvar::new());
-        Self { line: Arc::new(Line { state, news, another }), child: None }
+        let line = Line { state, news, another, lost: Mutex::default() };
+        Self { line: Arc::new(line), child: None, unsealed: None }
     }
 
     /// Starts the first resolver, and a thread that takes answers. Until then questions wait, and there is no thread, so
@@ -237,10 +256,11 @@ impl Line {
                     self.lock().link = Link::Starting;
                 }
                 End::Never => {
-                    tracing::error!(
-                        "host names: no process can be started that looks them up; addresses that are known stay in use; restart the daemon"
-                    );
                     self.fail_all(&gone(), Link::Down);
+                    let lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    if let Some(lost) = lost {
+                        lost();
+                    }
                     break;
                 }
             }

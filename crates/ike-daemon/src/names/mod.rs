@@ -11,6 +11,7 @@ mod server;
 
 use std::net::IpAddr;
 
+use ike_tokio::net::resolver::{FOR_PEERS, FOR_REVOCATION, FOR_STRANGERS};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use client::Lookups;
@@ -19,8 +20,9 @@ pub(crate) use server::serve_stdin;
 /// The command of the program as a resolver, and as the process that starts resolvers.
 const COMMAND: &str = "resolver";
 
-/// Look-ups at a time.
-const THREADS: usize = 16;
+/// Look-ups at a time: as many as the daemon begins, so that each has a thread. If look-ups that the daemon has given up still
+/// have some, the others wait in the resolver, up to [`MOST`], and beyond that it answers that there are too many.
+const THREADS: usize = FOR_PEERS + FOR_REVOCATION + FOR_STRANGERS;
 
 /// Addresses of a name that count.
 const ADDRESSES: usize = 256;

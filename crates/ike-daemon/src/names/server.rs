@@ -30,7 +30,8 @@ pub(crate) fn serve_stdin(format: LogFormat) -> io::Result<()> {
     }
     // It ends with the process that has started it. So the daemon notices the end of that.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-    let files = sandbox::enter()?;
+    let Some(limits) = spawner::limits(&stream)? else { return Ok(()) };
+    let files = sandbox::enter(limits.landlock, limits.seccomp)?;
     // After that, because a thread has the restrictions of the one that begins it.
     log::queue_lines()?;
     serve(&stream, resolver::of_system, || files.are_replaced())

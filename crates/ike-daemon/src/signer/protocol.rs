@@ -4,6 +4,7 @@
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
+use ike_config::SandboxOptions;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, Zeroizing};
@@ -48,14 +49,22 @@ pub(super) enum Ask {
 
 /// What a signer may do once it is sealed.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// The files and folders that it reads.
     pub(super) places: Vec<PathBuf>,
     /// Whose keys sign for TLS.
     pub(super) tls: Tls,
     /// `[charon.sandbox]` has not turned these off.
-    pub(super) landlock: bool,
-    pub(super) seccomp: bool,
+    pub(crate) landlock: bool,
+    pub(crate) seccomp: bool,
+}
+
+impl Limits {
+    /// What `[charon.sandbox]` leaves.
+    pub(crate) fn of(sandbox: SandboxOptions) -> Self {
+        let SandboxOptions { landlock, seccomp, .. } = sandbox;
+        Self { landlock, seccomp, ..Self::default() }
+    }
 }
 
 /// The keys that sign for TLS as well.

@@ -68,9 +68,18 @@ pub(crate) fn ask(mut to: &UnixStream, number: u8) -> io::Result<UnixStream> {
 ///
 /// # Errors
 /// If the spawner is gone.
-pub(super) fn seal(mut to: &UnixStream, modules: &[PathBuf], limits: &Limits) -> io::Result<()> {
+pub(crate) fn seal(mut to: &UnixStream, modules: &[PathBuf], limits: &Limits) -> io::Result<()> {
     to.write_all(&[SEAL, 0])?;
     send(&mut to, &(modules, limits))
+}
+
+/// The limits that a spawner has named to this process, as its first message; `None` if the other end has closed.
+pub(crate) fn limits(mut from: &UnixStream) -> io::Result<Option<Limits>> {
+    match receive::<Request>(&mut from)? {
+        Some(Request { what: Ask::Seal(limits), .. }) => Ok(Some(limits)),
+        Some(_) => Err(io::Error::other("no limits")),
+        None => Ok(None),
+    }
 }
 
 /// The number of an order, and the socket of the signer that was started for it.
@@ -102,7 +111,7 @@ fn ended(why: io::Error) -> io::Error {
 pub(crate) fn is_meant(from: &UnixStream) -> io::Result<bool> {
     let mut first = [0];
     let (count, _) = retry_on_intr(|| recv(from, &mut first, RecvFlags::PEEK))?;
-    Ok(count == 1 && first == [ANOTHER])
+    Ok(count == 1 && matches!(first, [ANOTHER | SEAL]))
 }
 
 /// The connection to the daemon, which is standard input. This process is kept from signals that are for the daemon.

@@ -282,22 +282,33 @@ fn a_signal_to_all_processes_is_an_orderly_end() {
     }
 }
 
-/// Fault: in `serve`, say "shutting down" and end in order when something is lost.
+/// Faults, each by itself: in `serve`, say "shutting down" and end in order when something is lost; in `Line::keep` of
+/// src/names/client.rs, do not call `lost`.
 #[test]
-fn a_lost_signer_is_no_orderly_end() {
-    let folder = tempdir("lost-signer");
+fn a_lost_signer_is_no_orderly_end_nor_is_a_lost_starter_of_resolvers() {
+    for (process, ended) in [
+        ("signer", "the signer has ended"),
+        ("resolver", "the process that starts resolvers has ended"),
+    ] {
+        ends_without_order(process, ended);
+    }
+}
+
+/// The daemon says `ended` and ends once this child of it is killed.
+fn ends_without_order(child: &str, ended: &str) {
+    let folder = tempdir("lost-child");
     fs::write(folder.join("psk"), "a secret of this test").expect("written");
     let config = folder.join("ike.toml");
     write(&config, "", "psk");
     let mut service = Service::start(&folder, &config, "text");
     service.told("READY=1");
-    let signer = child_of(&service.process.id().to_string(), "signer");
-    let command = format!("kill -KILL {signer}");
+    let child = child_of(&service.process.id().to_string(), child);
+    let command = format!("kill -KILL {child}");
     assert!(Command::new("sh").args(["-c", &command]).status().expect("sh").success());
     assert_eq!(service.process.wait().expect("it ends").code(), Some(1));
     let log = fs::read_to_string(folder.join("log")).expect("a log");
-    let lines: Vec<_> = log.lines().filter(|line| line.contains("the signer has ended")).collect();
-    assert!(lines.iter().any(|line| line.contains("leaves its policies in place")), "{log}");
+    let mut lines = log.lines().filter(|line| line.contains(ended));
+    assert!(lines.any(|line| line.contains("leaves its policies in place")), "{log}");
     assert!(!log.contains("shutting down"), "{log}");
 }
 

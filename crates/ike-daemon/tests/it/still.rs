@@ -135,14 +135,42 @@ fn filters(status: &str) -> u32 {
     line.expect("Linux 5.10").trim().parse().expect("a number")
 }
 
-/// True if each thread of a signer has its three filters, beside those of this test.
-fn is_filtered(id: &str) -> bool {
+/// How many filters each thread of a process has at least, beside those of this test. `None` if the process has ended.
+fn added_filters(id: &str) -> Option<u32> {
     let own = std::fs::read_to_string("/proc/thread-self/status").expect("this thread");
-    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("threads");
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).ok()?;
     // A thread may end at any time.
     let there =
         tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("status")).ok());
-    there.map(|status| filters(&status)).min().is_some_and(|least| least >= filters(&own) + 3)
+    there.map(|status| filters(&status)).min()?.checked_sub(filters(&own))
+}
+
+/// True if a signer has its three filters.
+fn is_filtered(id: &str) -> bool {
+    added_filters(id) >= Some(3)
+}
+
+/// Faults, each by itself: in `Lookups::seal`, give the spawner `Limits::default()`; in `serve_stdin` of src/names/server.rs, let
+/// the sandbox be with seccomp always.
+#[test]
+fn the_resolver_has_the_filters_that_the_configuration_leaves() {
+    let folder = tempdir("still-resolver");
+    for (options, count) in [("", 2), ("sandbox = { landlock = false, seccomp = false }\n", 0)] {
+        let config = write_config(&folder, "left", "127.0.0.57", "right", "127.0.0.52");
+        let text = std::fs::read_to_string(&config).expect("read");
+        let text = text.replace("[charon]\n", &format!("[charon]\n{options}"));
+        std::fs::write(&config, text).expect("written");
+        let daemon = Running::start(&folder, "left", &config, "127.0.0.57");
+        let spawner = child_of(&daemon.pid().to_string(), "resolver");
+        // It begins a thread for its log after that.
+        wait_until("a resolver with two threads", || {
+            let resolver = child_of(&spawner, "resolver");
+            let tasks = std::fs::read_dir(format!("/proc/{resolver}/task"));
+            !resolver.is_empty() && tasks.is_ok_and(|tasks| tasks.count() > 1)
+        });
+        assert_eq!(added_filters(&child_of(&spawner, "resolver")), Some(count), "{options}");
+        assert_eq!(daemon.end(), Some(0));
+    }
 }
 
 /// Faults, each by itself: in `Link::ask`, wait for ever; in `Line::ask`, never replace; in `Line::drop`, wait for

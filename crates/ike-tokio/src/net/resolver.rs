@@ -10,6 +10,13 @@ use dns_lookup::{AddrInfoHints, LookupErrorKind, SockType, getaddrinfo};
 
 pub use super::dns::{FILES, files, servers_in};
 
+/// Look-ups of a program at a time: of the names of peers,
+pub const FOR_PEERS: usize = 10;
+/// for revocation,
+pub const FOR_REVOCATION: usize = 4;
+/// and of what strangers name.
+pub const FOR_STRANGERS: usize = 2;
+
 /// Why a name has no addresses.
 #[derive(Debug)]
 pub enum Unresolved {

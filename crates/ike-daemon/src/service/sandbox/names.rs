@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 
 use ike_tokio::net::resolver::FILES;
-use landlock::{RestrictionStatus, RulesetStatus};
+use landlock::{Access, RulesetStatus, Scope};
 
 use super::read_only::calls;
 use super::*;
@@ -60,47 +60,44 @@ pub(crate) fn enter_spawner() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives privileges up. Returns the files that are left.
+/// Gives privileges up, Landlock and seccomp if `[charon.sandbox]` has not turned these off. Returns the files that are left.
 ///
 /// # Errors
 ///
 /// What should have worked did not. A kernel without Landlock or seccomp is no error.
-pub(crate) fn enter() -> io::Result<Admitted> {
+pub(crate) fn enter(landlock: bool, seccomp: bool) -> io::Result<Admitted> {
     enter_spawner()?;
     let before = Admitted::present(true);
-    let restricted = match restrict() {
-        Ok(status) => status.ruleset != RulesetStatus::NotEnforced,
-        Err(error) => {
-            tracing::debug!(%error, "host names: this kernel has no such Landlock");
-            false
+    let status = if landlock { restrict() } else { Ok(RulesetStatus::NotEnforced) };
+    let restricted = status.as_ref().is_ok_and(|status| *status != RulesetStatus::NotEnforced);
+    if landlock && !restricted {
+        tracing::warn!(?status, "sandbox: resolver: this kernel has no such Landlock");
+    }
+    if seccomp {
+        let program = calls(false).map_err(io::Error::other)?;
+        let applied = seccompiler::apply_filter(&program);
+        if let Err(error) = applied.and_then(|()| seccompiler::apply_filter(&UNKNOWN)) {
+            tracing::warn!(%error, "sandbox: resolver: this kernel has no seccomp filters");
         }
-    };
-    let program = calls(false).map_err(io::Error::other)?;
-    let applied = seccompiler::apply_filter(&program);
-    if let Err(error) = applied.and_then(|()| seccompiler::apply_filter(&UNKNOWN)) {
-        tracing::debug!(%error, "host names: this kernel has no seccomp filters");
     }
     Ok(if restricted { before } else { Admitted::present(false) })
 }
 
 /// Leaves the files of the resolver, and each where its link leads to. Not their folders: these have others' files.
-fn restrict() -> Result<RestrictionStatus, landlock::RulesetError> {
+fn restrict() -> Result<RulesetStatus, landlock::RulesetError> {
     let all: BitFlags<AccessFs> = AccessFs::from_read(LANDLOCK) | AccessFs::from_write(LANDLOCK);
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let files = RESOLVER.iter().chain(&FILES).chain(LIBRARIES);
     // Links are followed.
     let files = files.filter(|file| Path::new(file).exists());
-    Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(all)?
-        .create()?
-        .add_rules(path_beneath_rules(files, read))?
-        .restrict_self()
+    let ruleset = Ruleset::default().handle_access(all)?.scope(Scope::from_all(ABI::V6))?;
+    let ruleset = ruleset.create()?.add_rules(path_beneath_rules(files, read))?;
+    Ok(ruleset.restrict_self()?.ruleset)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -141,6 +138,40 @@ mod tests {
         assert_eq!(filtered(true, perl), format!("-1 {}", libc::EPERM).into_bytes());
         assert!(perl().starts_with(b"0 "), "and without the filter it may");
         fs::remove_file(file).unwrap();
+    }
+
+    /// Faults, each by itself: leave a line out of `TO_OTHERS`, or `SYS_setpriority` out of `CHANGES`; have the kernel compare
+    /// another argument; refuse `SYS_prlimit64` whatever its arguments are.
+    #[test]
+    fn the_resolver_has_nobody_signalled_and_changes_no_limits_of_others() {
+        let others = [
+            format!("{}, 0, 8, $$", libc::SYS_fcntl),
+            format!("{}, 0, 10, 0", libc::SYS_fcntl),
+            format!("{}, 0, 15, 0", libc::SYS_fcntl),
+            format!("{}, 0, 0x8901, 0", libc::SYS_ioctl),
+            format!("{}, 0, 0x8902, 0", libc::SYS_ioctl),
+            format!("{}, $$, 7, 0, 0", libc::SYS_prlimit64),
+            format!("{}, $$, 0, 0", libc::SYS_sched_setaffinity),
+            format!("{}, $$, 0, 0", libc::SYS_sched_setattr),
+            format!("{}, $$, 0", libc::SYS_sched_setparam),
+            format!("{}, $$, 0, 0", libc::SYS_sched_setscheduler),
+            format!("{}, $$, 0, 0, 0", libc::SYS_migrate_pages),
+            format!("{}, $$, 0, 0, 0, 0, 0", libc::SYS_move_pages),
+            format!("{}, 0, 0, 0", libc::SYS_setpriority),
+            format!("{}, 1, 0, 0", libc::SYS_ioprio_set),
+        ];
+        let own =
+            [format!("{}, 0, 1", libc::SYS_fcntl), format!("{}, 0, 7, 0, 0", libc::SYS_prlimit64)];
+        let calls = others.iter().chain(&own);
+        let script: String =
+            calls.map(|call| format!("$! = 0; syscall({call}); print $! + 0, ' ';")).collect();
+        let perl = || {
+            let done = Command::new("perl").args(["-e", &script]).stdin(Stdio::null()).output();
+            String::from_utf8(done.unwrap().stdout).unwrap()
+        };
+        let refused = format!("{} ", libc::EPERM);
+        assert_eq!(filtered(true, perl), refused.repeat(others.len()) + "0 0 ");
+        assert!(!perl().contains(&refused), "and without the filter it may: {}", perl());
     }
 
     /// Fault: in `calls`, refuse `SYS_openat` whatever its flags are.

@@ -36,6 +36,11 @@ pub(super) fn calls(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
     let own = u64::from(std::process::id());
     let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, own)?;
     rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![other])?]);
+    for (call, argument, operator, value) in TO_OTHERS {
+        let length = SeccompCmpArgLen::Dword;
+        let one = SeccompCondition::new(*argument, length, operator.clone(), *value)?;
+        rules.entry(*call).or_default().push(SeccompRule::new(vec![one])?);
+    }
     let eperm = SeccompAction::Errno(libc::EPERM as u32);
     let arch = std::env::consts::ARCH.try_into()?;
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()?)
@@ -46,6 +51,25 @@ pub(super) fn calls(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
 const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
 #[cfg(not(target_arch = "x86_64"))]
 const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2)];
+
+/// Calls with an argument by which they reach other processes: their signals, by the owner of a descriptor, and their limits.
+const TO_OTHERS: &[(i64, u8, SeccompCmpOp, u64)] = &[
+    // F_SETOWN, F_SETSIG and F_SETOWN_EX. libc has some of these numbers on some architectures.
+    (libc::SYS_fcntl, 1, SeccompCmpOp::Eq, 8),
+    (libc::SYS_fcntl, 1, SeccompCmpOp::Eq, 10),
+    (libc::SYS_fcntl, 1, SeccompCmpOp::Eq, 15),
+    // FIOSETOWN and SIOCSPGRP.
+    (libc::SYS_ioctl, 1, SeccompCmpOp::Eq, 0x8901),
+    (libc::SYS_ioctl, 1, SeccompCmpOp::Eq, 0x8902),
+    // 0 is the caller.
+    (libc::SYS_prlimit64, 0, SeccompCmpOp::Ne, 0),
+    (libc::SYS_sched_setaffinity, 0, SeccompCmpOp::Ne, 0),
+    (libc::SYS_sched_setattr, 0, SeccompCmpOp::Ne, 0),
+    (libc::SYS_sched_setparam, 0, SeccompCmpOp::Ne, 0),
+    (libc::SYS_sched_setscheduler, 0, SeccompCmpOp::Ne, 0),
+    (libc::SYS_migrate_pages, 0, SeccompCmpOp::Ne, 0),
+    (libc::SYS_move_pages, 0, SeccompCmpOp::Ne, 0),
+];
 
 /// The same number on all architectures; libc has it for some of them.
 const FCHMODAT2: i64 = 452;
@@ -81,6 +105,20 @@ const CHANGES: &[i64] = &[
     libc::SYS_pidfd_send_signal,
     libc::SYS_rt_sigqueueinfo,
     libc::SYS_rt_tgsigqueueinfo,
+    libc::SYS_setpriority,
+    libc::SYS_ioprio_set,
+    // Memory, semaphores and messages of other processes.
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
 ];
 
 #[cfg(target_arch = "x86_64")]

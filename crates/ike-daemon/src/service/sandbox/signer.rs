@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetStatus,
-    path_beneath_rules,
+    Scope, path_beneath_rules,
 };
 use nix::libc;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
@@ -114,7 +114,7 @@ const CROWDED: &[&str] = &["/etc", "/home", "/opt", "/root", "/srv", "/usr", "/v
 fn restrict_files(places: &[&PathBuf]) -> Result<RulesetStatus, landlock::RulesetError> {
     let all: BitFlags<AccessFs> = AccessFs::from_all(ABI::V5);
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
-    let ruleset = Ruleset::default().handle_access(all)?;
+    let ruleset = Ruleset::default().handle_access(all)?.scope(Scope::from_all(ABI::V6))?;
     let ruleset = ruleset.create()?.add_rules(path_beneath_rules(places, read))?;
     Ok(ruleset.restrict_self()?.ruleset)
 }
@@ -127,11 +127,5 @@ fn without_network() -> Result<BpfProgram, seccompiler::Error> {
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, eperm, arch)?.try_into()?)
 }
 
-const NETWORK: &[i64] = &[
-    libc::SYS_socket,
-    libc::SYS_socketpair,
-    libc::SYS_connect,
-    libc::SYS_bind,
-    libc::SYS_mq_open,
-    libc::SYS_shmget,
-];
+const NETWORK: &[i64] =
+    &[libc::SYS_socket, libc::SYS_socketpair, libc::SYS_connect, libc::SYS_bind];
