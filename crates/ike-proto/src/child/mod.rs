@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::processing::Lease;
+use self::processing::{Asker, Lease};
 use crate::config::proposal::Selected;
 use crate::config::{ChildConfig, FailureShunt, PpkId, TsSpec};
 use crate::crypto::CipherSuite;
@@ -45,8 +45,8 @@ pub(crate) struct Join {
 pub(crate) struct Heritage {
     pub(crate) processing: Arc<Processing>,
     pub(crate) lease: Lease,
-    /// The first child of the line, and whether this end has requested that; `None` for a new line.
-    pub(crate) line: Option<(ChildSaId, bool)>,
+    /// The first child of the line, and who has asked for that; `None` for a new line.
+    pub(crate) line: Option<(ChildSaId, Asker)>,
     pub(crate) cpu: Option<u32>,
     pub(crate) ordinal: u32,
 }
@@ -57,8 +57,8 @@ pub(crate) struct ChildSa {
     pub(crate) config: Arc<ChildConfig>,
     /// Its policy is on standby: the peer has requested it and may not have its SAs yet.
     pub(crate) standby: bool,
-    /// True if this end has requested it, or the first child of its line.
-    pub(crate) ours: bool,
+    /// Who has asked for the first child of its line.
+    pub(crate) asker: Asker,
     pub(crate) phase: Phase,
     pub(crate) policy: PolicyId,
     /// Connection and the peer's identity: the owner of its traffic.
@@ -126,6 +126,16 @@ impl ChildSa {
         SaId { spi: self.spi_out, dst: self.remote }
     }
 
+    /// True if this end has requested it, or the first child of its line.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.asker != Asker::Peer
+    }
+
+    /// True if it is in use, and a packet has asked for it, or for the first child of its line: the next one asks again.
+    pub(crate) fn may_give_way(&self) -> bool {
+        self.asker == Asker::Packet && self.cpu.is_none() && self.phase == Phase::Installed
+    }
+
     /// True if packets leave by it.
     pub(crate) fn carries(&self) -> bool {
         matches!(self.phase, Phase::Installed) && self.pending_out.is_none()
@@ -164,7 +174,7 @@ impl ChildSa {
 
     /// What the child of a rekey takes over.
     pub(crate) fn heritage(&self) -> Heritage {
-        let line = Some((self.line, self.ours));
+        let line = Some((self.line, self.asker));
         Heritage { line, ..self.heritage_beside(self.cpu, self.ordinal) }
     }
 

@@ -40,9 +40,11 @@ pub(crate) enum Asker {
     Peer,
     /// This end: the child gets the numbers of its trap, if no other child has them.
     Us,
-    /// This end, for a packet that met the trap, or to replace a child that may have its numbers. The new child
-    /// gets the trap's numbers too, because its traffic would otherwise continue to meet the trap.
-    Trap,
+    /// This end, to replace a child that may have the numbers of the trap. The new child gets them too, because its
+    /// traffic would otherwise continue to meet the trap.
+    Renewal,
+    /// The same, for a packet that met the trap.
+    Packet,
 }
 
 /// The interface ids of an IKE SA, for children without their own.
@@ -72,7 +74,7 @@ impl Asker {
         match self {
             Self::Peer => false,
             Self::Us => Arc::strong_count(lease) == 1,
-            Self::Trap => true,
+            Self::Renewal | Self::Packet => true,
         }
     }
 }

@@ -167,6 +167,11 @@ pub struct ChildConfig {
 }
 
 impl ChildConfig {
+    /// How many pairs its selectors make.
+    pub(crate) fn pairs(&self) -> usize {
+        self.local_ts.len() * self.remote_ts.len()
+    }
+
     /// A child with the defaults of swanctl.conf(5).
     pub fn new(name: impl Into<String>) -> Self {
         let hour = Duration::from_secs(3600);

@@ -346,7 +346,7 @@ impl Terms {
             id: self.id,
             config: Arc::clone(config),
             standby: false,
-            ours: line.map_or(self.asker != Asker::Peer, |(_, ours)| ours),
+            asker: line.map_or(self.asker, |(_, asker)| asker),
             phase: Phase::Installing,
             policy: self.policy,
             owner,

@@ -93,7 +93,11 @@ impl ChildSa {
             && self.has_outbound()
             && self.cpu.is_none()
             && !self.processing.per_cpu;
-        comparable.then_some(SetUp { ours: self.ours, began: self.started, done: self.installed })
+        comparable.then_some(SetUp {
+            ours: self.is_ours(),
+            began: self.started,
+            done: self.installed,
+        })
     }
 
     /// True if `other`, which has a policy of its own, carries the same. This is [`Carries`] without a copy: a peer may
@@ -117,7 +121,7 @@ impl ChildSa {
             Action::Start => LATE_START,
             Action::None | Action::Trap => Duration::ZERO,
         };
-        self.ours != other.ours
+        self.is_ours() != other.is_ours()
             && match (self.set_up(), other.set_up()) {
                 (Some(one), Some(another)) => crosses(one, another, late),
                 _ => false,
@@ -130,7 +134,7 @@ impl ChildSa {
 fn redundant_of(one: &ChildSa, other: &ChildSa) -> (ChildSaId, bool) {
     let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
     let redundant = if is_redundant(spis(one), spis(other)) { one } else { other };
-    (redundant.id, redundant.ours)
+    (redundant.id, redundant.is_ours())
 }
 
 impl Established {
@@ -291,7 +295,7 @@ impl Children {
         }
         let (mut redundant, mut doubles) = (Vec::new(), Vec::new());
         for named in names.values().filter(|named| named.len() > 1) {
-            for own in named.iter().filter(|child| child.ours) {
+            for own in named.iter().filter(|child| child.is_ours()) {
                 let crossing = named.iter().filter(|other| own.crosses(other));
                 redundant.extend(crossing.map(|other| redundant_of(own, other)));
                 if named.iter().any(|other| own.doubles(other)) {

@@ -140,7 +140,11 @@ impl Peer {
 
     /// The role for choosing numbers: this end, or this end for `packet`.
     pub(crate) fn asker(&self, packet: Option<Flow>) -> Asker {
-        if self.renews || packet.is_some() { Asker::Trap } else { Asker::Us }
+        match packet {
+            Some(_) => Asker::Packet,
+            None if self.renews => Asker::Renewal,
+            None => Asker::Us,
+        }
     }
 
     // ---- tickets and tokens ----

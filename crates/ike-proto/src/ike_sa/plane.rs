@@ -11,6 +11,7 @@ use crate::dataplane::{Command, DataPlaneError, Flow, Reply, Usage};
 use crate::event::{ChildSaId, Failure, RequestId, Ticket};
 use crate::exchange::create_child::child_failed;
 use crate::ike_sa::Stem;
+use crate::ike_sa::queue::MOST_PAIRS;
 
 /// Why the counters of children were requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +41,17 @@ impl Established {
         }
         if let Some(index) = self.queries.iter().position(|(t, _)| *t == ticket) {
             let (_, query) = self.queries.swap_remove(index);
-            if let (Query::Room(_), Err(error)) = (query, &result) {
-                // It is not known which of them are in use.
-                return tracing::debug!(?error, "no counters of the children: none gives way");
+            match (query, result) {
+                (_, Ok(usage)) => self.on_usage(stem.channel, ctx, query, &usage),
+                (Query::Liveness, Err(_)) => self.on_usage(stem.channel, ctx, query, &[]),
+                // It is not known whether a child is in use, and none ends.
+                (Query::Inactivity(child), Err(_)) => {
+                    self.on_inactivity(ctx, child, Some(Duration::ZERO));
+                }
+                (Query::Room(_), Err(error)) => {
+                    tracing::debug!(?error, "no counters of the children: none gives way");
+                }
             }
-            let usage = result.unwrap_or_default();
-            self.on_usage(stem.channel, ctx, query, &usage);
         }
     }
 
@@ -90,13 +96,13 @@ impl Established {
                 Query::Inactivity(id) => child.id == id,
                 Query::Room(_) => child.phase == Phase::Installed,
             })
-            .flat_map(|child| match query {
-                Query::Liveness => vec![Command::QueryUsage(child.inbound())],
-                Query::Inactivity(_) | Query::Room(_) => vec![
-                    Command::QueryUsage(child.inbound()),
-                    Command::QueryUsage(child.outbound()),
-                ],
+            .flat_map(|child| {
+                // An SA that is not there would make an error of the whole answer.
+                let both = query != Query::Liveness && child.has_outbound();
+                [Some(child.inbound()), both.then(|| child.outbound())]
             })
+            .flatten()
+            .map(Command::QueryUsage)
             .collect();
         let ticket = ctx.data_plane(batch);
         self.queries.push((ticket, query));
@@ -138,10 +144,11 @@ impl Established {
                     let (connection, name) = (&channel.connection().name, &child.config.name);
                     if child.id == newest {
                         tracing::warn!(%connection, child = %name, "the peer grants many narrow children, and all are in use: the newest one ends, and is asked for again after 60 s");
-                        for &local in &child.local_ts {
-                            for &remote in &child.remote_ts {
-                                self.queue.remember_refused(now, name, Flow { local, remote });
-                            }
+                        let of_local = |&local| {
+                            child.remote_ts.iter().map(move |&remote| Flow { local, remote })
+                        };
+                        for pair in child.local_ts.iter().flat_map(of_local).take(MOST_PAIRS) {
+                            self.queue.remember_refused(now, name, pair);
                         }
                     } else {
                         tracing::warn!(%connection, child = %name, "the peer grants many narrow children: the one that is idle for longest ends");

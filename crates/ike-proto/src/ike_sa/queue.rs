@@ -27,6 +27,10 @@ const PUT_OFF: Duration = Duration::from_secs(5 * 60);
 /// How long traffic is not asked for again that the peer has refused, and how much of it is remembered.
 pub(crate) const REFUSED_FOR: Duration = Duration::from_secs(60);
 const MOST_REFUSED: usize = 256;
+/// How many pairs of the selectors of one child are remembered. A peer may grant hundreds of selectors at each end.
+pub(crate) const MOST_PAIRS: usize = 16;
+/// How long nothing more is logged about refused packets of a child.
+const TOLD_FOR: Duration = Duration::from_secs(10);
 /// After this time without another one, a TEMPORARY_FAILURE was a single one. A request that is put off is
 /// repeated in less than a minute, unless the peer has done the same by itself meanwhile.
 const FORGOTTEN: Duration = Duration::from_secs(3 * 60);
@@ -51,6 +55,8 @@ struct PutOff {
     /// Packets for which the peer makes no child of this name, or selectors of a child for which there is no room, and
     /// until when that counts.
     unwelcome: VecDeque<(Instant, String, Flow)>,
+    /// The children whose refused packets have been logged lately, and until when that counts.
+    told: Vec<(Instant, String)>,
 }
 
 impl Queue {
@@ -281,7 +287,7 @@ impl Queue {
         refused.map(|(_, last)| last)
     }
 
-    /// Records that the peer makes no child of this connection and name that takes `packet`.
+    /// Records that there will be no child of this connection and name that takes `packet`.
     pub(crate) fn note_refused(
         &mut self,
         now: Instant,
@@ -289,7 +295,12 @@ impl Queue {
         packet: Flow,
     ) {
         let (local, remote) = (packet.local, packet.remote);
-        tracing::warn!(%connection, child = name, %local, %remote, "child: the peer grants no Child SA for this packet; such packets are dropped, and after 60 s ask for a Child SA again");
+        let told = &mut self.put_off.get_or_insert_default().told;
+        told.retain(|(until, _)| *until > now);
+        if !told.iter().any(|(_, of)| of == name) {
+            tracing::warn!(%connection, child = name, %local, %remote, "child: no Child SA for this packet: the peer grants none, or there are too many; such packets are dropped, and after 60 s ask for a Child SA again");
+            told.push((now + TOLD_FOR, name.to_owned()));
+        }
         self.remember_refused(now, name, packet);
     }
 

@@ -1,13 +1,13 @@
 //! `per_cpu_sas` (RFC 9611) with peers made by hand, good and bad.
 
 use ike_proto::Command;
-use ike_proto::dataplane::{Event, Mode, PolicyId};
+use ike_proto::dataplane::{Event, Flow, Mode, PolicyId};
 use ike_proto::wire::decode_payloads;
 use ike_proto::wire::payload::{Delete, Notify, Payload, Spi, TrafficSelector};
 use ike_proto::wire::registry::{ExchangeType, NotifyType, ProtocolId};
 use ike_tests::bench::{Bench, PSK, auth_payloads, net};
 use ike_tests::handmade::{ESP, Handmade, deleted, notifies, proposal};
-use ike_tests::setup::{Side, identity, side};
+use ike_tests::setup::{Side, address, identity, side};
 
 use super::per_cpu::wants;
 
@@ -191,6 +191,27 @@ fn meet(bench: &mut Bench, policy: PolicyId, cpu: u32) -> Option<Vec<u8>> {
     let event = Event::Acquire { policy, local: host(1), remote: host(2), cpu: Some(cpu) };
     bench.world.plane_event(0, event);
     bench.sent().pop()
+}
+
+/// A peer that has no further child for a CPU, and says so with the error for any child, has not refused the packet: when
+/// the child for all is gone, such packets ask for another one at once.
+///
+/// Fault: in `RequestedChild::on_error`, note what is refused also for a CPU.
+#[test]
+fn a_packet_whose_cpu_gets_no_child_of_its_own_is_not_refused() {
+    let (mut bench, mut peer, policy) = initiator();
+    assert!(meet(&mut bench, policy, 7).is_some());
+    let refused = [Payload::Notify(Notify::new(NotifyType::NO_ADDITIONAL_SAS, &[]))];
+    bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, 2, true, &refused));
+    let delete = [Payload::Delete(Delete { protocol: ProtocolId::ESP, spis: vec![1007] })];
+    let request = peer.next_request(ExchangeType::INFORMATIONAL, &delete);
+    assert_eq!(bench.give(&request).len(), 1);
+    let host = |n: u8| format!("10.{n}.0.9[udp/53]").parse().unwrap();
+    let packet = Some(Flow { local: host(1), remote: host(2) });
+    let (connection, child) = ("ab".to_owned(), Some("net".to_owned()));
+    let (local, remote) = (address(1), address(2));
+    bench.world.command(0, Command::Initiate { connection, child, local, remote, packet });
+    assert_eq!(bench.sent().len(), 1, "a request");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use ike_tests::network::Fate;
 use ike_tests::packets::Inner;
 use ike_tests::setup::side;
 use ike_tests::{A, B, Pair, Setup, cheap};
-use xfrm::Fault;
+use xfrm::{CommandKind, Fault};
 
 use super::found::{want, wanting};
 
@@ -267,6 +267,17 @@ fn deletes_that_cross_let_nothing_leave_in_clear() {
     assert_eq!(pair.send_packet(A, B, inner, 84), Ok(()), "{}", pair.story());
 }
 
+/// The rekey of a child of the peer's SPI 1007 by one of 1008.
+fn rekey() -> [Payload<'static>; 5] {
+    [
+        Payload::Notify(Notify::esp(NotifyType::REKEY_SA, 1007)),
+        Payload::Sa(proposal(ProtocolId::ESP, ESP, Spi::Esp(1008))),
+        Payload::Nonce(&[7; 32]),
+        Payload::TsI(vec![net(2)]),
+        Payload::TsR(vec![net(1)]),
+    ]
+}
+
 /// A hand-made peer that has rekeyed its child, of SPI 1007, uses the new one, of SPI 1008, and deletes nothing.
 fn replaced_by_the_peer() -> (Bench, Handmade) {
     let mut side = side(1, 2);
@@ -275,14 +286,7 @@ fn replaced_by_the_peer() -> (Bench, Handmade) {
     let mut bench = Bench::with(side);
     let mut peer = bench.established(1007);
     bench.world.run_for(8 * SECOND);
-    let rekey = [
-        Payload::Notify(Notify::esp(NotifyType::REKEY_SA, 1007)),
-        Payload::Sa(proposal(ProtocolId::ESP, ESP, Spi::Esp(1008))),
-        Payload::Nonce(&[7; 32]),
-        Payload::TsI(vec![net(2)]),
-        Payload::TsR(vec![net(1)]),
-    ];
-    let request = peer.next_request(ExchangeType::CREATE_CHILD_SA, &rekey);
+    let request = peer.next_request(ExchangeType::CREATE_CHILD_SA, &rekey());
     bench.give(&request);
     let new = bench.host().children().into_iter().find(|child| child.outbound.spi == 1008);
     bench.world.plane_event(0, PlaneEvent::FirstPacket(new.expect("the new one").inbound));
@@ -292,12 +296,13 @@ fn replaced_by_the_peer() -> (Bench, Handmade) {
 
 /// RFC 4301 §4.4.2.1: an SA past its hard limit is not used, whether the peer has deleted it or not.
 ///
-/// What was on its way still arrives for `delete_rekeyed_delay`. Fault: in `expire_child`, return if the child is not in use.
+/// What was on its way still arrives for `delete_rekeyed_delay`. Faults: in `expire_child`, return if the child is not in use. In
+/// `Children::linger`, keep both SAs whatever the reason is.
 #[test]
 fn what_the_peer_has_replaced_and_never_deletes_ends_at_its_own_hard_limit() {
     let (mut bench, mut peer) = replaced_by_the_peer();
     let old = bench.host().children().into_iter().find(|child| child.outbound.spi == 1007);
-    let old = old.expect("the old one").inbound;
+    let (old, outbound) = old.map(|old| (old.inbound, old.outbound)).expect("the old one");
     bench.world.run_for(11 * SECOND);
     assert!(bench.sent().is_empty(), "{:?}", bench.host().children());
     bench.world.run_for(2 * SECOND);
@@ -306,6 +311,8 @@ fn what_the_peer_has_replaced_and_never_deletes_ends_at_its_own_hard_limit() {
     assert_eq!(deleted(&peer.open(request).expect("sealed for the peer")), [old.spi]);
     let id = Header::peek(request).expect("a header").message_id;
     bench.give(&peer.seal(ExchangeType::INFORMATIONAL, id, true, &[]));
+    let is_there = |sa| bench.host().plane.table().sa(sa).is_some();
+    assert_eq!((is_there(old), is_there(outbound)), (true, false), "nothing leaves by it");
     bench.world.run_for(6 * SECOND);
     let child = bench.host().child();
     assert_eq!(child.outbound.spi, 1008);
@@ -336,4 +343,33 @@ fn a_replaced_child_keeps_its_hard_limit_when_its_ike_sa_is_rekeyed() {
     let sent = bench.sent();
     let header = sent.first().and_then(|sent| Header::peek(sent)).expect("a Delete");
     assert_eq!((header.spi_i, header.exchange), (9, ExchangeType::INFORMATIONAL));
+}
+
+/// `inactivity` ends a child for good. A child whose counters cannot be read, or that has no outbound SA yet because the peer
+/// has not used its rekey, is not idle.
+///
+/// Faults: in `Established::on_data_plane`, take an error for an empty answer to `Inactivity`; or do nothing then. In
+/// `Established::query`, ask for both SAs of each child.
+#[test]
+fn counters_that_cannot_be_read_are_no_inactivity() {
+    let mut side = side(1, 2);
+    side.net().inactivity = 10 * SECOND;
+    let mut bench = Bench::with(side);
+    let mut peer = bench.established(1007);
+    bench.world.hosts[0].plane.inner.fail(Fault::Every(CommandKind::QueryUsage));
+    bench.world.run_for(35 * SECOND);
+    assert!(bench.sent().is_empty() && bench.host().children_up().len() == 1);
+    bench.world.hosts[0].plane.inner.heal();
+
+    let request = peer.next_request(ExchangeType::CREATE_CHILD_SA, &rekey());
+    bench.give(&request);
+    let mut children = bench.host().children_up().into_iter();
+    let new = children.find(|child| child.outbound.spi == 1008).expect("the new one").inbound;
+    for _ in 0..30 {
+        let now = bench.world.now();
+        bench.world.hosts[0].plane.count(new, 100, now);
+        bench.world.run_for(SECOND);
+    }
+    let child = bench.host().child();
+    assert_eq!(child.outbound.spi, 1008, "the old one ended, and the new one is in use");
 }

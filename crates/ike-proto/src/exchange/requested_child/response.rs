@@ -1,7 +1,7 @@
 //! What becomes of the response to a request for a child.
 
 use super::{RequestedChild, usable_methods};
-use crate::child::{ChildSa, Join, Phase};
+use crate::child::{ChildSa, Heritage, Join, Phase};
 use crate::crypto::Secret;
 use crate::event::{Failure, RequestId};
 use crate::exchange::child_sa::{KeyMaterial, ReadyChild};
@@ -82,12 +82,13 @@ impl RequestedChild {
                     && matches!(there.phase, Phase::Installing | Phase::Installed)
                     && (&there.local_ts, &there.remote_ts) == (&new.local_ts, &new.remote_ts)
             };
-            if parts.children.iter().any(is_same) {
-                // What the peer grants is there already.
-                parts.ctx.ids.esp.remove(&self.spi_in);
-                parts.queue.push_first(Task::DeleteSpi(self.spi_in));
+            if let Some(there) = parts.children.iter().find(|there| is_same(there)) {
+                // What the peer grants is there already. Until the Delete the peer may send by the new one: its packets pass
+                // the policy of the other one.
+                let Heritage { processing, lease, .. } = there.heritage_beside(None, 0);
+                let child = ChildSa { policy: there.policy, processing, lease, ..ready.child };
                 let failure = Failure::Peer(NotifyType::TS_UNACCEPTABLE);
-                parts.ctx.done(self.request, Err(failure));
+                self.lose(parts, ReadyChild { child, ..ready }, Err(failure));
                 return Outcome::Done;
             }
         }
@@ -111,7 +112,7 @@ impl RequestedChild {
         let created = RekeyResponse::Created(nonces);
         let meanwhile = self.meanwhile(parts.children, Some(ready.child.spi_out));
         match collision::after_rekey(created, meanwhile) {
-            AfterRekey::DeleteNew => self.lose(parts, ready),
+            AfterRekey::DeleteNew => self.lose(parts, ready, Ok(())),
             AfterRekey::DeleteOldOnly => {
                 let Parts { queue, ctx, .. } = parts;
                 ctx.ids.esp.remove(&self.spi_in);
@@ -151,17 +152,18 @@ impl RequestedChild {
         Outcome::Done
     }
 
-    /// Handles that the peer's rekey of the same child has won: the new child is deleted.
-    fn lose(&self, parts: &mut Parts<'_, '_>, ready: ReadyChild) {
+    /// Handles that another child is there in place of the new one, for example by the peer's rekey of the same child: the
+    /// new one is deleted. `result` is what the command gets that waits for it.
+    fn lose(&self, parts: &mut Parts<'_, '_>, ready: ReadyChild, result: Result<(), Failure>) {
         self.watch(parts);
         let Parts { children, queue, ctx, .. } = parts;
         let (spi_in, outbound) = (ready.child.spi_in, ready.child.outbound());
+        ctx.done(self.request, result);
         if !ctx.ids.claim(outbound, spi_in) {
             ctx.ids.esp.remove(&spi_in);
-            ctx.done(self.request, Ok(()));
             return queue.push_first(Task::DeleteSpi(spi_in));
         }
-        // The peer keeps its own child. Ours still decrypts until it is deleted.
+        // The peer keeps the other child. Ours still decrypts until it is deleted.
         let (mut child, batch) = ready.install_inbound(true, ctx.lookup.schedule());
         child.half_closed |= child.pending_out.take().is_some();
         child.phase = Phase::Rekeyed;
@@ -171,7 +173,6 @@ impl RequestedChild {
         children.add(child);
         let reason = Failure::Replaced;
         queue.push_first(Task::DeleteChild { child: id, reason, request: None });
-        ctx.done(self.request, Ok(()));
     }
 
     /// Handles that the peer's rekey of the same child replaces this one. The timer ends with the child that is
@@ -271,7 +272,9 @@ impl RequestedChild {
             NotifyType::NO_ADDITIONAL_SAS,
             NotifyType::SINGLE_PAIR_REQUIRED,
         ];
-        if let Some(packet) = self.packet.filter(|_| refuses.contains(&error.kind)) {
+        // Without a further child for a CPU the packet leaves by the others.
+        let alone = self.join.is_none();
+        if let Some(packet) = self.packet.filter(|_| alone && refuses.contains(&error.kind)) {
             let name = (&*parts.channel.connection().name, &*self.config.name);
             parts.queue.note_refused(parts.ctx.io.now.mono, name, packet);
         }

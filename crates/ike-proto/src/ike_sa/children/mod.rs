@@ -10,7 +10,7 @@ use crate::channel::timer::{ChildTimer, TimerKey};
 use crate::child::{ChildSa, Limit, Phase};
 use crate::config::ChildConfig;
 use crate::dataplane::{Command, Encapsulation, PolicyId, Reply, SaId};
-use crate::event::{ChildSaId, Path, RequestId, Ticket};
+use crate::event::{ChildSaId, Failure, Path, RequestId, Ticket};
 use crate::ike_sa::Life;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::queue::{REFUSED_FOR, RETRY_AFTER, RETRY_SPREAD};
@@ -116,13 +116,17 @@ impl Children {
         self.all.push(child);
     }
 
-    /// True if there are more children like `newest` that this end has asked for than its configuration has pairs of
-    /// selectors, and [`SPARE`] more.
+    /// True if `newest` is one of those that packets have asked for, and there are more of them than its configuration has
+    /// pairs of selectors, and [`SPARE`] more.
     pub(crate) fn is_crowded(&self, newest: ChildSaId) -> bool {
-        self.get(newest).is_some_and(|child| {
-            let pairs = child.config.local_ts.len() * child.config.remote_ts.len();
-            self.beside(newest).count() >= pairs + SPARE
-        })
+        let newest = self.get(newest).filter(|new| new.may_give_way());
+        newest.is_some_and(|new| self.for_packets(&new.config).count() > new.config.pairs() + SPARE)
+    }
+
+    /// True if there are so many children of `config` that packets have asked for that there is to be none beside them,
+    /// even if the data plane does not say which of them are in use.
+    pub(crate) fn is_full_of(&self, config: &ChildConfig) -> bool {
+        self.for_packets(config).count() >= 2 * (config.pairs() + SPARE)
     }
 
     /// The child that is to end because there are too many like `newest`, without those that end already: the one that has
@@ -146,8 +150,9 @@ impl Children {
             used.map(|idle| idle.unwrap_or(since)).min()
         };
         let new = self.get(newest).filter(|child| !ends(child.id))?;
-        let others: Vec<_> = self.beside(newest).filter(|child| !ends(child.id)).collect();
-        if others.len() < new.config.local_ts.len() * new.config.remote_ts.len() + SPARE {
+        let others = self.for_packets(&new.config).filter(|child| child.id != newest);
+        let others: Vec<_> = others.filter(|child| !ends(child.id)).collect();
+        if others.len() < new.config.pairs() + SPARE {
             return None;
         }
         let idle = others.into_iter().filter_map(|child| Some((idle(child)?, child)));
@@ -155,16 +160,9 @@ impl Children {
         Some(longest.filter(|(idle, _)| *idle >= REFUSED_FOR).map_or(new, |(_, child)| child))
     }
 
-    /// The other children of the configuration of `newest` that this end has asked for and that are in use.
-    fn beside(&self, newest: ChildSaId) -> impl Iterator<Item = &ChildSa> {
-        let name = self.get(newest).map(|child| &*child.config.name);
-        self.all.iter().filter(move |child| {
-            child.id != newest
-                && child.ours
-                && child.cpu.is_none()
-                && child.phase == Phase::Installed
-                && Some(&*child.config.name) == name
-        })
+    /// The children of this configuration that packets have asked for and that are in use.
+    fn for_packets(&self, config: &ChildConfig) -> impl Iterator<Item = &ChildSa> {
+        self.all.iter().filter(|child| child.may_give_way() && child.config.name == config.name)
     }
 
     /// Adds a child of this end's request, which the data plane is installing.
@@ -222,11 +220,21 @@ impl Children {
         Some(self.all.swap_remove(index))
     }
 
-    /// Keeps the SAs of a child by which nothing is sent any more while packets may still be in flight.
-    pub(crate) fn linger(&mut self, life: &mut Life, ctx: &Context<'_>, child: &ChildSa) {
+    /// Keeps the SAs of a child by which nothing is sent any more while packets may still be in flight; after a hard limit
+    /// the inbound one alone.
+    pub(crate) fn linger(
+        &mut self,
+        life: &mut Life,
+        ctx: &mut Context<'_>,
+        child: &ChildSa,
+        reason: &Failure,
+    ) {
         let until = ctx.io.now.mono + ctx.io.config.delete_rekeyed_delay;
         life.set(TimerKey::Child(child.id, ChildTimer::DeleteRekeyed), until);
-        let outbound = child.has_outbound().then(|| child.outbound());
+        let mut outbound = child.has_outbound().then(|| child.outbound());
+        if let Some(past) = outbound.take_if(|_| *reason == Failure::Expired) {
+            ctx.data_plane(vec![Command::RemoveSa(past)]);
+        }
         let (child, inbound) = (child.id, child.inbound());
         self.lingering.push(Lingering { child, inbound, outbound, until });
     }

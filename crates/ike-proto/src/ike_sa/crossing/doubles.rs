@@ -94,8 +94,8 @@ impl Children {
         let mut own = Vec::new();
         if let Some(child) = self.get(id) {
             let doubles = || self.iter().filter(|other| child.doubles(other));
-            own.extend(doubles().filter(|other| other.ours).map(|other| other.id));
-            own.extend((child.ours && doubles().next().is_some()).then_some(id));
+            own.extend(doubles().filter(|other| other.is_ours()).map(|other| other.id));
+            own.extend((child.is_ours() && doubles().next().is_some()).then_some(id));
         }
         own
     }
@@ -106,7 +106,7 @@ impl Children {
         let spis = |child: &ChildSa| (child.spi_in, child.spi_out);
         let others = self.iter().filter(|other| gone.is_like(other));
         for other in others {
-            let by_rule = other.ours || is_redundant(spis(gone), spis(other));
+            let by_rule = other.is_ours() || is_redundant(spis(gone), spis(other));
             let wait = if by_rule { OTHER_RULE } else { OWN_RULE };
             let key = TimerKey::Child(other.id, ChildTimer::StandsIn);
             life.set(key, ctx.io.now.mono + wait);
@@ -123,7 +123,7 @@ impl Fate {
         child: &ChildSa,
     ) -> Self {
         let several = ctx.wants.has_several(&channel.connection().name, &child.config.name);
-        if !child.ours || several {
+        if !child.is_ours() || several {
             return Self::Stays;
         }
         // What an operator begins beside the peer's is meant.
@@ -144,8 +144,8 @@ impl Fate {
                 is_redundant((child.spi_in, child.spi_out), (other.spi_in, other.spi_out));
             let since = child.installed.max(other.installed);
             let age = |at: Instant| now.saturating_duration_since(at);
-            let late = !other.ours && age(since) >= PATIENCE + THEIRS_FIRST;
-            let concerns = if other.ours { redundant } else { configured };
+            let late = !other.is_ours() && age(since) >= PATIENCE + THEIRS_FIRST;
+            let concerns = if other.is_ours() { redundant } else { configured };
             // It may be about to end itself.
             let ends = established.work().reason_to_delete(other.id).is_some();
             if !concerns || ends {

@@ -133,7 +133,7 @@ impl Established {
         // A peer that counted it has room for another child.
         self.children.note_room(child.policy);
         if child.phase == Phase::Rekeyed || in_line {
-            return self.children.linger(&mut self.life, ctx, &child);
+            return self.children.linger(&mut self.life, ctx, &child, reason);
         }
         if child.phase == Phase::Deleting && *reason == Failure::Replaced {
             self.children.note_stand_in(&mut self.life, ctx, &child);

@@ -237,6 +237,13 @@ impl Established {
     }
 
     fn start_child(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>, new: NewChild) {
+        if let Some(packet) = new.packet.filter(|_| new.join.is_none())
+            && self.children.is_full_of(&new.config)
+        {
+            let name = (&*stem.channel.connection().name, &*new.config.name);
+            self.queue.note_refused(ctx.io.now.mono, name, packet);
+            return ctx.done(new.request, Err(Failure::Refused(NotifyType::NO_ADDITIONAL_SAS)));
+        }
         let join = new.join.or_else(|| self.children.headless(&new.config, new.packet));
         let ordinal = join.map_or(0, |join| self.places().unused_ordinal(join.policy));
         let started = RequestedChild::request(&mut self.parts(stem, ctx), new, join, ordinal);
