@@ -11,6 +11,9 @@ use ike_test_namespace::Host;
 use crate::own_tunnel::{CLIENT, GATEWAY, folder, road_warrior, start, until, with_name_server};
 use crate::running::child_of;
 
+/// How long to wait for what comes at all.
+const LONG: Duration = Duration::from_secs(60);
+
 /// More than look-ups at a time.
 const SILENT: usize = 20;
 
@@ -58,25 +61,34 @@ pub(crate) fn a_resolver_that_is_killed_or_stopped_holds_no_tunnel() {
     client.wait_for("the process that looks host names up is replaced");
     client.wait_for("host name not resolved");
     let begun = Instant::now();
-    let second = loop {
-        let second = child_of(&spawner, "resolver");
-        if !second.is_empty() && second != first {
-            break second;
+    let mut stopped = first;
+    loop {
+        stopped = another(&spawner, &stopped);
+        signal("STOP", &stopped);
+        for command in [&["list"][..], &["down", "home"], &["up", "net"], &["reload"]] {
+            assert_eq!(client.ask(command).status.code(), Some(0), "{command:?}");
         }
-        assert!(begun.elapsed() < Duration::from_secs(5), "there is no other one");
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    signal("STOP", &second);
-    let begun = Instant::now();
-    assert_eq!(client.list().status.code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
-    assert_eq!(client.ask(&["down", "home"]).status.code(), Some(0));
-    assert_eq!(client.ask(&["up", "net"]).status.code(), Some(0));
-    assert_eq!(client.ask(&["reload"]).status.code(), Some(0));
-    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+        // Who waits for a stopped one waits until the daemon replaces it. A very busy machine has another try.
+        if child_of(&spawner, "resolver") == stopped {
+            break;
+        }
+        assert!(begun.elapsed() < LONG, "commands wait for the resolver");
+    }
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
-    assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
-    assert!(!Path::new("/proc").join(second).join("exe").exists(), "it ends with the daemon");
+    assert!(!Path::new("/proc").join(stopped).join("exe").exists(), "it ends with the daemon");
+}
+
+/// The resolver that follows `former`.
+fn another(spawner: &str, former: &str) -> String {
+    let begun = Instant::now();
+    loop {
+        let next = child_of(spawner, "resolver");
+        if !next.is_empty() && next != former {
+            return next;
+        }
+        assert!(begun.elapsed() < LONG, "there is no other one");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Look-ups that find nothing take three seconds here, and there are more than at a time. Then comes a name that the hosts
@@ -100,9 +112,11 @@ pub(crate) fn a_name_of_the_hosts_file_waits_for_one_round_of_silent_names() {
     let client = named(&CLIENT.replace("'198.51.100.9'", "'zz.example'"), SILENT);
     let begun = Instant::now();
     let client = start(&folder, "client", &client, &command, "none");
+    client.wait_for("host name not resolved");
+    let round = begun.elapsed();
     until(&client, |list| list.contains("\"INSTALLED\""));
     let took = begun.elapsed();
-    println!("up after {took:?}");
-    assert!(took < Duration::from_secs(9), "{took:?}");
+    println!("a first look-up has failed after {round:?}, up after {took:?}");
+    assert!(took < 3 * round, "{took:?}, and the first round took {round:?}");
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
