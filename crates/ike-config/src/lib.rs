@@ -59,7 +59,9 @@ pub use diagnostic::{ConfigError, Diagnostic, Place, Report};
 pub use host::{Content, Host, Metadata, TextAlone, load_file};
 pub use nearest::nearest;
 pub use options::{DescribedOption, DescribedSection, options};
-pub use overlay::{Blobs, Difference, Item, KeptSecrets, Kind, LoadedSecret, Overlay, Unloaded};
+pub use overlay::{
+    Blobs, Difference, Item, KeptSecrets, Kind, LoadedSecret, Overlay, Unloaded, remember,
+};
 pub use reading::{Document, Reading, parse, read_conf, read_file, read_toml};
 pub use sections::{IDENTITY, hex, read_token, ticket_key_text};
 pub use settings::{

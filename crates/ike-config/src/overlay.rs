@@ -93,7 +93,7 @@ pub struct Overlay {
     sections: BTreeMap<(Kind, String), Item>,
     /// By the client's identifier, or one that no client can choose.
     shared: BTreeMap<String, LoadedSecret>,
-    /// What the file has, and what it has ever had, where its format is swanctl.conf's.
+    /// What the file has, and what it has had ([`remember`]), where its format is swanctl.conf's.
     of_file: BTreeSet<Named>,
     had: BTreeSet<Named>,
     /// What clients have unloaded of that.
@@ -123,6 +123,17 @@ fn named_in(document: &Document) -> BTreeSet<Named> {
     names.collect()
 }
 
+/// How many names that the file has no more are known at most.
+const FORMER: usize = 10_000;
+
+/// Adds what a file has to what files have had. If too much of that is gone from the file, it is forgotten.
+pub fn remember<T: Ord + Clone>(had: &mut BTreeSet<T>, present: &BTreeSet<T>) {
+    had.extend(present.iter().cloned());
+    if had.len() > present.len() + FORMER {
+        had.clone_from(present);
+    }
+}
+
 fn is_shared(name: &str) -> bool {
     SHARED.iter().any(|kind| name.starts_with(kind))
 }
@@ -137,7 +148,7 @@ impl Overlay {
     /// under the name of something that a file has had is gone.
     pub fn adopt(&mut self, document: &Document) {
         self.of_file = named_in(document);
-        self.had.extend(self.of_file.iter().cloned());
+        remember(&mut self.had, &self.of_file);
         self.hidden.clear();
         let had = &self.had;
         let outlives = |section, name: &str| !had.contains(&(section, name.to_owned()));
@@ -259,6 +270,14 @@ impl Overlay {
         changed.sort();
         changed.dedup();
         Some(if changed.is_empty() { Difference::None } else { Difference::Children(changed) })
+    }
+
+    /// True if this very secret is loaded.
+    pub fn has_shared(&self, id: &str, kind: &str, table: &DeTable<'_>) -> bool {
+        self.shared.get(id).is_some_and(|entry| {
+            let is_same = |there| same(there, table, "");
+            entry.name() == format!("{kind}-vici-{id}") && entry.table().is_some_and(is_same)
+        })
     }
 
     /// Inserts or replaces a shared secret as a section of `[secrets]`. Returns its key, and the former secret with the
@@ -405,5 +424,25 @@ fn sub<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<&'t DeTable<'i>> {
     match table.get(name)?.get_ref() {
         DeValue::Table(table) => Some(table),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file whose names are others with each reload.
+    ///
+    /// Faults: in [`remember`], forget nothing; forget what is gone at once; forget what is there.
+    #[test]
+    fn what_files_have_had_is_known_up_to_a_bound() {
+        let (mut had, mut most) = (BTreeSet::new(), 0);
+        for reload in 0..15 {
+            let present: BTreeSet<_> = (reload * 1000..(reload + 1) * 1000).collect();
+            remember(&mut had, &present);
+            assert!(present.is_subset(&had), "{reload}");
+            most = most.max(had.len());
+        }
+        assert_eq!(most, FORMER + 1000);
     }
 }

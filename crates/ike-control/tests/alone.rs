@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use ike_config::Settings;
+use ike_config::{Blobs, Difference, Kind, Overlay, Settings};
 use ike_control::control::client;
 use ike_control::control::protocol::{Named, Request, Response};
 use ike_control::views::IkeSa;
-use ike_control::{Candidate, Configuration, Operator, OperatorError, Program};
+use ike_control::{Candidate, Configuration, Loader, Operator, OperatorError, Program};
 use ike_proto::Command;
 use ike_proto::dataplane::{
     Capabilities, Command as PlaneCommand, DataPlane, DataPlaneError, Event as PlaneEvent, Flow,
@@ -23,6 +23,7 @@ use ike_tokio::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
+use toml::de::DeTable;
 use vici::{Packet, Section};
 
 /// `main` of the example needs root; the test uses the rest.
@@ -176,7 +177,7 @@ type Done = Box<dyn FnOnce(Result<Vec<IpAddr>, Unresolved>) + Send>;
 
 /// Looks names up when it is told to: its answer is this host.
 #[derive(Default)]
-struct Late(std::sync::Mutex<Vec<Done>>);
+struct Late(Mutex<Vec<Done>>);
 
 impl std::fmt::Debug for Late {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -341,7 +342,7 @@ async fn what_is_under_way_does_not_undo_down() {
 
 /// A data plane whose traps can be looked at: what they do with packets.
 #[derive(Clone, Default)]
-struct Traps(Arc<std::sync::Mutex<BTreeMap<PolicyId, PolicyAction>>>);
+struct Traps(Arc<Mutex<BTreeMap<PolicyId, PolicyAction>>>);
 
 impl DataPlane for Traps {
     fn capabilities(&self) -> Capabilities {
@@ -545,4 +546,121 @@ async fn no_trap_is_a_block_without_a_note() {
         assert!(traps.become_(TRAP).await, "{steps}");
         assert!(operator.taken_down(&[]).is_empty());
     }
+}
+
+/// Takes sections and revocation lists, and is slow to assemble them.
+#[derive(Debug, Default)]
+struct Slow {
+    overlay: Mutex<Overlay>,
+    lists: Mutex<usize>,
+    fails: Mutex<bool>,
+    /// The numbers of sections and lists in force.
+    in_force: Arc<Mutex<(usize, usize)>>,
+}
+
+impl Program for Slow {
+    fn loader(&self) -> Option<&dyn Loader> {
+        Some(self)
+    }
+}
+
+impl Loader for Slow {
+    fn overlay(&self) -> MutexGuard<'_, Overlay> {
+        self.overlay.lock().unwrap()
+    }
+
+    fn difference(&self, _: Kind, _: &str, _: &DeTable<'_>) -> Option<Difference> {
+        None
+    }
+
+    fn check_section(&self, _: Kind, _: &str) -> Result<Configuration, OperatorError> {
+        Ok(Configuration::default())
+    }
+
+    fn check_shared(&self, _: &str) -> Result<(), OperatorError> {
+        Ok(())
+    }
+
+    fn merged(&self) -> Result<Candidate, OperatorError> {
+        std::thread::sleep(Duration::from_millis(30));
+        if *self.fails.lock().unwrap() {
+            return Err(OperatorError::NoFile);
+        }
+        let (new, in_force) =
+            ((self.overlay().sections(), *self.lists.lock().unwrap()), Arc::clone(&self.in_force));
+        let adopt = Box::new(move || *in_force.lock().unwrap() = new);
+        Ok(Candidate { adopt, ..Candidate::new(Configuration::default()) })
+    }
+
+    fn content_name(&self, _: &[u8]) -> String {
+        String::new()
+    }
+
+    fn keep_credentials(&self) -> Box<dyn FnOnce() + Send + '_> {
+        let lists = *self.lists.lock().unwrap();
+        Box::new(move || *self.lists.lock().unwrap() = lists)
+    }
+
+    fn add_key(&self, _: &[u8], _: &str) -> Result<String, OperatorError> {
+        Err(OperatorError::NoLoader)
+    }
+
+    fn add_token(&self, _: DeTable<'static>) -> Result<String, OperatorError> {
+        Err(OperatorError::NoLoader)
+    }
+
+    fn remove_key(&self, _: &str) -> bool {
+        false
+    }
+
+    fn key_ids(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn add_certificates(&self, _: &[u8], _: bool) -> Result<(), OperatorError> {
+        Err(OperatorError::NoLoader)
+    }
+
+    fn add_crl(&self, _: &[u8]) -> Result<(), OperatorError> {
+        *self.lists.lock().unwrap() += 1;
+        Ok(())
+    }
+
+    fn clear_credentials(&self) -> Result<(), OperatorError> {
+        Err(OperatorError::NoLoader)
+    }
+}
+
+/// With many sections, those come in force later. Credentials do so before the answer, or are put back.
+///
+/// Faults, each by itself: in `load_by`, call `in_force`; in `credentials_in_force`, leave `waiting` as it is; in `load_shared`,
+/// take the same secret again.
+#[tokio::test]
+async fn credentials_are_in_force_with_the_answer_however_much_is_loaded() {
+    let program = Arc::new(Slow::default());
+    let (operator, _drivers, _packets) = pair("127.0.0.1", "net", "", Arc::<Slow>::clone(&program));
+    let site = Kind::Connection;
+    for number in 0..=200 {
+        program.overlay().put(site, &number.to_string(), DeTable::new(), Blobs::new());
+    }
+    let in_force = || *program.in_force.lock().unwrap();
+    // From the first one on, it is known to be slow.
+    for lists in 1..3 {
+        operator.load_crl(&[]).await.unwrap();
+        assert_eq!(in_force(), (201, lists));
+    }
+    operator.load_shared(Some("one"), "ike", DeTable::new()).await.unwrap();
+    operator.load_section(site, "later", DeTable::new(), Blobs::new()).await.unwrap();
+    *program.fails.lock().unwrap() = true;
+    assert_eq!(operator.load_crl(&[]).await, Err(OperatorError::NoFile));
+    assert_eq!(operator.unload_shared("one").await, Err(OperatorError::NoFile));
+    assert_eq!(operator.loaded_shared().await, ["one"]);
+    operator.load_shared(Some("one"), "ike", DeTable::new()).await.unwrap();
+    *program.fails.lock().unwrap() = false;
+    let later = async {
+        while in_force() != (202, 2) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(LONG, later).await.unwrap();
 }

@@ -59,7 +59,7 @@ impl Operator {
     }
 
     /// Loads a shared secret, by a section of `[secrets]` of the kind `kind`. It replaces the secret with the same
-    /// `id`.
+    /// `id`. If that is the same, nothing happens.
     ///
     /// # Errors
     /// What is wrong with the section.
@@ -71,10 +71,12 @@ impl Operator {
     ) -> Result<(), OperatorError> {
         let mut state = self.loading.lock().await;
         let loader = self.loader()?;
+        if id.is_some_and(|id| loader.overlay().has_shared(id, kind, &table)) {
+            return Ok(());
+        }
         let (key, before) = loader.overlay().put_shared(id, kind, table);
         let outcome = match blocking(|| loader.check_shared(&key)) {
-            // What is missing may come with the next load, so that no warning is told here.
-            Ok(()) => self.in_force(&mut state).await.map(drop),
+            Ok(()) => self.credentials_in_force(&mut state).await,
             Err(why) => Err(why),
         };
         if outcome.is_err() {
@@ -92,7 +94,7 @@ impl Operator {
         let loader = self.loader()?;
         let secret = loader.overlay().remove_shared(id);
         let secret = secret.ok_or_else(|| OperatorError::NotLoaded(id.to_owned()))?;
-        let outcome = self.in_force(&mut state).await.map(drop);
+        let outcome = self.credentials_in_force(&mut state).await;
         if outcome.is_err() {
             loader.overlay().put_back_shared(id, secret);
         }
@@ -124,7 +126,7 @@ impl Operator {
         let loader = self.loader()?;
         let put_back = loader.keep_credentials();
         let made = blocking(|| change(loader))?;
-        if let Err(why) = self.in_force(&mut state).await {
+        if let Err(why) = self.credentials_in_force(&mut state).await {
             put_back();
             return Err(why);
         }

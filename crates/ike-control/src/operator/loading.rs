@@ -2,8 +2,9 @@
 //! parser.
 //!
 //! If this is quick, a client is answered when its load is in force. With thousands of connections it is slow.
-//! Then each load is checked by itself, and a task puts all loads in force together, before any other request of a
-//! client.
+//! Then each section is checked by itself, and a task puts all of them in force together, before any other request of a
+//! client. Keys, certificates and secrets are in force when the client is answered, in any case: whether one can be added
+//! or taken away shows in all of the configuration alone.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -168,7 +169,7 @@ impl Operator {
     }
 
     /// Puts what is loaded in force, now or soon. Returns the warnings that are new, if it was now.
-    pub(super) async fn in_force(&self, state: &mut State) -> Result<Vec<String>, OperatorError> {
+    async fn in_force(&self, state: &mut State) -> Result<Vec<String>, OperatorError> {
         let few = |loader: &dyn Loader| loader.overlay().sections() <= FEW;
         let quick = state.cost <= QUICK || self.loader().is_ok_and(few);
         if quick && !state.waiting {
@@ -184,6 +185,22 @@ impl Operator {
             });
         }
         Ok(Vec::new())
+    }
+
+    /// Puts credentials in force with all that waits. If that fails, what waits still comes in force, without them.
+    pub(super) async fn credentials_in_force(
+        &self,
+        state: &mut State,
+    ) -> Result<(), OperatorError> {
+        let waiting = state.waiting;
+        let outcome = self.now_in_force(state).await;
+        match &outcome {
+            Ok(warnings) if waiting => log(warnings),
+            // Of credentials alone: what is missing may come with the next load.
+            Ok(_) => {}
+            Err(_) => state.waiting = waiting,
+        }
+        outcome.map(drop)
     }
 
     async fn now_in_force(&self, state: &mut State) -> Result<Vec<String>, OperatorError> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::pki::{Certificate, Crl, ca_hash, files};
 use aws_lc_rs::digest::{SHA256, digest};
-use ike_config::{Blobs, Document, KeptSecrets, Kind, Overlay, Reading};
+use ike_config::{Blobs, Document, KeptSecrets, Kind, Overlay, Reading, remember};
 use ike_proto::crypto::SigningKey;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use toml::de::DeTable;
@@ -32,7 +32,8 @@ struct LoadedCredentials {
     crls: Vec<Arc<Crl>>,
     /// The identifiers of the file's keys, where its format is swanctl.conf's.
     of_file: BTreeSet<String>,
-    /// The names of all keys, certificates and revocation lists that it has had, as [`Credentials::names`] has them.
+    /// The names of keys, certificates and revocation lists that it has had ([`remember`]), as [`Credentials::names`] has
+    /// them.
     had: BTreeSet<String>,
     /// Those of the file's that a client has unloaded.
     hidden: BTreeSet<String>,
@@ -221,7 +222,7 @@ impl LoadedCredentials {
     /// What `file` has is in force. What was loaded stays if no file has had it.
     fn adopt(&mut self, file: &Credentials) {
         self.of_file = file.key_ids().collect();
-        self.had.extend(file.names());
+        remember(&mut self.had, &file.names().collect());
         let had = &self.had;
         self.keys.retain(|id, _| !had.contains(id));
         self.certificates.retain(|certificate| !had.contains(&certificate_name(certificate)));
