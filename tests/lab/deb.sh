@@ -34,6 +34,11 @@ say "the package was installed, run and removed"
 
 DAEMON=${IKE_DAEMON:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/release/ike-daemon}
 [ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)"
+# Fault: in .cargo/config.toml, leave out `-z now`.
+elf=$(readelf -dlW "$DAEMON")
+for part in BIND_NOW GNU_RELRO 'Flags: NOW PIE'; do
+    [[ $elf = *"$part"* ]] || die "$DAEMON: not hardened by the linker: $part is missing"
+done
 need_kernel forky
 kernel=$out/kernel
 mkdir "$kernel"
