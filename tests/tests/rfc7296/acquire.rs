@@ -353,7 +353,7 @@ fn s2_9_what_the_peer_refuses_is_logged_once_in_ten_seconds() {
     let (log, _guard) = Log::watch();
     let (mut bench, mut peer, policy) = bench_with_trap();
     let refused = [Payload::Notify(Notify::new(NotifyType::TS_UNACCEPTABLE, &[]))];
-    for n in 0..20_u8 {
+    for n in 0..15_u8 {
         let packet = flow("10.3.0.9[udp/1000]", &format!("10.4.0.{n}[udp/53]"));
         assert!(asks(&mut bench, policy, packet));
         let id = u32::from(n);
@@ -364,9 +364,9 @@ fn s2_9_what_the_peer_refuses_is_logged_once_in_ten_seconds() {
     let packet = flow("10.1.0.9[udp/1000]", "10.2.0.9[udp/53]");
     let net = bench.host().children_up().remove(0);
     bench.world.command(0, Command::TerminateChild(net.id));
-    bench.give(&peer.seal(ExchangeType::INFORMATIONAL, 20, true, &[]));
+    bench.give(&peer.seal(ExchangeType::INFORMATIONAL, 15, true, &[]));
     bench.world.command(0, initiate("net", Some(packet)));
-    bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, 21, true, &refused));
+    bench.give(&peer.seal(ExchangeType::CREATE_CHILD_SA, 16, true, &refused));
     assert_eq!(log.text().lines().count(), 3, "another child: {}", log.text());
 }
 

@@ -348,8 +348,7 @@ fn a_replaced_child_keeps_its_hard_limit_when_its_ike_sa_is_rekeyed() {
 /// `inactivity` ends a child for good. A child whose counters cannot be read, or that has no outbound SA yet because the peer
 /// has not used its rekey, is not idle.
 ///
-/// Faults: in `Established::on_data_plane`, take an error for an empty answer to `Inactivity`; or do nothing then. In
-/// `Established::query`, ask for both SAs of each child.
+/// Faults: in `Established::on_data_plane`, take an error for an empty answer to `Inactivity`; or do nothing then.
 #[test]
 fn counters_that_cannot_be_read_are_no_inactivity() {
     let mut side = side(1, 2);
