@@ -28,8 +28,7 @@ pub(crate) fn serve_stdin(format: LogFormat) -> io::Result<()> {
         log::queue_lines()?;
         return spawner::serve(&stream, COMMAND, format);
     }
-    // It ends with the process that has started it. So the daemon notices the end of that.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    spawner::end_with_spawner(&stream)?;
     let Some(limits) = spawner::limits(&stream)? else { return Ok(()) };
     let files = sandbox::enter(limits.landlock, limits.seccomp)?;
     // After that, because a thread has the restrictions of the one that begins it.

@@ -31,8 +31,7 @@ pub(crate) fn serve_stdin(format: LogFormat) -> io::Result<()> {
         log::queue_lines()?;
         return spawner::serve(&stream, COMMAND, format);
     }
-    // A signer ends with the spawner that started it. So the daemon notices the end of the spawner.
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    spawner::end_with_spawner(&stream)?;
     sandbox::enter_signer()?;
     // After the sandbox, because a thread has the restrictions of the one that begins it.
     serve(&stream, log::queue_lines)

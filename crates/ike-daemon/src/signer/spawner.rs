@@ -126,6 +126,23 @@ pub(crate) fn inherited() -> io::Result<UnixStream> {
     Ok(stream)
 }
 
+/// Ends this process with the spawner that has started it and has made its socket `from`. So the daemon notices the end of
+/// the spawner.
+///
+/// # Errors
+/// `BrokenPipe` if the spawner has ended already: the kernel then sends no signal.
+pub(crate) fn end_with_spawner(from: &UnixStream) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    let maker = rustix::net::sockopt::socket_peercred(from)?.pid;
+    match rustix::process::getppid() {
+        Some(parent) if parent == maker => Ok(()),
+        _ => Err(io::Error::new(
+            ErrorKind::BrokenPipe,
+            "the process that started this one has ended",
+        )),
+    }
+}
+
 /// Serves orders from `from` until its end, and then ends the process that it has started last, by the command `what`.
 pub(crate) fn serve(from: &UnixStream, what: &str, log: LogFormat) -> io::Result<()> {
     serve_by(from, |its| program(what, log).stdin(Stdio::from(its)).spawn())

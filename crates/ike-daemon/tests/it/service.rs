@@ -312,6 +312,30 @@ fn ends_without_order(child: &str, ended: &str) {
     assert!(!log.contains("shutting down"), "{log}");
 }
 
+/// A spawner may end before what it has started asks the kernel for a signal at that end. Here a shell is the parent, and this
+/// process has made the socket.
+///
+/// Fault: in `spawner::end_with_spawner`, do not compare.
+#[test]
+fn what_a_lost_spawner_has_started_ends() {
+    for what in ["signer", "resolver"] {
+        let (mut ours, its) = UnixStream::pair().expect("a pair");
+        let started = Command::new("sh")
+            .args(["-c", "exec 3<&0; \"$0\" \"$1\" <&3 3<&- &"])
+            .args([env!("CARGO_BIN_EXE_ike-daemon"), what])
+            .stdin(Stdio::from(OwnedFd::from(its)))
+            .status()
+            .expect("it runs");
+        assert!(started.success());
+        ours.set_read_timeout(Some(PATIENCE)).expect("set");
+        // By its first octet it is no spawner. It waits for more, unless it ends.
+        ours.write_all(&[0]).expect("sent");
+        let end = ours.read(&mut [0]);
+        let reset = |why: &std::io::Error| why.kind() == ErrorKind::ConnectionReset;
+        assert!(matches!(end, Ok(0)) || end.as_ref().is_err_and(reset), "{what}: {end:?}");
+    }
+}
+
 /// Fault: in `commands::run`, do not start the log of a signer.
 #[test]
 fn the_process_that_starts_signers_logs() {
