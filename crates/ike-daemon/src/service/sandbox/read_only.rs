@@ -10,7 +10,7 @@ use seccompiler::{
 
 use super::{PORTS, PROGRAMS, REFUSED};
 
-/// Refuses what [`filter`] refuses, and whatever changes a file, takes a connection or signals another process.
+/// Refuses what [`super::filter`] refuses, and whatever changes a file, takes a connection or signals another process.
 pub(super) fn calls(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
     let programs = if programs { &[][..] } else { PROGRAMS };
     let refused = REFUSED.iter().chain(PORTS).chain(programs).chain(CHANGES).chain(OLD_CHANGES);
