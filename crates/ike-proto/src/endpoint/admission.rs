@@ -179,11 +179,13 @@ pub(super) struct Courtesy {
     since: Option<Instant>,
 }
 
-impl Courtesy {
-    pub(super) fn new() -> Self {
+impl Default for Courtesy {
+    fn default() -> Self {
         Self::of(COURTESIES)
     }
+}
 
+impl Courtesy {
     /// A bucket of `most` answers a second.
     fn of(most: u32) -> Self {
         Self { most, left: most, since: None }

@@ -368,7 +368,9 @@ impl Attempt {
     fn transmit(&mut self, ctx: &mut Context<'_>, octets: Arc<[u8]>, kind: TransmitKind) {
         if self.is_over_tcp() {
             let open = self.tcp.as_mut().filter(|line| line.stream.is_open());
-            let Some(line) = open else { return };
+            let Some(line) = open else {
+                return tracing::debug!(path = ?self.path, "request: sent once the TCP connection is open");
+            };
             line.stream.on_asked(ctx.io.now.mono);
         }
         let (path, dscp) = (self.path, self.connection.dscp);

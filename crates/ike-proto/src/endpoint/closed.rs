@@ -60,18 +60,14 @@ pub(super) enum Late {
     Again(Path, Datagrams),
 }
 
-impl Closed {
-    pub(super) fn new() -> Self {
-        Self {
-            answers: OwnTable::default(),
-            shelves: [STRANGERS, KNOWN].map(|limit| Shelf {
-                order: VecDeque::new(),
-                octets: 0,
-                limit,
-            }),
-        }
+impl Default for Closed {
+    fn default() -> Self {
+        let shelf = |limit| Shelf { order: VecDeque::new(), octets: 0, limit };
+        Self { answers: OwnTable::default(), shelves: [STRANGERS, KNOWN].map(shelf) }
     }
+}
 
+impl Closed {
     /// Keeps the last answer of `sa`, which is gone. `known` if its peer was authenticated. Returns when
     /// [`expire`](Self::expire) is due, if it was not due before.
     pub(super) fn keep(&mut self, now: Instant, sa: &mut IkeSa, known: bool) -> Option<Instant> {

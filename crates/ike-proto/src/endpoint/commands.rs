@@ -629,7 +629,9 @@ impl Endpoint {
         if let (Some(cpu), Some(ike)) = (cpu, self.ids.user_of(policy)) {
             return self.with_sa(now, ike, |sa, _| sa.want_cpu(policy, cpu, packet));
         }
-        let Some(trap) = self.traps.iter().find(|trap| trap.policy == policy) else { return };
+        let Some(trap) = self.traps.iter().find(|trap| trap.policy == policy) else {
+            return tracing::debug!(?policy, "packet: its trap is not there any more");
+        };
         if let Some(cpu) = cpu {
             // The packet may carry the name of a trap, because both have the same selectors.
             let shared = |id| match self.entries.get(&id).map(|slot| &slot.entry) {

@@ -33,6 +33,7 @@ struct Limits {
 }
 
 /// The counters, and when they began.
+#[derive(Default)]
 pub(super) struct Crash {
     /// The time of the first input.
     begun: Option<Instant>,
@@ -46,11 +47,6 @@ pub(super) struct Crash {
 }
 
 impl Crash {
-    pub(super) fn new() -> Self {
-        let [answers, tries, told, hints] = Default::default();
-        Self { begun: None, answers, tries, told, hints, coming: OwnTable::default() }
-    }
-
     /// True if one more host may get INVALID_SPI.
     pub(super) fn may_tell(&mut self, now: Instant, address: IpAddr) -> bool {
         self.told.take(now, address, &HINTS)
@@ -65,6 +61,24 @@ impl Crash {
     fn is_coming(&self, header: &Header) -> bool {
         let own = if header.flags.initiator { header.spi_r } else { header.spi_i };
         self.coming.contains_key(&own)
+    }
+
+    /// Records the IKE SAs into which `id` is being rekeyed.
+    pub(super) fn update(&mut self, id: IkeSaId, slot: &mut Slot) {
+        let now = match &slot.entry {
+            Entry::Sa(sa) => sa.coming_spis(),
+            Entry::Attempt(_) | Entry::Parked(_) => [None; 2],
+        };
+        if now == slot.keys.coming.as_deref().copied().unwrap_or_default() {
+            return;
+        }
+        // Few SAs have such SPIs at a time.
+        let any = now != [None; 2];
+        let before = std::mem::replace(&mut slot.keys.coming, any.then(|| now.into()));
+        self.forget_coming(id, before);
+        for spi in now.into_iter().flatten() {
+            self.coming.insert(spi, id);
+        }
     }
 
     /// Removes these SPIs: the rekey of `id` does not make their IKE SAs any more.
@@ -147,25 +161,6 @@ impl Endpoint {
             self.out.push_back(Output::Event(Event::TokenGiven { path }));
         }
         self.send_unprotected(path, answer_unknown_spi(&message.header, &tokens));
-    }
-
-    /// Records the IKE SAs into which `id` is being rekeyed.
-    pub(super) fn update_coming(&mut self, id: IkeSaId) {
-        let Some(slot) = self.entries.get_mut(&id) else { return };
-        let now = match &slot.entry {
-            Entry::Sa(sa) => sa.coming_spis(),
-            Entry::Attempt(_) | Entry::Parked(_) => [None; 2],
-        };
-        if now == slot.keys.coming.as_deref().copied().unwrap_or_default() {
-            return;
-        }
-        // Few SAs have such SPIs at a time.
-        let any = now != [None; 2];
-        let before = std::mem::replace(&mut slot.keys.coming, any.then(|| now.into()));
-        self.crash.forget_coming(id, before);
-        for spi in now.into_iter().flatten() {
-            self.crash.coming.insert(spi, id);
-        }
     }
 
     //= https://www.rfc-editor.org/rfc/rfc6290#section-9.2

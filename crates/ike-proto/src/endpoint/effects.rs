@@ -99,7 +99,9 @@ impl Endpoint {
     /// Ends the older SAs that `ike` ends without a Delete, and then lets `ike` answer. SAs of another shard end
     /// when that shard hears of it.
     fn end_others(&mut self, now: Now, ike: IkeSaId, answer: LastAnswer) {
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else {
+            return tracing::debug!(?ike, "IKE SA: it has ended before its last answer");
+        };
         let forgets = sa.forgets_others(answer.initial_contact);
         let identities = sa.identities();
         let others = identities.map(|both| self.registry.all_established(both)).unwrap_or_default();
@@ -115,7 +117,8 @@ impl Endpoint {
     }
 
     fn on_established(&mut self, now: Now, ike: IkeSaId, initial_contact: bool) {
-        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return };
+        let gone = || tracing::debug!(?ike, "IKE SA: it has ended once it was established");
+        let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return gone() };
         let matters = match sa.channel.connection().unique {
             Unique::Never => false,
             Unique::No => initial_contact,
@@ -137,7 +140,7 @@ impl Endpoint {
         let Some(Slot { entry: Entry::Sa(sa), identity: Some(identity), .. }) =
             self.entries.get_mut(&ike)
         else {
-            return;
+            return gone();
         };
         let replaced = sa.peer.reauthenticates();
         let unique = sa.channel.connection().unique;

@@ -16,6 +16,9 @@ use crate::table::{OwnTable, Table};
 use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
 
+/// What a change of an entry means for its TCP connection of before, and for the one that it uses now.
+pub(super) type StreamChange = [Option<(Path, StreamCommand)>; 2];
+
 /// Entries by connection and peer, and by the SA that they replace; and the identities in use.
 pub(super) struct Index {
     /// Attempts and established SAs.
@@ -169,10 +172,11 @@ impl Index {
         self.set_peer(id, keys, peer.map(Box::new));
     }
 
-    /// Removes an entry. The caller must have removed its TCP connection before.
-    pub(super) fn remove(&mut self, id: IkeSaId, mut keys: Keys) {
+    /// Removes an entry. Returns what that means for its TCP connection.
+    pub(super) fn remove(&mut self, id: IkeSaId, mut keys: Keys) -> Option<StreamChange> {
         self.set_replaces(id, &mut keys, None);
         self.set_peer(id, &mut keys, None);
+        self.set_stream(id, &mut keys, None)
     }
 
     /// The users of a TCP connection.
@@ -185,15 +189,27 @@ impl Index {
         self.streams.remove(path);
     }
 
-    /// Records which TCP connection an entry uses, and whether the entry is an established SA. Returns what a change
-    /// means for the connection before and for this one.
+    /// Records which TCP connection an entry uses.
+    pub(super) fn update_stream(&mut self, id: IkeSaId, slot: &mut Slot) -> Option<StreamChange> {
+        let stream = match &slot.entry {
+            Entry::Attempt(attempt) => attempt.stream_path().map(|path| (path, false)),
+            Entry::Sa(sa) => sa.channel.route().stream_path().map(|path| {
+                let ours = sa.channel.route().opens_stream();
+                (path, !ours && matches!(sa.state, State::Established(_)))
+            }),
+            Entry::Parked(parked) => parked.stream_path().map(|path| (path, false)),
+        };
+        self.set_stream(id, &mut slot.keys, stream)
+    }
+
+    /// `stream` is with whether the connection stays for an established SA of its opener.
     #[inline]
-    pub(super) fn set_stream(
+    fn set_stream(
         &mut self,
         id: IkeSaId,
         keys: &mut Keys,
         stream: Option<(Path, bool)>,
-    ) -> Option<[Option<(Path, StreamCommand)>; 2]> {
+    ) -> Option<StreamChange> {
         let changes = keys.stream.as_deref() != stream.as_ref();
         changes.then(|| self.change_stream(id, keys, stream))
     }
@@ -203,7 +219,7 @@ impl Index {
         id: IkeSaId,
         keys: &mut Keys,
         stream: Option<(Path, bool)>,
-    ) -> [Option<(Path, StreamCommand)>; 2] {
+    ) -> StreamChange {
         let old = std::mem::replace(&mut keys.stream, stream.map(Box::new)).map(|old| *old);
         if let Some((path, _)) = stream {
             self.streams.entry(path).or_default().insert(id);

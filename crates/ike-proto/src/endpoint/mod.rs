@@ -244,9 +244,9 @@ impl Endpoint {
             traps: Vec::new(),
             wants: Wants::default(),
             chores: Vec::new(),
-            closed: Closed::new(),
-            courtesy: Courtesy::new(),
-            crash: Crash::new(),
+            closed: Closed::default(),
+            courtesy: Courtesy::default(),
+            crash: Crash::default(),
             refused: Refused::default(),
             blocked_udp: BlockedUdp::default(),
             tickets: Tickets::default(),
@@ -598,8 +598,10 @@ impl Endpoint {
             }
             self.deadlines.extend(deadline.map(|at| (at, Deadline::Sa(id))));
         }
-        self.update_stream(id);
-        self.update_coming(id);
+        self.crash.update(id, slot);
+        if let Some(change) = self.index.update_stream(id, slot) {
+            self.tell_streams(change);
+        }
         self.note_handover(id);
     }
 
@@ -634,7 +636,8 @@ impl Endpoint {
 
     fn remove(&mut self, now: Now, id: IkeSaId, reason: Failure) {
         let Some(mut slot) = self.entries.remove(&id) else { return };
-        if let Some(unused) = self.index.set_stream(id, &mut slot.keys, None) {
+        self.crash.forget_coming(id, slot.keys.coming.take());
+        if let Some(unused) = self.index.remove(id, slot.keys) {
             self.tell_streams(unused);
         }
         if let Some(at) = slot.deadline {
@@ -643,8 +646,6 @@ impl Endpoint {
         if slot.half_open {
             self.half_open.remove(id);
         }
-        self.crash.forget_coming(id, slot.keys.coming.take());
-        self.index.remove(id, slot.keys);
         let known = slot.identity.is_some();
         if let Some(identity) = slot.identity {
             self.registry.forget(&identity, id);

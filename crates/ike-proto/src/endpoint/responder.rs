@@ -364,7 +364,9 @@ impl Endpoint {
         let Ok(Some(ni)) = Payloads(&message.payloads).nonce() else {
             return self.drop_datagram(path, DropReason::NoNonce);
         };
-        let Some(cookies) = &mut self.cookies else { return };
+        let Some(cookies) = &mut self.cookies else {
+            return tracing::debug!(?path, "request dropped: without a PRF there are no cookies");
+        };
         let spi_i = message.header.spi_i;
         let from = cookie_address(path);
         let cookie = cookies.make(now.mono, &mut *self.rng, ni, from, spi_i);

@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use super::attempt::{Origin, Switch};
-use super::{Endpoint, Entry, Slot};
+use super::index::StreamChange;
+use super::{Endpoint, Entry};
 use crate::channel::nat::NATT_PORT;
 use crate::config::{ConnectionConfig, SeparateTransports, TcpUse};
-use crate::event::{IkeSaId, Now, Output, Path, StreamCommand, StreamEvent, Transport};
-use crate::ike_sa::state::State;
+use crate::event::{Now, Output, Path, StreamCommand, StreamEvent, Transport};
 
 /// The IKE port; another `remote_port` means UDP encapsulation from the start, as in strongSwan.
 const IKE_PORT: u16 = 500;
@@ -156,23 +156,8 @@ impl Endpoint {
     }
 
     /// Tells the driver what a change of an entry means for TCP connections.
-    pub(super) fn update_stream(&mut self, id: IkeSaId) {
-        let Some(Slot { entry, keys, .. }) = self.entries.get_mut(&id) else { return };
-        let stream = match &*entry {
-            Entry::Attempt(attempt) => attempt.stream_path().map(|path| (path, false)),
-            Entry::Sa(sa) => sa.channel.route().stream_path().map(|path| {
-                let ours = sa.channel.route().opens_stream();
-                (path, !ours && matches!(sa.state, State::Established(_)))
-            }),
-            Entry::Parked(parked) => parked.stream_path().map(|path| (path, false)),
-        };
-        if let Some(what) = self.index.set_stream(id, keys, stream) {
-            self.tell_streams(what);
-        }
-    }
-
-    pub(super) fn tell_streams(&mut self, what: [Option<(Path, StreamCommand)>; 2]) {
-        for (path, command) in what.into_iter().flatten() {
+    pub(super) fn tell_streams(&mut self, change: StreamChange) {
+        for (path, command) in change.into_iter().flatten() {
             if command == StreamCommand::Close {
                 self.paths.streams.forget(&path);
             }

@@ -92,6 +92,16 @@ struct Want {
 }
 
 impl Want {
+    /// Has it started at `at`, unless an earlier start is due or under way. True if so.
+    fn start_at(&mut self, at: Instant) -> bool {
+        self.elsewhere = false;
+        let later = !self.asked && self.at.is_none_or(|set| set > at);
+        if later {
+            self.at = Some(at);
+        }
+        later
+    }
+
     fn new(by: By) -> Box<Self> {
         Box::new(Self {
             by,

@@ -51,7 +51,9 @@ impl Attempt {
         path: Path,
         event: &StreamEvent,
     ) {
-        let Some(line) = self.tcp.as_mut().filter(|line| line.path == path) else { return };
+        let Some(line) = self.tcp.as_mut().filter(|line| line.path == path) else {
+            return tracing::debug!(?path, "TCP connection: the attempt uses another one by now");
+        };
         match event {
             StreamEvent::Opened(local) => {
                 line.stream.on_opened(ctx.io.now.mono, *local);

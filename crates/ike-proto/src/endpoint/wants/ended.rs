@@ -1,7 +1,5 @@
 //! What an end means for what is wanted: nothing, a trap, or another start and when.
 
-use std::time::Instant;
-
 use super::{By, Name, STABLE, Want};
 use crate::config::Action;
 use crate::dataplane::PolicyId;
@@ -177,18 +175,10 @@ impl Endpoint {
             Next::Start => begun.map_or(now.mono, |begun| begun + wait),
             _ => now.mono + wait.max(self.back_off(1)),
         };
-        self.start_at(name, at.max(now.mono), now, reason);
-    }
-
-    /// Has `name` started at `at`, unless an earlier start is due.
-    fn start_at(&mut self, name: Name, at: Instant, now: Now, reason: &Failure) {
-        let Some(want) = self.wants.all.get_mut(&name) else { return };
-        want.elsewhere = false;
-        if want.asked || want.at.is_some_and(|set| set <= at) {
-            return;
+        let at = at.max(now.mono);
+        if self.wants.all.get_mut(&name).is_some_and(|want| want.start_at(at)) {
+            self.tell_start(name, at.saturating_duration_since(now.mono), reason);
         }
-        want.at = Some(at);
-        self.tell_start(name, at.saturating_duration_since(now.mono), reason);
     }
 
     /// True if `reason` is a refusal that a server may count against this end's account.
