@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use ike_tokio::net::resolver::{FOR_REVOCATION, FOR_STRANGERS, Found, wait_for};
 use ike_tokio::{Resolver, Unresolved};
 
-/// Looks names up for fetches, a few at a time, also those whose outcome nobody waits for any more. Strangers cannot use up the places of revocation.
+/// Looks names up for fetches, a few at a time. Look-ups whose outcome nobody waits for any more count as well. Strangers
+/// cannot use up the places of revocation.
 #[derive(Debug, Clone)]
 pub(crate) struct Lookups {
     pub(crate) revocation: Arc<Few>,

@@ -1,5 +1,5 @@
 //! Children that a command has taken down. They stay down over a reload that does not change them: a reload is no wish to
-//! have a tunnel back. What the peer brings up is down by command no more.
+//! have a tunnel back. A child that the peer brings up is no longer down by command.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,7 +19,7 @@ use super::resolve::StartWaits;
 use crate::error::OperatorError;
 use crate::views::TakenDown;
 
-/// A command is given this time to take back that a child is wanted.
+/// How long a restart waits for a command that has not yet told the engine that the child is no longer wanted.
 const TAKES_BACK: Duration = Duration::from_millis(500);
 
 /// A connection, and a child of it.
@@ -55,8 +55,8 @@ pub(super) struct Down {
     commands: Arc<AtomicU64>,
 }
 
-/// A command that takes children down. From its end on, whether it is waited for or not, the note of a child ends when the
-/// child is up again.
+/// A command that takes children down. After the command has ended or was dropped, the note of a child ends when the child
+/// comes up.
 struct Taking {
     operator: Operator,
     number: u64,
@@ -139,8 +139,8 @@ impl Down {
 }
 
 impl Operator {
-    /// As [`Self::down`], until a command, a change of the configuration or the peer brings the children up: the traps of `target`
-    /// become blocks, so that no packet brings them up, and none leaves in clear.
+    /// As [`Self::down`], but the traps of `target` become blocks: no packet brings the children up, and none leaves in clear.
+    /// This ends when a command, a change of the configuration or the peer brings the children up.
     ///
     /// # Errors
     /// Those of [`Self::down`].
@@ -227,7 +227,7 @@ impl Operator {
         Taking { operator: self.clone(), number, events: Some(self.handle.events()) }
     }
 
-    /// Ends the notes of children that come up, until there is none or another command has its own look at them.
+    /// Ends the notes of children that come up, until no note is left or a newer command does the same.
     async fn end_when_up(self, number: u64, mut events: Receiver<Event>) {
         let newest = || self.taken_down.commands.load(Ordering::Relaxed);
         while !self.taken_down.lock().is_empty() {
@@ -322,8 +322,8 @@ impl Operator {
         true
     }
 
-    /// True if a child that was to be started again has been taken down. A command takes back that it is wanted: what is
-    /// wanted all the same has been up since then.
+    /// True if a command has taken down a child that was to be started again. The command ends that the child is wanted. If the
+    /// child is still wanted, it has been up since the command, and the note ends.
     pub(super) async fn stays_down(&self, connection: &str, child: &str) -> bool {
         if !self.taken_down.has(connection, child) {
             return false;
@@ -403,7 +403,7 @@ impl Operator {
             tokio::time::sleep(waits.next(interval)).await;
         };
         if let Some(error) = error {
-            tracing::warn!(connection = name.0, child = name.1, %error, "trap: it still drops the child's packets, because it was not installed again; `up` brings the child up");
+            tracing::warn!(connection = name.0, child = name.1, %error, "trap: still blocks the packets of the child, because it could not be installed again; run `up` to bring the child up");
         }
     }
 

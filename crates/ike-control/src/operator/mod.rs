@@ -396,7 +396,7 @@ impl Operator {
     fn restart(&self, connection: String, child: String, local: IpAddr, remote: IpAddr) {
         let operator = self.clone();
         tokio::spawn(async move {
-            // Another shard may have it.
+            // A command may have taken the child down, or another shard may have it.
             if operator.stays_down(&connection, &child).await
                 || operator.handle.want_where_carried(&connection, &child).await.unwrap_or(false)
             {

@@ -139,8 +139,8 @@ impl Lookups {
         Ok(lookups)
     }
 
-    /// Names what `[charon.sandbox]` leaves to resolvers, once, before the first one is [started](Self::start). An attacker who
-    /// takes this process over later cannot change that.
+    /// Tells the spawner once, before the first resolver is [started](Self::start), which limits `[charon.sandbox]` sets for
+    /// resolvers. An attacker who takes the daemon over later cannot change the limits.
     ///
     /// # Errors
     /// If the process that starts resolvers is gone.

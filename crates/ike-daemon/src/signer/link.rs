@@ -33,7 +33,7 @@ pub(super) struct Link {
 
 #[derive(Default)]
 struct Answers {
-    /// The questions that somebody waits for the answer to, with those that are there.
+    /// The numbers of questions that somebody waits on, each with its answer once that has arrived.
     waiting: Vec<(u64, Option<Told>)>,
     /// There will be no other answer.
     ended: bool,

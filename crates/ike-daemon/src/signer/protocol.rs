@@ -47,7 +47,7 @@ pub(super) enum Ask {
     },
 }
 
-/// What a signer may do once it is sealed.
+/// What a signer may do once it is sealed. For a resolver only `landlock` and `seccomp` count.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Limits {
     /// The files and folders that it reads.

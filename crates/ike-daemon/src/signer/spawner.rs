@@ -2,8 +2,8 @@
 //! the signers, one at a time, and hands their sockets to the daemon. It holds no key. Another process starts those that look
 //! host names up, in the same way.
 //!
-//! The daemon names the PKCS#11 modules that signers may load once, before the network reaches it. From then on the spawner
-//! seals each signer before it hands its socket over.
+//! Before the network reaches the daemon, the daemon names once the PKCS#11 modules that signers may load, and the limits of
+//! signers or resolvers. From then on the spawner sends these to each process before it hands the socket over.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -77,7 +77,7 @@ pub(crate) fn seal(mut to: &UnixStream, modules: &[PathBuf], limits: &Limits) ->
 pub(crate) fn limits(mut from: &UnixStream) -> io::Result<Option<Limits>> {
     match receive::<Request>(&mut from)? {
         Some(Request { what: Ask::Seal(limits), .. }) => Ok(Some(limits)),
-        Some(_) => Err(io::Error::other("no limits")),
+        Some(_) => Err(io::Error::other("the first message has no limits")),
         None => Ok(None),
     }
 }
@@ -177,7 +177,9 @@ fn serve_by(
                 receive::<(Vec<PathBuf>, Limits)>(&mut from)?.ok_or_else(gone)?;
             match sealing {
                 None => sealing = Some(sealing_requests(modules, limits)?),
-                Some(_) => tracing::error!("the PKCS#11 modules are named a second time: ignored"),
+                Some(_) => tracing::error!(
+                    "spawner: its limits were named a second time, and ignored; somebody may have taken the daemon over"
+                ),
             }
             continue;
         }

@@ -131,7 +131,8 @@ impl ChildSa {
         self.asker != Asker::Peer
     }
 
-    /// True if it is in use, and a packet has asked for it, or for the first child of its line: the next one asks again.
+    /// True if it is installed, and a packet asked for it or for the first child of its line. If it ends, the next packet asks
+    /// again.
     pub(crate) fn may_give_way(&self) -> bool {
         self.asker == Asker::Packet && self.cpu.is_none() && self.phase == Phase::Installed
     }

@@ -33,7 +33,7 @@ struct Taken {
 /// Keeps numbers reserved while it exists.
 pub(crate) type Lease = Arc<()>;
 
-/// The end for which numbers are chosen.
+/// Who has asked for a child. The numbers of the child follow from this, and whether the child may give way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// The peer.

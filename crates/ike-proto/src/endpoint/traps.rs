@@ -297,7 +297,7 @@ impl Endpoint {
                 (trap.failures, trap.again) = (trap.failures.saturating_add(1), Some(at));
                 self.deadlines.insert((at, Deadline::Housekeeping));
                 let (connection, child) = (&trap.connection, &trap.child.name);
-                tracing::warn!(%connection, %child, ?wait, error = %error.0, "trap not installed; it is tried again");
+                tracing::warn!(%connection, %child, ?wait, error = %error.0, "trap: the data plane refused its policy; the daemon tries again");
                 Err(Failure::DataPlane(error.0))
             }
             (Err(error), _) => {

@@ -49,7 +49,10 @@ impl Established {
                     self.on_inactivity(ctx, child, Some(Duration::ZERO));
                 }
                 (Query::Room(_), Err(error)) => {
-                    tracing::debug!(?error, "no counters of the children: none gives way");
+                    tracing::debug!(
+                        ?error,
+                        "children: no narrow one ends, because the data plane gave no counters"
+                    );
                 }
             }
         }

@@ -52,8 +52,8 @@ struct PutOff {
     refused: Option<(Instant, Instant)>,
     /// Since when requests of this end have waited for exchanges that the peer has begun.
     held_since: Option<Instant>,
-    /// Packets for which the peer makes no child of this name, or selectors of a child for which there is no room, and
-    /// until when that counts.
+    /// Packets that ask for no child of this name, or selectors between which packets ask for none, and until when. The peer
+    /// has refused the child, or there are too many.
     unwelcome: VecDeque<(Instant, String, Flow)>,
     /// The children whose refused packets have been logged lately, and until when that counts.
     told: Vec<(Instant, String)>,
@@ -298,7 +298,7 @@ impl Queue {
         let told = &mut self.put_off.get_or_insert_default().told;
         told.retain(|(until, _)| *until > now);
         if !told.iter().any(|(_, of)| of == name) {
-            tracing::warn!(%connection, child = name, %local, %remote, "child: no Child SA for this packet: the peer grants none, or there are too many; such packets are dropped, and after 60 s ask for a Child SA again");
+            tracing::warn!(%connection, child = name, %local, %remote, "child: the packet gets no Child SA, because the peer refuses it or there are too many; packets between these addresses are dropped, and ask again after 60 s");
             told.push((now + TOLD_FOR, name.to_owned()));
         }
         self.remember_refused(now, name, packet);

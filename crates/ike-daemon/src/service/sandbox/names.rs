@@ -1,5 +1,5 @@
-//! What the process that looks host names up gives up, always: all capabilities, files but those of the C library's
-//! resolver, writing, other programs and other processes.
+//! What the resolver, the process that looks host names up, gives up: always all capabilities. Unless `[charon.sandbox]`
+//! turns Landlock or seccomp off, also files other than those of the C library's resolver, writing, programs and processes.
 
 use std::fs;
 use std::io;
@@ -71,7 +71,10 @@ pub(crate) fn enter(landlock: bool, seccomp: bool) -> io::Result<Admitted> {
     let status = if landlock { restrict() } else { Ok(RulesetStatus::NotEnforced) };
     let restricted = status.as_ref().is_ok_and(|status| *status != RulesetStatus::NotEnforced);
     if landlock && !restricted {
-        tracing::warn!(?status, "sandbox: resolver: this kernel has no such Landlock");
+        tracing::warn!(
+            ?status,
+            "sandbox: resolver: not limited by Landlock, which this kernel lacks: it can read all files of its user"
+        );
     }
     if seccomp {
         let program = calls(false).map_err(io::Error::other)?;

@@ -10,7 +10,8 @@ use seccompiler::{
 
 use super::{PORTS, PROGRAMS, REFUSED};
 
-/// Refuses what [`super::filter`] refuses, and whatever changes a file, takes a connection or signals another process.
+/// Refuses what [`super::filter`] refuses, and calls that change a file, accept a connection, signal another process, or change
+/// the limits, priority or memory of another process.
 pub(super) fn calls(programs: bool) -> Result<BpfProgram, seccompiler::Error> {
     let programs = if programs { &[][..] } else { PROGRAMS };
     let refused = REFUSED.iter().chain(PORTS).chain(programs).chain(CHANGES).chain(OLD_CHANGES);
@@ -52,7 +53,8 @@ const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
 #[cfg(not(target_arch = "x86_64"))]
 const OPEN: &[(i64, u8)] = &[(libc::SYS_openat, 2)];
 
-/// Calls with an argument by which they reach other processes: their signals, by the owner of a descriptor, and their limits.
+/// Calls that can reach another process by an argument: they make it the owner of a descriptor, so that
+/// the kernel signals it, or they change its limits.
 const TO_OTHERS: &[(i64, u8, SeccompCmpOp, u64)] = &[
     // F_SETOWN, F_SETSIG and F_SETOWN_EX. libc has some of these numbers on some architectures.
     (libc::SYS_fcntl, 1, SeccompCmpOp::Eq, 8),

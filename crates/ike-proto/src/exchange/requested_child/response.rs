@@ -152,8 +152,8 @@ impl RequestedChild {
         Outcome::Done
     }
 
-    /// Handles that another child is there in place of the new one, for example by the peer's rekey of the same child: the
-    /// new one is deleted. `result` is what the command gets that waits for it.
+    /// Deletes the new child, because another child is there in its place, for example by the peer's rekey of the same child.
+    /// A command that waits for the new child gets `result`.
     fn lose(&self, parts: &mut Parts<'_, '_>, ready: ReadyChild, result: Result<(), Failure>) {
         self.watch(parts);
         let Parts { children, queue, ctx, .. } = parts;
