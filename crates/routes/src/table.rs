@@ -365,7 +365,12 @@ impl<K: Kernel> Table<K> {
             let stays = match step {
                 // Its way to the peer is not known at present.
                 Step::RemoveRoute(_) => self.failing.contains(&thing),
-                Step::RemoveRule(rule) => unmet.contains(&rule),
+                // Also what an earlier run with another mark has, until the family has all of its own.
+                Step::RemoveRule(rule) => {
+                    let of_family = |one: &Rule| one.ipv4 == rule.ipv4;
+                    let foreign = !wanted.rules.contains_key(&rule);
+                    unmet.contains(&rule) || (foreign && unmet.iter().any(of_family))
+                }
                 _ => false,
             };
             if stays {
@@ -485,9 +490,15 @@ impl<K: Kernel> Table<K> {
                 found => found?,
             };
             let priority = RuleAttribute::Priority(self.options.priority);
+            // `replace_others` removes what leads to the routes of an earlier run, once nothing of these is to stay.
+            let is_kept = |rule: &RuleMessage| {
+                let leads = rule.header.flags.contains(RuleFlags::Invert);
+                self.others && leads && Rule::of(rule).table != self.options.table
+            };
             let ours = |rule: &RuleMessage| {
                 rule.attributes.contains(&RuleAttribute::Protocol(OURS))
                     && rule.attributes.contains(&priority)
+                    && !is_kept(rule)
             };
             found.into_iter().filter(ours).for_each(|message| present.add_rule(message));
         }

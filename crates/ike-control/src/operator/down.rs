@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ike_proto::config::{Action, ChildConfig, ConnectionConfig, EndpointConfig};
-use ike_proto::{ChildState, Command, Event, IkeState};
-use ike_tokio::{IkeView, Target};
+use ike_proto::{ChildSaId, ChildState, Command, Event, IkeState};
+use ike_tokio::{ChildView, IkeView, Target};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
@@ -223,8 +223,10 @@ impl Operator {
     }
 
     fn taking(&self) -> Taking {
+        // First, so that no event is between those of the former command and these.
+        let events = Some(self.handle.events());
         let number = 1 + self.taken_down.commands.fetch_add(1, Ordering::Relaxed);
-        Taking { operator: self.clone(), number, events: Some(self.handle.events()) }
+        Taking { operator: self.clone(), number, events }
     }
 
     /// Ends the notes of children that come up, until no note is left or a newer command does the same.
@@ -235,18 +237,28 @@ impl Operator {
             match event {
                 _ if newest() != number => return,
                 Ok(Event::ChildUp { ike, child }) => {
-                    // A command may have chosen it when it was just up.
                     let view = self.handle.view(ike).await.ok().flatten();
-                    let view = view.filter(|view| view.status.state != IkeState::Deleting);
-                    let Some(view) = view else { continue };
-                    let mut live = view.children.iter();
-                    let live = live.find(|it| it.status.id == child);
-                    if let Some(it) = live.filter(|it| it.status.state != ChildState::Deleting) {
-                        self.wanted_again(Some(&view.status.connection), Some(&it.status.name));
-                    }
+                    view.iter().for_each(|view| self.end_those_of(view, |id| id == child));
+                }
+                Err(RecvError::Lagged(_)) => {
+                    let views = self.list().await.unwrap_or_default();
+                    views.iter().for_each(|view| self.end_those_of(view, |_| true));
                 }
                 Err(RecvError::Closed) => return,
-                _ => {}
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// Ends the notes of those children of `view` that are up and that `counts` names.
+    fn end_those_of(&self, view: &IkeView, counts: impl Fn(ChildSaId) -> bool) {
+        // A command may have chosen it when it was just up.
+        let ends = view.status.state == IkeState::Deleting;
+        let up = |it: &&ChildView| !ends && it.status.state != ChildState::Deleting;
+        for it in view.children.iter().filter(up).filter(|it| counts(it.status.id)) {
+            let (connection, child) = (&view.status.connection, &it.status.name);
+            if self.taken_down.has(connection, child) {
+                self.wanted_again(Some(connection), Some(child));
             }
         }
     }

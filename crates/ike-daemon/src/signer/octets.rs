@@ -32,7 +32,7 @@ impl Kind {
     /// The kind of `octets`.
     ///
     /// What begins as a DER value or as a transcript of TLS is no AUTH, because an attacker may have put messages of IKE
-    /// into it. The octets of a handshake look so by chance once in 2^27, and it is then begun anew.
+    /// into it. The octets of a handshake look so by chance less than once in 2^26, and it is then begun anew.
     pub(super) fn of(octets: &[u8]) -> Self {
         if is_one_der_value(octets) {
             return Self::Der;
@@ -48,18 +48,19 @@ impl Kind {
 /// what the server says. TLS 1.3 signs nothing that begins so (RFC 8446 §4.4.3), and a server of TLS 1.2 signs the client's
 /// random number first.
 fn begins_tls(octets: &[u8]) -> bool {
+    let is_server_hello = |at: usize| octets.get(at) == Some(&2);
+    let of = |lengths: [u8; 3]| lengths.iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet));
+    // Of any version: a server takes a later one for its own (RFC 5246 §7.4.1.2, App. E.1).
     match *octets {
-        // The length, at most 0x20147, and the client's version: a server takes a later one for its own (RFC 5246
-        // §7.4.1.2, App. E.1). A ServerHello follows.
-        [1, a @ 0..=2, b, c, 3, ..] => {
-            let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
-            octets.get(4 + length) == Some(&2)
+        // DTLS: the length, any number, and one fragment with all (RFC 6347 §4.2.2).
+        [1, a @ 0..=2, b, c, _, _, 0, 0, 0, d, e, f, ..] if [a, b, c] == [d, e, f] => true,
+        // The length, at most 0x20147.
+        [1, a @ 0..=2, b, c, ..] => is_server_hello(4 + of([a, b, c])),
+        // As of SSL 2.0: the version, and the lengths of ciphers, of the session ID and of the challenge. Servers are more
+        // lenient about the last two than RFC 5246 App. E.2.
+        [1, 3..=u8::MAX, _, a, b, 0, c @ 0..=32, d, e, ..] => {
+            is_server_hello(9 + of([0, a, b]) + usize::from(c) + of([0, d, e]))
         }
-        // As of SSL 2.0, with the version, and the lengths of ciphers, of the session ID and of the challenge. Servers are
-        // more lenient about the last two than RFC 5246 App. E.2.
-        [1, 3, _, _, _, 0, 0..=32, ..] => true,
-        // The length, any number, and one fragment with all (RFC 6347 §4.2.2).
-        [1, a @ 0..=2, b, c, _, _, 0, 0, 0, d, e, f, 0xfe, ..] => [a, b, c] == [d, e, f],
         _ => false,
     }
 }
@@ -165,8 +166,8 @@ pub(super) mod tests {
         }
     }
 
-    /// Faults, each by itself: in `begins_tls`, leave one of the three out; take a length of two octets; know no version
-    /// above 3.3; do not look for the ServerHello; in `is_one_der_value`, look at the tag alone, or know no long lengths.
+    /// Faults, each by itself: in `begins_tls`, leave one of the three out; take a length of two octets; know only the
+    /// versions of TLS 1.2 and below; do not look for the ServerHello; in `is_one_der_value`, look at the tag alone, or know no long lengths.
     #[test]
     fn messages_of_ike_inside_a_certificate_or_a_client_hello_are_no_auth() {
         let init = message(7, 0, &payloads());
@@ -182,11 +183,14 @@ pub(super) mod tests {
             ([1, 0, 0, short - 4, 3, 5, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
             ([1, 0, 0, short - 5, 3, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], Kind::Auth),
             ([1, 0, 9, short - 4, 3, 3, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], Kind::Auth),
-            ([1, 3, 3, 1, 0, 0, 0, 0, 32, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
-            ([1, 3, 1, 0, 99, 0, 16, 0, 16, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
-            ([1, 3, 3, 1, 0, 1, 0, 0, 32, 9, 9, 9, 9, 9, 9, 9], Kind::Auth),
+            ([1, 0, 0, short - 4, 4, 0, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
+            ([1, 3, 3, 0, short - 41, 0, 0, 0, 32, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
+            ([1, 4, 0, 0, short - 41, 0, 16, 0, 16, 9, 9, 9, 9, 9, 9, 9], Kind::Other),
+            ([1, 3, 3, 0, short - 42, 0, 0, 0, 32, 9, 9, 9, 9, 9, 9, 9], Kind::Auth),
+            ([1, 3, 3, 0, short - 41, 1, 0, 0, 32, 9, 9, 9, 9, 9, 9, 9], Kind::Auth),
             ([1, 0, 0x40, 0, 0, 1, 0, 0, 0, 0, 0x40, 0, 0xfe, 0xfd, 9, 9], Kind::Other),
             ([1, 2, 0, 5, 0, 3, 0, 0, 0, 2, 0, 5, 0xfe, 0xff, 9, 9], Kind::Other),
+            ([1, 2, 0, 5, 0, 3, 0, 0, 0, 2, 0, 5, 0xfd, 0xff, 9, 9], Kind::Other),
             ([1, 2, 0, 5, 0, 3, 0, 0, 0, 0, 0, 5, 0xfe, 0xff, 9, 9], Kind::Auth),
         ] {
             let octets = [&begun(spis, length)[..], &[2; 8]].concat();

@@ -170,7 +170,10 @@ impl Endpoint {
     ) -> Result<(), Failure> {
         let is = |trap: &&mut Trap| trap.connection == connection && trap.child.name == child;
         let trap = self.traps.iter_mut().find(is).ok_or(Failure::NotFound)?;
-        (trap.again, trap.blocks) = (Some(now.mono), true);
+        // A block that the data plane has refused waits for its next try.
+        if !trap.blocks || trap.again.is_none() {
+            (trap.again, trap.blocks) = (Some(now.mono), true);
+        }
         self.run_traps(now);
         Ok(())
     }

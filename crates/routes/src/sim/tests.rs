@@ -103,13 +103,16 @@ fn what_is_blocked_at_the_end_alone_stays_blocked() {
 /// table. Without the block, traffic of a child leaves in clear until that is up.
 ///
 /// Faults, each by itself: in `Table::replace_others`, take an error for no routes; forget the routes that were kept; in
-/// `Table::remove_other_rules`, keep no rule; in `Served::act`, leave `forget_others` out.
+/// `Table::remove_other_rules`, or in `Table::present`, keep no rule; in `Served::act`, leave `forget_others` out.
 #[test]
 fn what_another_table_blocks_stays_blocked_until_this_one_has_it() {
     let (start, options) = (any(), RouteOptions::default());
-    let before = RouteOptions { table: 220, priority: 220, ..options };
+    let another = RouteOptions { table: 220, ..options };
+    let befores = [RouteOptions { priority: 220, ..another }, another];
     let all = ts("0.0.0.0/0");
-    for unreadable in [true, false] {
+    for (before, unreadable) in
+        befores.into_iter().flat_map(|before| [(before, true), (before, false)])
+    {
         let host = host();
         let earlier = Routes::simulated(&host, before, Leftovers::Settle, start).unwrap();
         let held = [Via::Device(TUNNEL), Via::Unreachable];
@@ -125,6 +128,9 @@ fn what_another_table_blocks_stays_blocked_until_this_one_has_it() {
         set(true);
         let (_routes, thread) =
             Routes::simulated(&host, options, Leftovers::Settle, start).unwrap();
+        // So that the thread looks at rules and routes meanwhile.
+        host.add_address(UPLINK, ip("192.0.2.2"), 24);
+        thread.hear(start);
         thread.act_until(start + super::super::SETTLE - Duration::from_secs(1));
         assert_eq!(leaves_by(&host, 0), None, "{}", host.story());
         assert_eq!(leaves_by(&host, options.mark), Some(UPLINK));
@@ -136,25 +142,33 @@ fn what_another_table_blocks_stays_blocked_until_this_one_has_it() {
         thread.act_until(start + super::super::SETTLE + Duration::from_secs(61));
         assert_eq!(leaves_by(&host, 0), Some(UPLINK), "nothing wants it: {}", host.story());
         assert_eq!(host.take_away(Hand::Table(before.table)), 0);
-        assert_eq!(host.take_away(Hand::Rules(before.priority)), 0);
+        let rules = led_to(&host, true);
+        assert_eq!(rules, [(options.table, options.mark)], "{}", host.story());
     }
 }
 
-/// The priorities of the rules for IPv6.
-fn six(host: &SimHost) -> Vec<u32> {
-    let rules = host.lock().rules(false);
-    rules.iter().map(|rule| crate::picture::Rule::of(rule).priority).collect()
+/// The tables to which the rules of a family lead, and the marks of what they leave alone.
+fn led_to(host: &SimHost, ipv4: bool) -> Vec<(u32, u32)> {
+    let rules = host.lock().rules(ipv4);
+    let rules = rules.iter().map(crate::picture::Rule::of);
+    rules.map(|rule| (rule.table, rule.mark)).collect()
 }
 
 /// The kernel refuses the rule of IPv6 for a while. Without one, what is for a tunnel of IPv6 leaves in clear.
 ///
 /// Faults, each by itself: in `Table::open`, take each error for a kernel without IPv6; in `Served::open`, look at the regular
-/// time alone; in `Table::remove_other_rules`, look at both families in any case.
+/// time alone; in `Table::remove_other_rules`, look at both families in any case; in `Table::mend`, keep no
+/// foreign rule.
 #[test]
 fn a_rule_for_ipv6_that_fails_is_tried_again_and_the_one_of_before_stays_until_then() {
     let (start, options) = (any(), RouteOptions::default());
-    let before = RouteOptions { table: 220, priority: 220, ..options };
-    for leftovers in [Leftovers::Settle, Leftovers::Remove] {
+    let another = RouteOptions { table: 220, ..options };
+    let marked = RouteOptions { mark: options.mark + 1, ..options };
+    let befores = [RouteOptions { priority: 220, ..another }, another, marked];
+    for (before, leftovers) in befores
+        .into_iter()
+        .flat_map(|before| [(before, Leftovers::Settle), (before, Leftovers::Remove)])
+    {
         let host = host();
         host.lock().ipv6 = true;
         let earlier = Routes::simulated(&host, before, Leftovers::Settle, start).unwrap();
@@ -163,11 +177,18 @@ fn a_rule_for_ipv6_that_fails_is_tried_again_and_the_one_of_before_stays_until_t
         let (_routes, thread) = Routes::simulated(&host, options, leftovers, start).unwrap();
         let settled = start + super::super::SETTLE + Duration::from_secs(1);
         thread.act_until(settled);
-        assert_eq!(six(&host), [before.priority], "{leftovers:?}");
+        assert_eq!(
+            led_to(&host, false),
+            [(before.table, before.mark)],
+            "{before:?}, {leftovers:?}"
+        );
         host.lock().rules_full = None;
         thread.act_until(settled + Duration::from_secs(1));
-        assert_eq!(six(&host), [options.priority], "{leftovers:?}: {}", host.story());
-        assert_eq!(host.take_away(Hand::Rules(before.priority)), 0, "{leftovers:?}");
+        for ipv4 in [true, false] {
+            let story = host.story();
+            let all = led_to(&host, ipv4);
+            assert_eq!(all, [(options.table, options.mark)], "{before:?}, {leftovers:?}: {story}");
+        }
     }
 }
 
