@@ -5,7 +5,7 @@
 //! IV used for two datagrams. Fragment acknowledgements share the message ID of what they are about, and
 //! are told by what their sender says they are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use ike_proto::TransmitKind;
@@ -29,6 +29,7 @@ pub struct Audit {
     /// Counts IVs as used once only: off where a suite draws them at random.
     pub random_ivs: bool,
     slots: HashMap<(Sender, Slot), Arc<[u8]>>,
+    probes: HashSet<Arc<[u8]>>,
     ivs: HashMap<(Sender, Vec<u8>), Arc<[u8]>>,
     /// Exchange of each request sent.
     requests: HashMap<(Sender, u32), ExchangeType>,
@@ -39,6 +40,11 @@ pub struct Audit {
 }
 
 impl Audit {
+    /// Records a probe of the path, whether the host can send it or not. It is sent again with the request that follows it.
+    pub(crate) fn on_probe(&mut self, octets: &Arc<[u8]>) {
+        self.probes.insert(Arc::clone(octets));
+    }
+
     pub(crate) fn on_sent(&mut self, packet: &Packet) {
         let Ok(message) = Message::decode(&packet.octets) else {
             return self.complain(packet, "sent a message that cannot be decoded");
@@ -58,7 +64,8 @@ impl Audit {
         let id = header.message_id;
         let acks = packet.kind == TransmitKind::FragmentAck;
         let slot = (id, header.flags.response, number, total);
-        if !acks && self.differs(sender, slot, packet) {
+        // A probe of the path that is lost is sent again without its padding.
+        if !acks && !self.probes.contains(&packet.octets) && self.differs(sender, slot, packet) {
             self.complain(packet, "two messages under one message ID");
         }
         let iv = body.get(..8).unwrap_or(body).to_vec();

@@ -44,6 +44,7 @@ pub mod network;
 pub mod packets;
 mod pair;
 pub mod plane;
+mod prober;
 mod random;
 pub mod road;
 pub mod setup;

@@ -15,6 +15,7 @@ use crate::cheap;
 use crate::digest;
 use crate::network::Conditions;
 use crate::pair::{A, B, Pair};
+use crate::prober::Prober;
 use crate::random::Seeded;
 use crate::setup::{Setup, Side};
 use changes::Changes;
@@ -148,6 +149,7 @@ struct Life {
     cpus: Option<Seeded>,
     /// The configurations of the ends, if these change.
     changes: Option<Changes>,
+    prober: Prober,
 }
 
 impl Life {
@@ -195,7 +197,8 @@ impl Life {
         pair.traffic.first_packets = rng.chance(500);
         let peaceful = rng.chance(500);
         let operations = 5 + rng.below(30);
-        Self { pair, rng, operations, peaceful, requests: Vec::new(), cpus, changes }
+        let prober = Prober::new(seed, &mut pair);
+        Self { pair, rng, operations, peaceful, requests: Vec::new(), cpus, changes, prober }
     }
 
     /// One end, or both at once, begin.
@@ -227,6 +230,7 @@ impl Life {
     fn operate(&mut self) {
         let host = if self.rng.chance(500) { A } else { B };
         self.meet_on_cpus();
+        self.prober.ask(&mut self.pair);
         match self.rng.below(if self.peaceful { 80 } else { 100 }) {
             0..20 => self.rekey_child(host),
             20..35 => {
@@ -483,6 +487,9 @@ impl Life {
             if end.wake().is_some() {
                 return self.fail(&format!("host {host} has a timer left"));
             }
+        }
+        if let Err(lie) = Prober::check(&self.pair) {
+            return self.fail(&lie);
         }
         match self.pair.audit.complaints.first() {
             Some(complaint) => self.fail(&format!("audit: {complaint}")),

@@ -183,6 +183,9 @@ pub struct Network {
     pub modelled: HashMap<(usize, usize), Link>,
     /// NATs.
     pub nats: Vec<Nat>,
+    /// Octets of the largest IP packet of UDP that gets through. Of a larger one nothing arrives, nor of its fragments, and
+    /// nobody says so. But IKE_SA_INIT gets through.
+    pub narrow: Option<usize>,
     /// Taps, asked in order when a packet is sent.
     pub taps: Vec<Tap>,
     /// Delivers nothing by itself: packets wait in `mailbox` until a test takes them.
@@ -207,6 +210,7 @@ impl Network {
             links: HashMap::new(),
             modelled: HashMap::new(),
             nats: Vec::new(),
+            narrow: None,
             taps: Vec::new(),
             manual: false,
             mailbox: Vec::new(),
@@ -232,6 +236,12 @@ impl Network {
         to: usize,
         packet: &Packet,
     ) -> Vec<Duration> {
+        // Nobody can send IKE_SA_INIT in smaller pieces.
+        let first = packet.header().is_some_and(|h| h.exchange == ExchangeType::IKE_SA_INIT);
+        let fits = |most| packet.stream.is_some() || first || packet.ip_octets() <= most;
+        if !self.narrow.is_none_or(fits) {
+            return Vec::new();
+        }
         if let Some(link) = self.modelled.get_mut(&(from, to)) {
             return link.carry(now, packet.ip_octets(), &mut self.rng).into_iter().collect();
         }

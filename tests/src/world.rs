@@ -558,6 +558,9 @@ impl World {
         let counter =
             if keepalive { &mut self.hosts[host].keepalives } else { &mut self.hosts[host].sent };
         *counter += 1;
+        if kind == TransmitKind::Probe && !self.audit.off {
+            self.audit.on_probe(&octets);
+        }
         if !self.sends(host, path.local.ip(), path.remote.ip()) {
             // The kernel refuses a source that is not the host's own, or has no route.
             self.net.unsendable += 1;

@@ -37,6 +37,7 @@ mod reassembly;
 mod refusal;
 pub mod replay;
 pub mod sad;
+mod search;
 pub mod selector;
 mod sizes;
 mod slots;

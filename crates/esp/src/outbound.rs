@@ -192,6 +192,12 @@ impl Outbound {
                         continue;
                     }
                 },
+                Other::Misfit(sa) if sa.fit().untried => {
+                    shared.ask_for_probe(&sa, now);
+                    let mut alone = Alone { shared, rng: rng.as_mut(), now, out, tally };
+                    alone.seal(&sa, &[packet], &mut each);
+                    continue;
+                }
                 Other::Misfit(sa) => match fit(&sa, packet) {
                     Ok(pieces) => {
                         let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
@@ -458,7 +464,7 @@ fn judge<'c, 'p>(
         };
         let packet = packet.get(..ip.total_len).ok_or(Other::Drop(DropReason::Malformed))?;
         let fragment = sa.contents == Contents::Payload && ip.fragment != Fragment::None;
-        let Fit { limit, narrow, divided } = sa.fit();
+        let Fit { limit, narrow, divided, .. } = sa.fit();
         let fits = packet.len() <= usize::from(limit);
         if !fragment && (!fits || narrow && mss::opens(packet, &ip)) {
             return Err(Other::Misfit(Arc::clone(sa)));

@@ -11,23 +11,20 @@ use std::time::{Duration, Instant};
 use ipsec_types::crypto::{CipherProvider, SecureRandom};
 use ipsec_types::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Direction, Encapsulation, Event, Mode,
-    PolicyAction, Reply, SaId, Usage,
+    PolicyAction, Probed, Reply, SaId, Usage,
 };
 #[cfg(all(feature = "tun", target_os = "linux"))]
 use ipsec_types::dataplane::{PolicyId, PolicySpec, TrafficSelector};
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::events::Events;
 use crate::fields::Copied;
 use crate::inbound::{Carrier, Inbound};
 use crate::outbound::Outbound;
 use crate::packet;
-#[cfg(feature = "tun")]
-use crate::sad::Sa;
-use crate::sad::{Path, Sad, no_such_sa};
+use crate::sad::{Path, Sa, Sad, no_such_sa};
+use crate::search::BASE;
 use crate::sizes::Ends;
-#[cfg(feature = "tun")]
-use crate::sizes::LEAST_V6;
 use crate::spd::Spd;
 use crate::stats::Stats;
 
@@ -49,8 +46,10 @@ pub const TUNNEL_MTU: u16 = 1400;
 
 /// The MTU that every link is assumed to have: no packet of the device needs more outside. If a link has less, the kernel
 /// reports that when the first such packet is sent.
-#[cfg(feature = "tun")]
 const LINK: u16 = 1500;
+
+/// Milliseconds for which packets leave and none comes, until the MTU of their path is doubted.
+const SILENCE: u64 = 5000;
 
 /// A report that a packet was too big for its path: ICMP of type 3, code 4, or ICMPv6 of type 2.
 #[derive(Debug, Clone, Copy)]
@@ -195,15 +194,45 @@ impl Plane {
     }
 
     /// Sets whether [`Self::too_big`] believes reports (RFC 4301 §6.1.1); by default it does. If not, the paths of SAs that
-    /// are installed later have an MTU of 1,280 octets.
+    /// are installed later have an MTU of 1,280 octets, or what probes find.
     pub fn believe_icmp(&self, believe: bool) {
         self.shared.believes.store(believe, Ordering::Relaxed);
+    }
+
+    /// Has the sizes of paths be found out by probes (RFC 8899): [`Event::ProbePath`] asks for one, and
+    /// [`Command::PathProbed`] has its result. To be called before the first SA is installed. Until a result is there,
+    /// packets of more than 1,280 octets outside are sent without Don't Fragment.
+    pub fn probe_paths(&self) {
+        self.shared.amend(|tables| tables.sad.probe());
     }
 
     /// The MTU that every link is assumed to have.
     #[cfg(feature = "tun")]
     pub(crate) fn usual_link(&self) -> u16 {
-        if self.shared.believes.load(Ordering::Relaxed) { LINK } else { LEAST_V6 }
+        let probes = self.shared.tables().sad.is_probing();
+        if probes { LINK } else { self.shared.unproven() }
+    }
+
+    /// Takes the result of a probe on the path of the SA `id`, and asks for the next one.
+    fn path_probed(&self, id: SaId, probed: Probed) {
+        let now = self.shared.clock.load(Ordering::Relaxed);
+        let ends = self.shared.tables().sad.get(id).map(|sa| sa.ends());
+        // The SA has been replaced since. A packet asks again.
+        let Some(ends) = ends else {
+            return debug!(?id, ?probed, "a probe for an SA that is gone");
+        };
+        let unproven = self.shared.unproven();
+        let (resized, next) = self.shared.amend(|tables| {
+            let resized = tables.sad.take(now, ends, probed, unproven);
+            (resized, tables.sad.ask(now, ends))
+        });
+        if self.shared.note(resized) {
+            let octets = self.shared.tables().sad.path_mtu(ends);
+            info!(peer = %ends.peer, octets, "a probe has shown what the path of ESP packets carries");
+        }
+        if let Some(octets) = next {
+            self.shared.events.push(Event::ProbePath { sa: id, octets });
+        }
     }
 
     /// The MTU of the path from `local` to `peer`, as far as it is known.
@@ -253,12 +282,22 @@ impl Plane {
         info!(%peer, "ICMP says that an ESP packet was too big, but not which: for a minute the path may fragment ESP");
     }
 
-    /// Gives paths whose MTU has been lowered for ten minutes the MTU of their links again. To be called now and then.
+    /// Gives paths whose MTU has been lowered for ten minutes the MTU of their links again, or asks for a probe. Asks for
+    /// one also where packets leave and none comes back. To be called every ten seconds.
     pub fn try_larger(&self, now: Instant) {
         let now = self.shared.tick(now);
         if self.shared.tables().sad.is_due(now) {
             self.shared.amend(|tables| tables.sad.try_larger(now));
             self.shared.note(true);
+        }
+        if self.shared.tables().sad.is_probing() {
+            let questions = self.shared.amend(|tables| {
+                tables.sad.doubt(now, now.saturating_sub(SILENCE));
+                tables.sad.questions(now)
+            });
+            for (sa, octets) in questions {
+                self.shared.events.push(Event::ProbePath { sa, octets });
+            }
         }
     }
 
@@ -401,6 +440,10 @@ impl DataPlane for Plane {
         if let Command::QueryUsage(id) = command {
             return self.usage(id).map(|usage| Reply::Usage(id, usage));
         }
+        if let Command::PathProbed(id, probed) = command {
+            self.path_probed(id, probed);
+            return Ok(Reply::Done);
+        }
         self.check(&command)?;
         if let Command::InstallSa(spec) = &command
             && spec.direction == Direction::In
@@ -433,7 +476,7 @@ impl DataPlane for Plane {
                 spd.clear();
                 Ok(())
             }
-            Command::QueryUsage(_) => Ok(()),
+            Command::QueryUsage(_) | Command::PathProbed(..) => Ok(()),
         };
         self.shared.change(change).map(|()| Reply::Done)
     }
@@ -483,6 +526,23 @@ impl Shared {
         let result = f(&mut tables);
         self.generation.fetch_add(1, Ordering::Release);
         result
+    }
+
+    /// The MTU of a path on which no probe can be sent.
+    fn unproven(&self) -> u16 {
+        if self.believes.load(Ordering::Relaxed) { LINK } else { BASE }
+    }
+
+    /// Asks for a probe of the path of `sa`, which a packet needs, unless one is on its way.
+    #[cold]
+    pub(crate) fn ask_for_probe(&self, sa: &Sa, now: u64) {
+        let ends = sa.ends();
+        if self.tables().sad.is_asked(now, ends) {
+            return;
+        }
+        if let Some(octets) = self.amend(|tables| tables.sad.ask(now, ends)) {
+            self.events.push(Event::ProbePath { sa: sa.id, octets });
+        }
     }
 
     /// Takes note if the size of a path has changed, and returns whether it has.

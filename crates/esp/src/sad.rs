@@ -6,7 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipsec_types::crypto::CipherProvider;
-use ipsec_types::dataplane::{DataPlaneError, Direction, EncapPorts, Encapsulation, SaId, SaSpec};
+use ipsec_types::dataplane::{
+    DataPlaneError, Direction, EncapPorts, Encapsulation, Probed, SaId, SaSpec,
+};
 
 use crate::ip::{IPV4_HEADER, IPV6_HEADER};
 use crate::sizes::{Ends, Sizes};
@@ -158,6 +160,60 @@ impl Sad {
         self.sizes.to(peer)
     }
 
+    /// See [`Sizes::probe`].
+    pub(crate) fn probe(&mut self) {
+        self.sizes.probe();
+    }
+
+    /// See [`Sizes::is_probing`].
+    #[cfg(feature = "tun")]
+    pub(crate) fn is_probing(&self) -> bool {
+        self.sizes.is_probing()
+    }
+
+    /// See [`Sizes::is_asked`].
+    pub(crate) fn is_asked(&self, now: u64, ends: Ends) -> bool {
+        self.sizes.is_asked(now, ends)
+    }
+
+    /// See [`Sizes::ask`].
+    pub(crate) fn ask(&mut self, now: u64, ends: Ends) -> Option<u16> {
+        self.sizes.ask(now, ends)
+    }
+
+    /// See [`Sizes::take`].
+    pub(crate) fn take(&mut self, now: u64, ends: Ends, probed: Probed, unproven: u16) -> bool {
+        let news = self.sizes.take(now, ends, probed, unproven);
+        if news {
+            self.refit(ends);
+        }
+        news
+    }
+
+    /// Looks for paths on which packets have left since `since` (ms) and none has come.
+    pub(crate) fn doubt(&mut self, now: u64, since: u64) {
+        let mut heard: HashMap<Ends, [bool; 2]> = HashMap::new();
+        for sa in self.sas.values() {
+            let lately = sa.usage().2.is_some_and(|last| last >= since);
+            let [sent, came] = heard.entry(sa.ends()).or_default();
+            match sa.direction {
+                Direction::Out => *sent |= lately,
+                Direction::In => *came |= lately,
+            }
+        }
+        let silent = heard.into_iter().filter(|(_, heard)| *heard == [true, false]);
+        silent.for_each(|(ends, _)| self.sizes.doubt(now, ends));
+    }
+
+    /// An outbound SA for each path, where a probe is to be sent.
+    pub(crate) fn questions(&mut self, now: u64) -> Vec<(SaId, u16)> {
+        let Self { sas, sizes, .. } = self;
+        let leaving = sas.values().filter(|sa| sa.direction == Direction::Out);
+        let wanted = leaving.filter(|sa| !sizes.is_untried(sa.ends()));
+        let wanted: Vec<_> = wanted.map(|sa| (sa.id, sa.ends())).collect();
+        wanted.into_iter().filter_map(|(id, ends)| Some((id, sizes.ask(now, ends)?))).collect()
+    }
+
     /// See [`Sizes::undivided`].
     pub(crate) fn undivided(&self, peer: SocketAddr) -> Vec<Ends> {
         self.sizes.undivided(peer)
@@ -196,8 +252,9 @@ impl Sad {
     fn fit(&self, sa: &Sa) {
         let (ends, outer) = (sa.ends(), self.sizes.outer(sa.ends()));
         let limit = outer.map_or(sa.longest(), |outer| sa.room(outer));
-        let narrow = outer.is_some() && limit < self.mtu;
-        sa.set_fit(Fit { limit, narrow, divided: self.sizes.is_divided(ends) });
+        let untried = self.sizes.is_untried(ends);
+        let narrow = outer.is_some() && limit < self.mtu && !untried;
+        sa.set_fit(Fit { limit, narrow, divided: self.sizes.is_divided(ends), untried });
     }
 
     /// Removes all SAs.

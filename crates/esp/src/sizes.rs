@@ -2,10 +2,17 @@
 //!
 //! A path begins with the MTU of its link. Reports lower it. A lowered MTU ages: after ten minutes the path has the MTU of
 //! its link again (RFC 4301 §8.2.2).
+//!
+//! Where probes are sent ([`Sizes::probe`]), a path begins with 1,280 octets. Larger packets go without Don't Fragment until
+//! a probe has shown what the path carries. A lowered MTU that has aged stays until a probe has shown more.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+
+use ipsec_types::dataplane::Probed;
+
+use crate::search::{BASE, Search, Step};
 
 /// The smallest MTU that IPv6 knows (RFC 8200 §5).
 pub(crate) const LEAST_V6: u16 = 1280;
@@ -19,6 +26,9 @@ const BETWEEN: u64 = 1000;
 
 /// Milliseconds for which packets may be fragmented on a path, because of a report that is not believed.
 const DIVIDED: u64 = 60 * 1000;
+
+/// Milliseconds between two searches because nothing comes back.
+const DOUBTED: u64 = 60 * 1000;
 
 /// MTUs of usual links, for routers that do not say theirs (RFC 1191 §7).
 const PLATEAUS: [u16; 7] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006];
@@ -35,6 +45,8 @@ pub(crate) struct Ends {
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     paths: BTreeMap<Ends, Size>,
+    /// Somebody sends probes.
+    probes: bool,
 }
 
 #[derive(Debug)]
@@ -47,12 +59,81 @@ struct Size {
     since: Option<u64>,
     /// When the path began to be one that may fragment.
     divided: Option<u64>,
+    /// The search for the MTU by probes.
+    search: Option<Search>,
+    /// Larger packets are sent without Don't Fragment, because it is not known whether the path carries them.
+    untried: bool,
+    /// When the MTU was last doubted.
+    doubted: Option<u64>,
 }
 
 impl Sizes {
     /// The MTU of the path between `ends`; `None` if it is not known.
     pub(crate) fn outer(&self, ends: Ends) -> Option<u16> {
         self.paths.get(&ends).map(|size| size.now)
+    }
+
+    /// Has probes be sent on paths of which nothing is known yet.
+    pub(crate) fn probe(&mut self) {
+        self.probes = true;
+    }
+
+    /// True if probes are sent.
+    pub(crate) fn is_probing(&self) -> bool {
+        self.probes
+    }
+
+    /// True if it is not known whether the path between `ends` carries more than [`Self::outer`] says.
+    pub(crate) fn is_untried(&self, ends: Ends) -> bool {
+        self.paths.get(&ends).is_some_and(|size| size.untried)
+    }
+
+    /// True if nothing is to be asked between `ends` at `now` (ms).
+    pub(crate) fn is_asked(&self, now: u64, ends: Ends) -> bool {
+        let search = self.paths.get(&ends).and_then(|size| size.search.as_ref());
+        search.is_none_or(|search| search.is_asked(now))
+    }
+
+    /// The size that is to be probed between `ends` at `now` (ms); `None` if there is nothing to find out, or a result is to
+    /// come.
+    pub(crate) fn ask(&mut self, now: u64, ends: Ends) -> Option<u16> {
+        self.paths.get_mut(&ends)?.search.as_mut()?.ask(now)
+    }
+
+    /// Takes the result of a probe between `ends`, at `now` (ms). Where no probe can be sent, the path has the MTU of its
+    /// link, or `unproven` if that is less. True if that changes the MTU of the path, or what is done about larger packets.
+    pub(crate) fn take(&mut self, now: u64, ends: Ends, probed: Probed, unproven: u16) -> bool {
+        let Some(size) = self.paths.get_mut(&ends) else { return false };
+        let Some(search) = &mut size.search else { return false };
+        let before = (size.now, size.untried);
+        let step = match probed {
+            Probed::Never => Step::Found(size.link.min(unproven)),
+            probed => search.take(probed),
+        };
+        match step {
+            Step::Open => return false,
+            Step::AtLeast(octets) => size.now = octets,
+            Step::Found(octets) => {
+                size.now = octets;
+                size.search = None;
+                size.since = (octets < size.link).then(|| size.since.unwrap_or(now));
+            }
+        }
+        size.untried = false;
+        before != (size.now, size.untried)
+    }
+
+    /// Handles that packets leave between `ends` and nothing comes back, at `now` (ms): the path may carry less than it did.
+    pub(crate) fn doubt(&mut self, now: u64, ends: Ends) {
+        let lately = |size: &Size| size.doubted.is_some_and(|at| now.saturating_sub(at) < DOUBTED);
+        if let Some(size) = self.paths.get_mut(&ends).filter(|_| self.probes)
+            && size.search.is_none()
+            && size.now > BASE
+            && !lately(size)
+        {
+            size.doubted = Some(now);
+            size.search = Some(Search::new(BASE, size.now));
+        }
     }
 
     /// True if the path between `ends` may fragment packets (Don't Fragment is not set).
@@ -63,12 +144,22 @@ impl Sizes {
     /// Sets the MTU of the link between `ends`. True if that changes the MTU of the path.
     pub(crate) fn link(&mut self, ends: Ends, octets: u16) -> bool {
         let octets = octets.max(least(ends));
-        let new = Size { link: octets, now: 0, since: None, divided: None };
-        let size = self.paths.entry(ends).or_insert(new);
+        let untried = self.probes && octets > BASE;
+        let new = || Size {
+            link: octets,
+            now: 0,
+            since: None,
+            divided: None,
+            search: untried.then(|| Search::new(BASE, octets)),
+            untried,
+            doubted: None,
+        };
+        let size = self.paths.entry(ends).or_insert_with(new);
         size.link = octets;
-        let now = match size.since {
-            Some(_) => size.now.min(octets),
-            None => octets,
+        let now = match (size.since, &size.search) {
+            (None, Some(_)) if size.untried => BASE,
+            (Some(_), _) | (None, Some(_)) => size.now.min(octets),
+            (None, None) => octets,
         };
         std::mem::replace(&mut size.now, now) != now
     }
@@ -84,10 +175,12 @@ impl Sizes {
             (false, octets) => octets,
         };
         let recent = size.since.is_some_and(|since| now.saturating_sub(since) < BETWEEN);
-        if octets < least(ends) || octets >= size.now || recent {
+        let present = if size.untried { size.link } else { size.now };
+        if octets < least(ends) || octets >= present || recent {
             return false;
         }
         (size.now, size.since) = (octets, Some(now));
+        (size.search, size.untried) = (None, false);
         true
     }
 
@@ -121,13 +214,15 @@ impl Sizes {
         self.paths.values().any(|size| size.aged(now) || size.is_whole_again(now))
     }
 
-    /// Gives paths whose lowered MTU has aged the MTU of their links again, and has paths no longer fragment that did for a
+    /// Gives paths whose lowered MTU has aged the MTU of their links again, or has it searched, and has paths no longer fragment that did for a
     /// while; returns these paths.
     pub(crate) fn try_larger(&mut self, now: u64) -> Vec<Ends> {
         let mut due = Vec::new();
         for (ends, size) in &mut self.paths {
             let (aged, whole) = (size.aged(now), size.is_whole_again(now));
-            if aged {
+            if aged && self.probes {
+                (size.search, size.since) = (Some(Search::new(size.now, size.link)), Some(now));
+            } else if aged {
                 (size.now, size.since) = (size.link, None);
             }
             if whole {

@@ -86,6 +86,8 @@ impl DataPlane for Printing {
                 let usage = usage.ok_or_else(|| DataPlaneError("no such SA".to_owned()))?;
                 return Ok(Reply::Usage(id, usage));
             }
+            // This plane asks for no probes.
+            Command::PathProbed(..) => {}
             Command::RemoveSas => self.sas.clear(),
             Command::Flush => {
                 self.sas.clear();

@@ -241,6 +241,9 @@ pub struct Transmit {
 pub enum TransmitKind {
     /// An IKE message or fragment, sent for the first time.
     Ike,
+    /// An IKE message that probes the path (RFC 8899): it is sent with Don't Fragment, whatever the host has heard of the
+    /// path. If it does not fit, it is sent again as another kind.
+    Probe,
     /// An IKE message or fragment sent again.
     Retransmission,
     /// Names missing fragments of the peer's message (draft-antony-ipsecme-ikev2-fragment-acknowledgment).

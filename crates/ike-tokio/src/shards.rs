@@ -177,7 +177,7 @@ fn whose(event: &Event) -> Option<u8> {
         }
         // The first one says so for all.
         Event::UnknownSpi { .. } => Some(0),
-        Event::SoftExpire(_) | Event::HardExpire(_) => None,
+        Event::SoftExpire(_) | Event::HardExpire(_) | Event::ProbePath { .. } => None,
     }
 }
 

@@ -355,8 +355,16 @@ impl Pair {
         let (address, remote) = (path.local.ip(), path.remote);
         let local = Origin { address, dscp: *dscp };
         let marked = *kind != TransmitKind::KeepAlive;
+        let probes = *kind == TransmitKind::Probe;
         match (path.transport, &self.encap) {
             (Transport::Tcp, _) => Err(io::Error::other("not a datagram")),
+            (Transport::Udp, _) if probes => self.plain.send_whole(local, remote, &[&[], octets]),
+            (Transport::UdpEncap, Encap::Ike(socket)) if probes => {
+                socket.send_whole(local, remote, &[&NON_ESP_MARKER, octets])
+            }
+            (Transport::UdpEncap, Encap::Esp(socket)) if probes => {
+                socket.send_probe((address, *dscp), remote, octets).await
+            }
             (Transport::Udp, _) => self.plain.send(local, remote, &[&[], octets]),
             (Transport::UdpEncap, Encap::Ike(socket)) if marked => {
                 socket.send(local, remote, &[&NON_ESP_MARKER, octets])

@@ -413,11 +413,29 @@ pub enum Command {
     },
     /// Requests the counters of an SA.
     QueryUsage(SaId),
+    /// Tells what a probe after [`Event::ProbePath`] has shown about the path of an outbound SA.
+    PathProbed(SaId, Probed),
     /// Removes everything that this endpoint has installed.
     Flush,
     /// Removes all SAs. Policies stay, also after the data plane is dropped: what they protect or block does not leave
     /// in clear until another run of the program has taken their places.
     RemoveSas,
+}
+
+/// What a probe has shown about a path (RFC 8899 §4.1). Sizes are octets of an IP packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Probed {
+    /// A packet of this size has arrived in one piece.
+    Carried(u16),
+    /// A packet of this size was lost, or its answer was.
+    Lost {
+        /// The size.
+        octets: u16,
+        /// What ICMP has said about the path, which may be anybody's word.
+        hint: Option<u16>,
+    },
+    /// The path cannot be probed: the IKE SA has another one.
+    Never,
 }
 
 /// Counters of one SA.
@@ -494,6 +512,14 @@ pub enum Event {
     },
     /// The first authenticated packet on this inbound SA: the peer uses it.
     FirstPacket(SaId),
+    /// Whether the path of this outbound SA carries packets of a size is to be found out by a probe.
+    /// [`Command::PathProbed`] tells the result. A data plane that finds sizes out by other means never raises it.
+    ProbePath {
+        /// The SA.
+        sa: SaId,
+        /// The size, in octets of an IP packet.
+        octets: u16,
+    },
     /// An ESP packet arrived that belongs to no SA. A data plane raises this event a limited number of times per
     /// second.
     UnknownSpi {

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use ipsec_types::crypto::CipherSuite;
 use ipsec_types::dataplane::{
-    Command, Direction, Encapsulation, Mode, PolicyAction, PolicyId, PolicySpec, SaId, SaSpec,
+    Command, Direction, Encapsulation, Mode, PolicyAction, PolicyId, PolicySpec, Probed, SaId,
+    SaSpec,
 };
 
 /// Which command.
@@ -23,6 +24,8 @@ pub enum CommandKind {
     UpdateSa,
     /// [`Command::QueryUsage`].
     QueryUsage,
+    /// [`Command::PathProbed`].
+    PathProbed,
     /// [`Command::Flush`].
     Flush,
     /// [`Command::RemoveSas`].
@@ -39,6 +42,7 @@ impl CommandKind {
             Command::RemovePolicy(_) => Self::RemovePolicy,
             Command::UpdateSa { .. } => Self::UpdateSa,
             Command::QueryUsage(_) => Self::QueryUsage,
+            Command::PathProbed(..) => Self::PathProbed,
             Command::Flush => Self::Flush,
             Command::RemoveSas => Self::RemoveSas,
         }
@@ -91,6 +95,8 @@ pub enum Summary {
     QueryUsage(SaId),
     /// Everything was removed.
     Flush,
+    /// A probe has shown something about a path.
+    PathProbed(SaId, Probed),
     /// All SAs were removed.
     RemoveSas,
 }
@@ -111,6 +117,7 @@ impl Summary {
             Command::RemovePolicy(id) => Self::RemovePolicy(*id),
             &Command::UpdateSa { id, src, dst, encap } => Self::UpdateSa { id, src, dst, encap },
             Command::QueryUsage(id) => Self::QueryUsage(*id),
+            Command::PathProbed(id, probed) => Self::PathProbed(*id, *probed),
             Command::Flush => Self::Flush,
             Command::RemoveSas => Self::RemoveSas,
         }
@@ -156,6 +163,7 @@ impl fmt::Display for Summary {
                 write!(f, "move SA {} to {src} -> {dst}", Sa(id))
             }
             Self::QueryUsage(id) => write!(f, "query SA {}", Sa(id)),
+            Self::PathProbed(id, probed) => write!(f, "path of SA {}: {probed:?}", Sa(id)),
             Self::Flush => f.write_str("flush"),
             Self::RemoveSas => f.write_str("remove SAs"),
         }

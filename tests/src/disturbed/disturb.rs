@@ -20,6 +20,10 @@ impl Life {
     pub(super) fn operate(&mut self) {
         let machine = if self.rng.chance(500) { A } else { B };
         let host = self.some_shard(machine);
+        if self.prober.ask(&mut self.world) {
+            self.meet(Met::Probe);
+            self.react();
+        }
         match self.rng.below(100) {
             0..8 => self.rekey_child(host),
             8..14 => {

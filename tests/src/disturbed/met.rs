@@ -118,6 +118,10 @@ met! {
     Resumption => "session resumption",
     /// Tokens of RFC 6290.
     Tokens => "tokens of crash detection",
+    /// The path was probed.
+    Probe => "probes of the path",
+    /// The path loses what is larger than it says, fragments too.
+    Narrow => "a narrow path",
 }
 
 impl Life {
@@ -138,6 +142,7 @@ impl Life {
             (conditions.duplication >= 50, Met::Duplication),
             (!conditions.jitter.is_zero(), Met::Reordering),
             (plan.shards != [1, 1], Met::Shards),
+            (self.world.net.narrow.is_some(), Met::Narrow),
             (slow, Met::PlaneSlow),
             (plan.tight, Met::HardTime),
             (plan.seven, Met::SevenAdditional),

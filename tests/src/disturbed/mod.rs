@@ -18,6 +18,7 @@ use ike_proto::{Command, IkeState};
 use crate::digest;
 use crate::machine::Crash;
 use crate::pair::{A, B};
+use crate::prober::Prober;
 use crate::random::Seeded;
 use crate::setup::address;
 use crate::world::World;
@@ -67,6 +68,7 @@ pub struct Life {
     /// When what a crashed program left in the kernel goes: not while the machine sleeps.
     leftover_until: [Option<Duration>; 2],
     properties: Properties,
+    prober: Prober,
 }
 
 /// Lives the life of `seed`. `tracing` keeps every datagram for the story of a failure.
@@ -89,7 +91,7 @@ pub fn live(seed: u64, tracing: bool, properties: Properties) -> Result<Summary,
 impl Life {
     fn new(seed: u64, tracing: bool, properties: Properties) -> Self {
         let mut rng = Seeded::new(!seed ^ 0x0064_6973_7475_7262);
-        let Prepared { plan, world, crypto } = plan::prepare(seed, &mut rng, tracing);
+        let Prepared { plan, mut world, crypto } = plan::prepare(seed, &mut rng, tracing);
         let mut home = |machine: usize| {
             let shards = world.shards_of(machine);
             shards[usize::try_from(rng.below(u64::from(plan.shards[machine]))).unwrap_or_default()]
@@ -99,6 +101,7 @@ impl Life {
             Driver::new(&world, A, address(2), homes[A]),
             Driver::new(&world, B, address(1), homes[B]),
         ];
+        let prober = Prober::new(seed, &mut world);
         let mut life = Self {
             world,
             rng,
@@ -109,6 +112,7 @@ impl Life {
             packets: 0,
             leftover_until: [None; 2],
             properties,
+            prober,
         };
         life.meet_plan();
         life
@@ -127,6 +131,7 @@ impl Life {
         let back_after = self.prove_alive(self.plan.bound)?;
         let back_after_move = self.prove_moving()?;
         self.prove_agreement()?;
+        Prober::check(&self.world)?;
         self.part()?;
         Ok((back_after, back_after_move))
     }

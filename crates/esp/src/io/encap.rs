@@ -114,6 +114,26 @@ impl EncapSocket {
         self.send_raw(source, remote, &datagram).await
     }
 
+    /// Sends an IKE message as [`Self::send_ike`] does, with Don't Fragment, whatever the kernel has heard of the path. The
+    /// source has a DSCP.
+    pub async fn send_probe(
+        &self,
+        (source, dscp): (IpAddr, u8),
+        remote: SocketAddr,
+        message: &[u8],
+    ) -> io::Result<()> {
+        let datagram = [&NON_ESP_MARKER, message].concat();
+        let transmit = Transmit {
+            destination: remote,
+            ecn: None,
+            contents: &datagram,
+            segment_size: None,
+            src_ip: own(Some(source), remote),
+        };
+        let fields = Fields { tos: dscp << 2, ..Fields::PLAIN };
+        self.send_one(&transmit, &fields, Dividing::Nowhere).await
+    }
+
     /// Sends a datagram as it is (a NAT keepalive), from `source` if given.
     pub async fn send_raw(
         &self,

@@ -356,6 +356,12 @@ impl DataPlane for UserspacePlane {
                 }
                 Ok(reply)
             }
+            Command::PathProbed(..) => {
+                let reply = self.plane.apply(command);
+                // It may ask for the next probe, and its routes may need another MTU.
+                self.notify.notify_one();
+                reply
+            }
             other => self.plane.apply(other),
         }
     }

@@ -126,11 +126,15 @@ pub(crate) struct Fit {
     pub(crate) narrow: bool,
     /// The path may fragment: Don't Fragment is not set outside.
     pub(crate) divided: bool,
+    /// The path may carry more than `limit`. Until a probe has shown it, larger packets go without Don't Fragment.
+    pub(crate) untried: bool,
 }
 
 impl Fit {
     fn pack(self) -> u32 {
-        u32::from(self.limit) | u32::from(self.narrow) << 16 | u32::from(self.divided) << 17
+        let Self { limit, narrow, divided, untried } = self;
+        let flags = u32::from(narrow) | u32::from(divided) << 1 | u32::from(untried) << 2;
+        u32::from(limit) | flags << 16
     }
 }
 
@@ -192,7 +196,7 @@ impl SaState {
             bytes: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
             lately: Lately::default(),
-            fit: AtomicU32::new(Fit { limit: u16::MAX, narrow: false, divided: false }.pack()),
+            fit: AtomicU32::new(u16::MAX.into()),
             soft: AtomicBool::new(false),
             hard: AtomicBool::new(false),
             seen: window.view(),
@@ -279,7 +283,7 @@ impl SaState {
     pub(crate) fn fit(&self) -> Fit {
         let packed = self.fit.load(Ordering::Relaxed);
         let flag = |bit: u32| packed & (1 << bit) != 0;
-        Fit { limit: packed as u16, narrow: flag(16), divided: flag(17) }
+        Fit { limit: packed as u16, narrow: flag(16), divided: flag(17), untried: flag(18) }
     }
 
     pub(super) fn set_fit(&self, fit: Fit) {

@@ -17,6 +17,7 @@ mod memory_tun;
 mod planes;
 mod policies;
 mod precedence;
+mod probes;
 mod replay;
 mod sizes;
 mod vectors;

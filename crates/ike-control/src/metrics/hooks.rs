@@ -44,7 +44,7 @@ impl Observer for Meters {
             TransmitKind::KeepAlive => return,
             TransmitKind::Retransmission => self.0.retransmissions.inc(),
             TransmitKind::FragmentAck => self.0.fragment_acks.inc(),
-            TransmitKind::Ike => {}
+            TransmitKind::Ike | TransmitKind::Probe => {}
         }
         self.0.messages_sent.inc();
         if transmit.octets.get(NEXT_PAYLOAD) == Some(&SKF) {

@@ -42,7 +42,7 @@ impl DataPlane for Metered {
             Command::InstallPolicy(_) => "install_policy",
             Command::RemovePolicy(_) => "remove_policy",
             Command::UpdateSa { .. } => "update_sa",
-            Command::QueryUsage(_) => return self.plane.apply(command),
+            Command::QueryUsage(_) | Command::PathProbed(..) => return self.plane.apply(command),
             Command::Flush => "flush",
             Command::RemoveSas => "remove_sas",
         };

@@ -31,6 +31,8 @@ pub(crate) struct Departure {
     pub(crate) octets: Arc<[u8]>,
     /// True if it was sent before.
     pub(crate) again: bool,
+    /// True if it is not to be fragmented on the way.
+    pub(super) whole: bool,
 }
 
 /// The datagrams of one message, and their state.
@@ -62,6 +64,9 @@ pub(crate) struct Flight {
 #[derive(Debug)]
 struct Former {
     firsts: Vec<Arc<[u8]>>,
+    /// True if there was none before, and the flight probes the path: its datagram is not to be fragmented on the way, the
+    /// first time. It is here because a flight is nearly never one.
+    probes: bool,
 }
 
 impl Flight {
@@ -89,15 +94,25 @@ impl Flight {
         firsts.extend(self.datagrams.first().filter(|_| remind).cloned());
         let mut smaller = Self::new(datagrams, gap);
         smaller.sent.resize(smaller.datagrams.len() + firsts.len(), None);
-        smaller.former = (!firsts.is_empty()).then(|| Box::new(Former { firsts }));
+        smaller.former = (!firsts.is_empty()).then(|| Box::new(Former { firsts, probes: false }));
         smaller
     }
 
     /// The same flight from its beginning, for another path.
     pub(crate) fn restarted(&mut self, gap: Duration) -> Self {
-        let former = self.former.take();
+        let former = self.former.take().filter(|former| !former.probes);
         let sent = vec![None; self.sent.len()];
         Self { former, sent, ..Self::new(Arc::clone(&self.datagrams), gap) }
+    }
+
+    /// Has its datagram, which was not sent yet, probe the path.
+    pub(crate) fn begin_probe(&mut self) {
+        self.former = Some(Box::new(Former { firsts: Vec::new(), probes: true }));
+    }
+
+    /// True if it probes the path, and was sent once: what is heard of it is heard of the probe.
+    pub(crate) fn is_probe(&self) -> bool {
+        self.rounds == 0 && self.former.as_ref().is_some_and(|former| former.probes)
     }
 
     /// The datagrams.
@@ -251,7 +266,8 @@ impl Flight {
         if again {
             self.resent = now.or(self.resent);
         }
-        Some(Departure { octets: Arc::clone(self.datagram(place)?), again })
+        let whole = self.is_probe() && !again;
+        Some(Departure { octets: Arc::clone(self.datagram(place)?), again, whole })
     }
 
     /// The datagram of a place. The places behind those of the message are those of its former forms.

@@ -18,6 +18,7 @@ mod moving;
 pub(crate) mod nat;
 mod open;
 pub(crate) mod pmtu;
+pub(crate) mod probing;
 mod proving;
 mod reassembly;
 mod refragment;

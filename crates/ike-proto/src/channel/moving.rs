@@ -7,6 +7,7 @@ use super::Channel;
 use super::io::Io;
 use super::mobike::Mobike;
 use super::nat::{NatStatus, floated};
+use super::probing::Probing;
 use super::rtt::Rtt;
 use super::stream::Stream;
 use super::timer::{Timer, TimerKey};
@@ -73,6 +74,8 @@ impl Channel {
         self.route.bring_separate();
         self.change_line(io, before);
         self.window.inherit(Rtt::default());
+        // A move does not wait for a size.
+        Probing::fall_back(self, io);
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
         //# continues retransmitting
         //# them using the addresses in the IKE_SA (the new addresses).

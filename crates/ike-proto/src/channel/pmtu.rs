@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::event::{Path, Transport};
 
 /// The largest size that is tried: only paths of a single link are known to carry more.
-const LARGEST: u16 = 1500;
+pub(super) const LARGEST: u16 = 1500;
 /// The size for an unknown path. Every link of IPv6 carries it, and nearly every link of IPv4.
 const USUAL: u16 = 1280;
 /// RFC 7383 §2.5.1: every host on IPv4 accepts this size, and hardly any path carries less.
@@ -84,6 +84,11 @@ impl PathMtus {
             .filter(|(at, _)| now.saturating_duration_since(*at) < MEMORY)
             .map_or(LARGEST, |(_, size)| size);
         bounded(told.min(found), remote)
+    }
+
+    /// What the driver has reported last, at most [`LARGEST`].
+    pub(crate) fn told(&self, remote: IpAddr) -> Option<u16> {
+        self.told.get(&remote.to_canonical()).map(|(_, size)| bounded(size, remote))
     }
 
     fn is_fixed(&self) -> bool {

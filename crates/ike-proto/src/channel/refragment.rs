@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Channel;
 use super::io::Io;
 use super::pmtu::{Doubt, headers, max_message};
+use super::probing::Probing;
 use super::window::Datagrams;
 use crate::config::Retransmission;
 use crate::event::{Path, Transport};
@@ -23,6 +24,9 @@ impl Channel {
         let now = io.now.mono;
         if self.window.next_retransmit().is_none_or(|due| due > now) {
             return false;
+        }
+        if Probing::fall_back(self, io) {
+            return true;
         }
         // The driver, or another IKE SA with this host, may have found a smaller size meanwhile.
         if self.refit_request(io) {
@@ -71,7 +75,8 @@ impl Channel {
     pub(crate) fn refit_request(&mut self, io: &mut Io<'_>) -> bool {
         let room = self.probe.room(io.mtus, io.now.mono, self.route.path);
         let Some(request) = self.window.outstanding_datagrams() else { return false };
-        if largest(request) <= room || !self.link.may_fragment() {
+        // What ICMP says of a probe may be a lie. Its time decides.
+        if self.window.is_probing() || largest(request) <= room || !self.link.may_fragment() {
             return false;
         }
         let request = Arc::clone(request);

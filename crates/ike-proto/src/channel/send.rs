@@ -128,8 +128,12 @@ impl Channel {
             // answer.
             return;
         }
-        let Departure { octets, again } = departure;
-        let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
+        let Departure { octets, again, whole } = departure;
+        let kind = match (again, whole) {
+            (true, _) => TransmitKind::Retransmission,
+            (false, true) => TransmitKind::Probe,
+            (false, false) => TransmitKind::Ike,
+        };
         let dscp = self.link.connection().dscp;
         io.out.push_back(Output::Transmit(Transmit { path, kind, dscp, octets }));
         self.arm_keepalive(io);

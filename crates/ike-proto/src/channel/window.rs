@@ -56,6 +56,8 @@ pub(crate) struct Window {
     rtt: Rtt,
     /// True if the peer acknowledges fragments.
     acks: bool,
+    /// True if the last response of the peer was to a probe that was sent once.
+    probe_answered: bool,
 }
 
 /// A response in flight.
@@ -103,6 +105,7 @@ impl Window {
             answer: None,
             rtt: Rtt::default(),
             acks: false,
+            probe_answered: false,
         }
     }
 
@@ -186,6 +189,27 @@ impl Window {
         }
     }
 
+    // ---- probes ----
+
+    /// Has the outstanding request, which was not sent yet, probe the path.
+    pub(super) fn begin_probe(&mut self) {
+        if let Some(ours) = &mut self.outstanding {
+            ours.flight.begin_probe();
+        }
+    }
+
+    /// True if the outstanding request is a probe that was sent once.
+    pub(super) fn is_probing(&self) -> bool {
+        self.outstanding.as_ref().is_some_and(|ours| ours.flight.is_probe())
+    }
+
+    /// True if the last response of the peer was to a probe that was sent once: the path carries its datagram.
+    pub(crate) fn is_probe_answered(&self) -> bool {
+        self.probe_answered
+    }
+
+    // ---- the request again ----
+
     /// Handles another path: the outstanding request is sent on it at once, and its timers start again.
     pub(super) fn on_moved(&mut self, now: Instant, rng: &mut dyn SecureRandom) {
         if let Some(ours) = &mut self.outstanding {
@@ -243,6 +267,7 @@ impl Window {
     pub(crate) fn on_response_authenticated(&mut self, message_id: u32) -> bool {
         let ours = self.outstanding.take_if(|ours| ours.message_id == message_id);
         if let Some(ours) = &ours {
+            self.probe_answered = ours.flight.is_probe();
             ours.on_whole(&mut self.rtt);
         }
         ours.is_some()

@@ -332,7 +332,8 @@ impl Attempt {
 
     /// Sends the datagrams of the request that are due.
     fn depart(&mut self, ctx: &mut Context<'_>) {
-        while let Some(Departure { octets, again }) = self.window.take_request(ctx.io.now.mono) {
+        while let Some(Departure { octets, again, .. }) = self.window.take_request(ctx.io.now.mono)
+        {
             let kind = if again { TransmitKind::Retransmission } else { TransmitKind::Ike };
             self.transmit(ctx, octets, kind);
         }

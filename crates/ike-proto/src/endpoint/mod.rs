@@ -49,6 +49,7 @@ use crate::event::{
 };
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
+use crate::ike_sa::path_probe::PathProbe;
 use crate::ike_sa::state::State;
 use crate::question::Answer;
 use crate::reason::DropReason;
@@ -486,7 +487,7 @@ impl Endpoint {
                 return self.on_acquire(now, policy, dataplane::Flow { local, remote }, cpu);
             }
             Plane::SoftExpire(sa) | Plane::HardExpire(sa) | Plane::FirstPacket(sa) => sa,
-            Plane::Mapping { sa, .. } => sa,
+            Plane::Mapping { sa, .. } | Plane::ProbePath { sa, .. } => sa,
             Plane::UnknownSpi { spi, local, remote, octets } => {
                 return self.on_unknown_esp(now, spi, (local, remote), octets);
             }
@@ -498,6 +499,11 @@ impl Endpoint {
             Plane::SoftExpire(_) => sa.on_soft_limit(child),
             Plane::Mapping { remote, .. } => sa.follow_esp(ctx, child, remote),
             Plane::HardExpire(_) => sa.expire_child(ctx, child),
+            Plane::ProbePath { octets, .. } => {
+                sa.when_established(|established, stem| {
+                    PathProbe::new(child, octets).queue(established, stem, ctx);
+                });
+            }
             _ => sa.activate(ctx, child),
         });
     }

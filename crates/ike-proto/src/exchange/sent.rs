@@ -35,6 +35,11 @@ pub(crate) enum Sent {
     TicketRequest,
     Mobility(Box<SentMobility>),
     Redirect(RequestedRedirect),
+    /// A probe of the path of a child, in a packet of so many octets.
+    Probe {
+        child: ChildSaId,
+        octets: u16,
+    },
 }
 
 /// How often a request was refused temporarily, and the method that the peer asked for.
@@ -105,9 +110,11 @@ impl Sent {
             Self::Redirect(redirect) => (redirect.command(), false),
             Self::Followup(followup) => (followup.what.request(), false),
             Self::DeleteChild { request, .. } | Self::DeleteIke { request, .. } => (request, true),
-            Self::DeleteSpi | Self::Liveness | Self::TicketRequest | Self::Mobility(_) => {
-                (None, false)
-            }
+            Self::DeleteSpi
+            | Self::Liveness
+            | Self::TicketRequest
+            | Self::Mobility(_)
+            | Self::Probe { .. } => (None, false),
         }
     }
     // ---- exchanges of the peer that cross it ----

@@ -16,6 +16,7 @@ pub(crate) mod keeping;
 mod life;
 pub(crate) mod mobility;
 mod path;
+pub(crate) mod path_probe;
 mod peer;
 pub(crate) mod pending;
 pub(crate) mod plane;

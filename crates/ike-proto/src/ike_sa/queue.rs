@@ -22,6 +22,8 @@ pub(crate) const RETRY_SPREAD: Duration = Duration::from_secs(4);
 
 /// The time that a redirected client has to go.
 const TIME_TO_GO: Duration = Duration::from_secs(30);
+/// Between two probes of the path.
+const BETWEEN_PROBES: Duration = Duration::from_secs(1);
 /// How long the peer may answer TEMPORARY_FAILURE.
 const PUT_OFF: Duration = Duration::from_secs(5 * 60);
 /// How long traffic is not asked for again that the peer has refused, and how much of it is remembered.
@@ -57,6 +59,8 @@ struct PutOff {
     unwelcome: VecDeque<(Instant, String, Flow)>,
     /// The children whose refused packets have been logged lately, and until when that counts.
     told: Vec<(Instant, String)>,
+    /// When the path was probed last.
+    probed: Option<Instant>,
 }
 
 impl Queue {
@@ -73,6 +77,23 @@ impl Queue {
     /// As [`push`](Self::push), before the tasks that wait already.
     pub(crate) fn push_first(&mut self, task: Task) {
         self.tasks.push_front(task);
+    }
+
+    /// Queues a probe of the path, for the time when the last one is long enough ago.
+    pub(crate) fn push_probe(&mut self, life: &mut Life, now: Instant, probe: Task) {
+        let probed = self.put_off.as_deref().and_then(|it| it.probed);
+        match probed.map(|at| at + BETWEEN_PROBES).filter(|at| *at > now) {
+            Some(at) => {
+                self.delay(at, probe);
+                self.arm(life);
+            }
+            None => self.push(probe),
+        }
+    }
+
+    /// Records that a probe is sent.
+    pub(crate) fn note_probe(&mut self, now: Instant) {
+        self.put_off.get_or_insert_default().probed = Some(now);
     }
 
     /// The next task.
@@ -346,6 +367,7 @@ impl Queue {
                 && it.refused.is_none()
                 && it.held_since.is_none()
                 && it.unwelcome.is_empty()
+                && it.probed.is_none()
         });
     }
 }

@@ -357,6 +357,11 @@ pub(crate) enum Task {
         to: IpAddr,
         request: Option<RequestId>,
     },
+    /// Finds out whether the path of a child carries packets of this size.
+    Probe {
+        child: ChildSaId,
+        octets: u16,
+    },
 }
 
 impl Task {
@@ -379,7 +384,8 @@ impl Task {
             | Self::AuthLifetime
             | Self::RequestTicket
             | Self::InvalidSpi(_)
-            | Self::Mobility(_) => (None, false),
+            | Self::Mobility(_)
+            | Self::Probe { .. } => (None, false),
         }
     }
 }

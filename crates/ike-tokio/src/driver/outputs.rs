@@ -27,7 +27,8 @@ impl Driver {
             match output {
                 Output::Transmit(transmit) => {
                     let again = transmit.kind == ike_proto::TransmitKind::Retransmission;
-                    if transmit.kind == ike_proto::TransmitKind::Ike {
+                    let kinds = [ike_proto::TransmitKind::Ike, ike_proto::TransmitKind::Probe];
+                    if kinds.contains(&transmit.kind) {
                         self.count(false, &transmit.octets);
                     }
                     if transmit.kind != ike_proto::TransmitKind::KeepAlive {
@@ -67,11 +68,15 @@ impl Driver {
             news = self.mtus.on_transmit(now.mono, transmit).or(news);
         }
         if let Err(error) = self.sockets.send_run(&run).await {
-            if error.raw_os_error() == Some(nix::libc::EMSGSIZE) {
+            let too_large = error.raw_os_error() == Some(nix::libc::EMSGSIZE);
+            if too_large {
                 news = self.mtus.on_too_large(now.mono, &path).or(news);
             }
-            self.log.not_sent(now.mono, &path, &error);
-            self.observer.not_sent();
+            // That a probe does not fit is what it is sent for.
+            if !too_large || run.iter().any(|one| one.kind != ike_proto::TransmitKind::Probe) {
+                self.log.not_sent(now.mono, &path, &error);
+                self.observer.not_sent();
+            }
         }
         self.run.reuse(run);
         if let Some(octets) = news {

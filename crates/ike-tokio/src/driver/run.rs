@@ -25,12 +25,14 @@ impl Run {
         let (Some(first), Some(last)) = (self.datagrams.first(), self.datagrams.last()) else {
             return true;
         };
-        let keep_alive = |transmit: &Transmit| transmit.kind == TransmitKind::KeepAlive;
+        let alone = |transmit: &Transmit| {
+            matches!(transmit.kind, TransmitKind::KeepAlive | TransmitKind::Probe)
+        };
         first.path == next.path
             && first.dscp == next.dscp
             && first.path.transport != Transport::Tcp
-            && !keep_alive(first)
-            && !keep_alive(next)
+            && !alone(first)
+            && !alone(next)
             && last.octets.len() == first.octets.len()
             && next.octets.len() <= last.octets.len()
             && self.datagrams.len() < MOST
@@ -87,7 +89,9 @@ mod tests {
         assert!(!run.takes(&udp(101)));
         assert!(!run.takes(&transmit(501, Transport::UdpEncap, 100)));
         assert!(!run.takes(&transmit(500, Transport::Udp, 100)));
-        assert!(!run.takes(&Transmit { kind: TransmitKind::KeepAlive, ..udp(1) }));
+        for kind in [TransmitKind::KeepAlive, TransmitKind::Probe] {
+            assert!(!run.takes(&Transmit { kind, ..udp(1) }));
+        }
         assert!(!run.takes(&Transmit { dscp: 46, ..udp(1) }));
         run.take();
         run.push(transmit(500, Transport::Tcp, 10));

@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::task::{Context, Poll};
 
 use nix::libc;
@@ -156,6 +156,21 @@ impl PktSocket {
         parts: &[&[u8]; 2],
     ) -> io::Result<()> {
         send_on(&self.io, local.into(), remote, parts)
+    }
+
+    /// As [`Self::send`], with Don't Fragment, whatever the kernel has heard of the path. No other thread may send on the
+    /// socket meanwhile.
+    pub fn send_whole(
+        &self,
+        local: impl Into<Origin>,
+        remote: SocketAddr,
+        parts: &[&[u8]; 2],
+    ) -> io::Result<()> {
+        let ipv4 = self.bound.is_ipv4();
+        discover(&self.io, ipv4, (Ipv4PathMtuDiscovery::PROBE, Ipv6PathMtuDiscovery::PROBE))?;
+        let sent = self.send(local, remote, parts);
+        discover(&self.io, ipv4, (Ipv4PathMtuDiscovery::WANT, Ipv6PathMtuDiscovery::WANT))?;
+        sent
     }
 
     /// Sends `datagrams`, each behind `prefix`, in one call: the kernel cuts them apart (UDP_SEGMENT). All
@@ -311,14 +326,23 @@ impl Default for Batch {
 /// fragmented under way, so that routers report what does not; what cannot be helped (IKE_SA_INIT) leaves
 /// as IP fragments.
 pub(super) fn prepare(socket: &Socket, ipv4: bool, options: SocketOptions) -> io::Result<()> {
-    if ipv4 {
-        set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::WANT)?;
-    } else {
-        set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::WANT)?;
-    }
+    discover(socket, ipv4, (Ipv4PathMtuDiscovery::WANT, Ipv6PathMtuDiscovery::WANT))?;
     mark_and_bypass(socket, ipv4, options)?;
     if options.esp {
         super::kernel::receive_esp(socket).map_err(|error| kernel("ESP in UDP", &error))?;
+    }
+    Ok(())
+}
+
+/// Sets what becomes of datagrams that do not fit the path, for the family of a socket.
+fn discover(
+    socket: &impl AsFd,
+    ipv4: bool,
+    (v4, v6): (Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery),
+) -> io::Result<()> {
+    match ipv4 {
+        true => set_ip_mtu_discover(socket, v4)?,
+        false => set_ipv6_mtu_discover(socket, v6)?,
     }
     Ok(())
 }

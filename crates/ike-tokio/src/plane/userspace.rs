@@ -122,6 +122,8 @@ impl Plane {
         sockets.streams().feed(plane.feed());
         let (bell, lost) = (plane.event_ready(), plane.lost());
         let esp = plane.plane().clone();
+        // The engine sends the probes.
+        esp.probe_paths();
         // Routes do not know sources.
         let blocked = plane.blocked().into_iter().map(|to| (any_like(to), to)).collect();
         Ok((Self { bell, ike: Some(receiver), lost, blocked, ..Self::new(plane) }, esp))

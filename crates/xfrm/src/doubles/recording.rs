@@ -171,6 +171,7 @@ impl DataPlane for Recording {
                 let sa = self.sas.get(&id).ok_or_else(no_such_sa)?;
                 return Ok(Reply::Usage(id, sa.usage));
             }
+            Command::PathProbed(..) => {}
             Command::RemoveSas => self.sas.clear(),
             Command::Flush => {
                 self.sas.clear();

@@ -298,6 +298,8 @@ impl<T: Transport, S: Source> DataPlane for XfrmNetlink<T, S> {
                 let usage = self.sas.usage(&mut self.kernel, id, self.clock.as_ref())?;
                 return Ok(Reply::Usage(id, usage));
             }
+            // The kernel finds sizes out by itself.
+            Command::PathProbed(..) => {}
             Command::Flush => self.flush()?,
             Command::RemoveSas => self.remove_sas()?,
         }

@@ -11,6 +11,7 @@ mod hard_limits;
 mod late;
 mod losses;
 mod narrow;
+mod probes;
 mod replaced;
 mod restarts;
 mod times;

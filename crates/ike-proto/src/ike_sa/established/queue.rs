@@ -16,6 +16,7 @@ use crate::ike_sa::Stem;
 use crate::ike_sa::Work;
 use crate::ike_sa::collision::{ChildActivity, IkeActivity, may_rekey_child, may_rekey_ike};
 use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::path_probe::PathProbe;
 use crate::ike_sa::pending::{Pending, What};
 use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::keys::epoch::Opened;
@@ -75,6 +76,8 @@ impl Established {
             let held = stem.channel.route().is_held();
             let makes_child =
                 |task: &Task| matches!(task, Task::CreateChild { .. } | Task::RekeyChild { .. });
+            // A probe delays nothing that waits.
+            self.queue.prefer(|task| !matches!(task, Task::Probe { .. }));
             if held {
                 self.queue.prefer(|task| !makes_child(task));
             }
@@ -227,6 +230,9 @@ impl Established {
             }
             Task::AuthLifetime => self.send_auth_lifetime(stem, ctx),
             Task::InvalidSpi(spi) => self.send_invalid_spi(stem, ctx, spi),
+            Task::Probe { child, octets } => {
+                PathProbe::new(child, octets).send(self, stem, ctx);
+            }
             Task::RequestTicket => self.send_ticket_request(stem, ctx),
             Task::Mobility(what) => self.send_mobility(stem, ctx, what),
             Task::Redirect { to, request } => {
@@ -338,6 +344,9 @@ impl Established {
             Some(Sent::Redirect(redirect)) => {
                 let outcome = redirect.on_response(ctx);
                 self.conclude(stem.channel, ctx, outcome);
+            }
+            Some(Sent::Probe { child, octets }) => {
+                PathProbe::new(child, octets).on_response(self, stem, ctx);
             }
             Some(Sent::DeleteSpi) | None => {}
         }

@@ -1,0 +1,159 @@
+//! The size of a path, as probes find it (RFC 8899).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use esp::Verdict;
+use ipsec_types::dataplane::{Command, DataPlane, Event, Probed};
+
+use crate::common::{Pair, Tunnel, events};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn peer(tunnel: &Tunnel) -> SocketAddr {
+    SocketAddr::new(tunnel.right, if tunnel.encap { 4500 } else { 0 })
+}
+
+/// A pair of planes, of which the sender has probes sent.
+fn probing(tunnel: &Tunnel) -> Pair {
+    let pair = tunnel.connect();
+    pair.left.probe_paths();
+    pair.left.set_link(tunnel.left, peer(tunnel), 1500);
+    pair
+}
+
+/// The size for which the sender wants a probe.
+fn asked(pair: &mut Pair) -> Option<u16> {
+    match events(&mut pair.left)[..] {
+        [] => None,
+        [Event::ProbePath { octets, .. }] => Some(octets),
+        ref other => panic!("{other:?}"),
+    }
+}
+
+fn tell(pair: &mut Pair, tunnel: &Tunnel, probed: Probed) {
+    let id = tunnel.id();
+    pair.left.apply(Command::PathProbed(id, probed)).expect("taken");
+}
+
+/// Tells what a path of `path` octets does to probes, until the sender asks no more. How many there were.
+fn answer(pair: &mut Pair, tunnel: &Tunnel, path: u16) -> usize {
+    let mut probes = 0;
+    while let Some(octets) = asked(pair) {
+        probes += 1;
+        let lost = Probed::Lost { octets, hint: None };
+        tell(pair, tunnel, if octets <= path { Probed::Carried(octets) } else { lost });
+    }
+    probes
+}
+
+/// RFC 8899: a probe is sent once a packet needs it. Until then nobody is told of a small path.
+///
+/// Fault: in `Outbound::handle_batch`, ask `fit` of a path that is untried; or in `Sizes::link`, begin with the link.
+#[test]
+fn a_path_is_probed_when_a_packet_needs_it() {
+    for tunnel in [Tunnel::v4(), Tunnel { encap: true, ..Tunnel::v4() }, Tunnel::v6()] {
+        let mut pair = probing(&tunnel);
+        let (small, large) = (tunnel.packet(1000), tunnel.packet(1300));
+        assert!(pair.seal(&small).unwrap().0.fields.dont_fragment);
+        assert_eq!(asked(&mut pair), None, "nobody needs it");
+        for _ in 0..3 {
+            let (outgoing, esp) = pair.seal(&large).unwrap();
+            assert!(!outgoing.fields.dont_fragment);
+            assert_eq!(pair.open(&outgoing, &esp), Ok(large.clone()));
+        }
+        assert_eq!(asked(&mut pair), Some(1500));
+        assert_eq!(asked(&mut pair), None, "once");
+        tell(&mut pair, &tunnel, Probed::Carried(1500));
+        assert!(pair.seal(&large).unwrap().0.fields.dont_fragment);
+        assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1500));
+        assert_eq!(asked(&mut pair), None);
+    }
+}
+
+/// Where no ICMP comes, the size is found all the same, and senders are told of it.
+///
+/// Fault: in `Plane::path_probed`, do not ask again; or in `Sizes::take`, leave `Step::AtLeast` out.
+#[test]
+fn the_size_of_a_black_hole_is_found() {
+    for path in [1280, 1300, 1320, 1450, 1460] {
+        let tunnel = Tunnel::v4();
+        let mut pair = probing(&tunnel);
+        let large = tunnel.packet(1430);
+        pair.seal(&large).unwrap();
+        assert_eq!(asked(&mut pair), Some(1500));
+        tell(&mut pair, &tunnel, Probed::Lost { octets: 1500, hint: None });
+        assert!(
+            matches!(pair.seal(&large), Err(Verdict::TooBig(_))),
+            "after the first that is lost"
+        );
+        let probes = answer(&mut pair, &tunnel, path);
+        assert!((2..16).contains(&probes), "{probes} for {path}");
+        assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(path));
+        let Err(Verdict::TooBig(most)) = pair.seal(&large) else { panic!("not told of {path}") };
+        assert!(most < path && most + 80 > path, "{most} of {path}");
+        assert!(pair.seal(&tunnel.packet(usize::from(most) - 28)).unwrap().0.fields.dont_fragment);
+    }
+}
+
+/// Fault: in `Sizes::try_larger`, take the link's size without a probe; or in `Sad::questions`, ask nothing.
+#[test]
+fn a_path_that_grows_again_is_found_after_ten_minutes() {
+    let tunnel = Tunnel::v4();
+    let mut pair = probing(&tunnel);
+    pair.seal(&tunnel.packet(1430)).unwrap();
+    answer(&mut pair, &tunnel, 1300);
+    pair.advance(599 * SECOND);
+    pair.left.try_larger(pair.now);
+    assert_eq!(asked(&mut pair), None);
+    pair.advance(SECOND);
+    pair.left.try_larger(pair.now);
+    assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1300), "until it is shown");
+    assert!(matches!(pair.seal(&tunnel.packet(1430)), Err(Verdict::TooBig(_))));
+    assert_eq!(asked(&mut pair), Some(1500));
+    tell(&mut pair, &tunnel, Probed::Carried(1500));
+    assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1500));
+    assert!(pair.seal(&tunnel.packet(1400)).is_ok());
+}
+
+/// A path may lose what it carried before, without a word.
+///
+/// Fault: in `Sad::doubt`, take what is heard for silence; or in `Sizes::doubt`, leave `DOUBTED` out.
+#[test]
+fn a_path_by_which_nothing_comes_back_is_doubted() {
+    let tunnel = Tunnel::v4();
+    let mut pair = probing(&tunnel);
+    let large = tunnel.packet(1400);
+    pair.seal(&large).unwrap();
+    answer(&mut pair, &tunnel, 1500);
+    let silence = |pair: &mut Pair| {
+        pair.advance(10 * SECOND);
+        pair.seal(&large).unwrap();
+        pair.left.try_larger(pair.now);
+    };
+    silence(&mut pair);
+    assert_eq!(asked(&mut pair), Some(1500));
+    tell(&mut pair, &tunnel, Probed::Carried(1500));
+    for _ in 0..5 {
+        silence(&mut pair);
+        assert_eq!(asked(&mut pair), None, "it was asked within the minute");
+    }
+    silence(&mut pair);
+    assert!(answer(&mut pair, &tunnel, 1400) < 16);
+    assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1400));
+}
+
+/// Fault: in `Sizes::take`, leave `Probed::Never` or `unproven` out.
+#[test]
+fn where_no_probe_can_be_sent_icmp_decides() {
+    for (believes, size) in [(true, 1500), (false, 1280)] {
+        let tunnel = Tunnel::v4();
+        let mut pair = probing(&tunnel);
+        pair.left.believe_icmp(believes);
+        pair.seal(&tunnel.packet(1400)).unwrap();
+        assert_eq!(asked(&mut pair), Some(1500));
+        tell(&mut pair, &tunnel, Probed::Never);
+        assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(size));
+        assert_eq!(asked(&mut pair), None);
+    }
+}
