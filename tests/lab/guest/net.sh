@@ -116,6 +116,33 @@ net_narrow() {
     capture
 }
 
+# net_hole MTU: net_narrow, silent, and fragments are lost as well, over IPv4 and IPv6.
+net_hole() {
+    local router dev family
+    net_narrow "$1" silent
+    device_up left l0 2001:db8::1/64
+    device_up r1 in0 2001:db8::fe/64
+    device_up r1 mid1 2001:db8:1::1/64
+    device_up r2 mid2 2001:db8:1::2/64
+    device_up r2 in0 2001:db8:2::fe/64
+    device_up right r0 2001:db8:2::2/64
+    ip -n left route add default via 2001:db8::fe
+    ip -n right route add default via 2001:db8:2::fe
+    ip -n r1 route add default via 2001:db8:1::2
+    ip -n r2 route add default via 2001:db8:1::1
+    modules sch_ingress cls_flower act_gact
+    for router in r1 r2; do
+        in_ns $router sysctl -qw net.ipv6.conf.all.forwarding=1
+        ip -6 -n $router rule add pref 10 ipproto ipv6-icmp blackhole
+        for dev in in0 mid${router#r}; do
+            tc -n $router qdisc add dev $dev clsact
+            for family in ip ipv6; do
+                tc -n $router filter add dev $dev ingress protocol $family flower ip_flags frag action drop
+            done
+        done
+    done
+}
+
 # Ports are random, for a mapping that was forgotten must not come back as it was.
 nat_nftables() {
     in_ns nat nft -f - <<NFT
