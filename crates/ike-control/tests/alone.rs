@@ -13,6 +13,7 @@ use ike_control::control::protocol::{Named, Request, Response};
 use ike_control::views::IkeSa;
 use ike_control::{Candidate, Configuration, Loader, Operator, OperatorError, Program};
 use ike_proto::Command;
+use ike_proto::config::ChildConfig;
 use ike_proto::dataplane::{
     Capabilities, Command as PlaneCommand, DataPlane, DataPlaneError, Event as PlaneEvent, Flow,
     PolicyAction, PolicyId, Reply, TrafficSelector,
@@ -521,6 +522,38 @@ async fn the_notes_of_traps_are_as_the_traps() {
     });
     assert_eq!(up, Ok(()));
     assert!(traps.become_(&[]).await, "the trap is back");
+}
+
+/// A trap that a command has taken away stays away over a reload, until the reload changes its child or a command wants it.
+///
+/// Faults, each by itself: in `uninstall`, do not call `untrapped`; in `untrapped`, note no child.
+#[tokio::test]
+async fn a_reload_installs_no_trap_that_a_command_has_taken_away() {
+    let traps = Traps::default();
+    let options = ("127.0.0.1", "net", "start_action = 'trap'");
+    let (operator, _drivers, _packets) = pair_on(Plane::new(traps.clone()), options, Arc::new(()));
+    let reload = async |change: fn(&mut ChildConfig)| {
+        let mut configuration = (*operator.config()).clone();
+        let connection = Arc::make_mut(&mut configuration.endpoint.connections[0]);
+        change(Arc::make_mut(&mut connection.children[0]));
+        operator.reload(|| Ok(Candidate::new(configuration))).await.unwrap();
+    };
+    for ends in [false, true] {
+        operator.start_actions().await;
+        assert!(traps.become_(TRAP).await);
+        operator.uninstall(None, "net").await.unwrap();
+        assert!(traps.become_(&[]).await);
+        assert_eq!(operator.taken_down(&[]).len(), 1);
+        reload(|_| {}).await;
+        tokio::time::sleep(SHORT).await;
+        assert!(traps.0.lock().unwrap().is_empty(), "the trap is back");
+        match ends {
+            true => operator.install(None, "net").await.unwrap(),
+            false => reload(|child| child.priority = 7).await,
+        }
+        assert!(traps.become_(TRAP).await, "{ends}");
+        assert!(operator.taken_down(&[]).is_empty());
+    }
 }
 
 /// A trap that is made a block while a command wants its child up is a trap in the end.

@@ -114,8 +114,8 @@ impl Down {
     }
 
     /// A command has taken away the trap of a child.
-    pub(super) fn untrap(&self, connection: String, child: String) {
-        if let Some(note) = self.lock().get_mut(&(connection, child)) {
+    fn untrap(&self, name: &Name) {
+        if let Some(note) = self.lock().get_mut(name) {
             note.traps = note.traps.min(Traps::Block);
         }
     }
@@ -220,6 +220,20 @@ impl Operator {
         // It was on its way up.
         self.note_down(target, Traps::Stay);
         Ok(ended)
+    }
+
+    /// A command has taken away the trap of a child. A trap that the configuration asks for stays away.
+    pub(super) fn untrapped(&self, name: Name) {
+        let _taking = self.taking();
+        let target =
+            Target { ike: Some(name.0.clone()), child: Some(name.1.clone()), ..Target::default() };
+        let config = self.config();
+        for (_, child) in meant(&target, &config.endpoint) {
+            if child.start_action == Action::Trap {
+                self.taken_down.note(name.clone(), child, Traps::Stay);
+            }
+        }
+        self.taken_down.untrap(&name);
     }
 
     fn taking(&self) -> Taking {

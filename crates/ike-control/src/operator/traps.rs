@@ -23,7 +23,8 @@ impl Operator {
         self.install_between(&(connection, child), ends).await
     }
 
-    /// Takes the trap policies of a child away: of the first connection that has them, if `ike` names none.
+    /// Takes the trap policies of a child away: of the first connection that has them, if `ike` names none. If the trap was
+    /// the child's `start_action`, the child is down by command, and a reload does not install the trap again.
     pub async fn uninstall(&self, ike: Option<&str>, child: &str) -> Result<(), OperatorError> {
         let policies = self.handle.policies().await?;
         let found = policies.into_iter().find_map(|policy| match policy {
@@ -43,15 +44,16 @@ impl Operator {
         };
         let waited = self.lacks(|lacks| {
             let first = lacks.keys().find(|name| waits(name)).cloned();
-            first.is_some_and(|name| lacks.remove(&name).is_some())
+            first.filter(|name| lacks.remove(name).is_some())
         });
-        if waited && found.is_none() {
+        if let (Some((connection, _)), None) = (&waited, &found) {
+            self.untrapped((connection.clone(), child.to_owned()));
             return Ok(());
         }
         let connection = found.ok_or_else(|| OperatorError::NoTrap(child.to_owned()))?;
-        let (of, name) = (connection.clone(), child.to_owned());
+        let name = (connection.clone(), child.to_owned());
         self.command(Command::UninstallTrap { connection, child: child.to_owned() }).await?;
-        self.taken_down.untrap(of, name);
+        self.untrapped(name);
         Ok(())
     }
 }
