@@ -92,6 +92,8 @@ LAB_SCENARIO=$scenario
 CASE=$case_
 KERNEL=$kernel
 DATA_PLANE=$plane
+ROUNDS=${IKE_LAB_ROUNDS:-}
+SEED=${IKE_LAB_SEED:-}
 US=$us
 THEM=${them:-strongswan}
 ENV

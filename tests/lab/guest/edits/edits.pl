@@ -1,0 +1,277 @@
+# The edits. Each changes the model, and says what it does to flows. It returns its name, or nothing where it cannot be.
+use strict;
+use warnings;
+
+our ($model, $syntax, $STATE);
+# Of children: what commands have done, by "CONNECTION CHILD"; keys of SAs that a change may have left, by connection.
+our (%EDITS, %COMMANDS);
+our (%down, %untrapped, %installed, %upped, %left, %excused, %secret_at_peer);
+
+# What an edit changes: the keys of children that `start` had begun, after their connection.
+my @begun;
+
+sub any { return $_[rand @_] }
+sub child_of { my ($name) = @_; my ($c, $k) = split / /, $name; return $model->{conns}{$c}{children}{$k} }
+sub children { return map { my $c = $_; map { "$c $_" } sort keys %{$model->{conns}{$c}{children}} } sort keys %{$model->{conns}} }
+
+# The pairs of networks of a child.
+sub pairs_of {
+    my ($child) = @_;
+    return map { my $l = $_; map { [$l, $_] } @{$child->{remote_ts}} } @{$child->{local_ts}};
+}
+
+# lets_go CHILD: its SA may stay, with the selectors that it has.
+sub lets_go {
+    my ($name) = @_;
+    my ($conn) = split / /, $name;
+    $left{$conn}{$_} = 1 for map { keys_of(@$_) } pairs_of(child_of($name));
+}
+
+# edited CHILD: what a command has done to it ends.
+sub edited {
+    my ($name) = @_;
+    lets_go($name);
+    push @begun, [$name =~ /(\S+)/, map { keys_of(@$_) } pairs_of(child_of($name))] if action($name) eq 'start';
+    delete $_->{$name} for \%down, \%untrapped, \%installed, \%upped;
+    # What swanctl loads takes down what was changed, and brings it up again. After a reload another child comes up beside that
+    # of before; in the kernel of the peer the policies of both are one, and it drops what comes by the older SA.
+    $excused{$name} = 1 if action($name) ne 'none';
+}
+
+# Whether packets of the child are protected, and whether they are to be answered.
+sub is_protected {
+    my ($name) = @_;
+    my $child = child_of($name) or return 0;
+    return 1 if $installed{$name} || $upped{$name};
+    return 0 if $child->{start_action} eq 'none';
+    return !$down{$name} if $child->{start_action} eq 'start';
+    return !$untrapped{$name};
+}
+sub is_served { my ($name) = @_; return is_protected($name) && !$down{$name} }
+
+# sa_is_gone CONNECTION: its SA has ended, with what a command had brought up.
+sub sa_is_gone {
+    my ($conn) = @_;
+    delete $left{$conn};
+    delete $upped{$_} for grep { /^$conn / } children();
+}
+
+# put_in_force: the file is read again, by ours, or by swanctl with one command or with single ones.
+sub put_in_force {
+    my ($creds_only) = @_;
+    write_tree('us', our_tree($model, "$STATE/us/vici"));
+    my @begun_now = splice @begun;
+    my $file = file_of('us');
+    my $how = $syntax eq 'toml' ? 'reload' : any('reload', '--load-all', $creds_only ? '--load-creds' : '--load-creds, --load-conns');
+    if ($how eq 'reload') {
+        my $status = ctl('us', 'reload');
+        die "reload: status $status\n" if $status != 0 && $status != 6;
+        return $how;
+    }
+    for (split /, /, $how) {
+        swan('us', $_, '--file', $file) == 0 or die "swanctl $_\n";
+    }
+    # As with charon, what `start` had begun ends with the child of before.
+    for (@begun_now) {
+        my ($conn, @keys) = @$_;
+        delete @{$left{$conn}}{@keys};
+    }
+    return $how;
+}
+
+# an_edit: its name, what it is about, and what puts it in force.
+sub an_edit {
+    my $what = any(sort(keys %EDITS), map { ($_) x 2 } sort keys %COMMANDS);
+    my ($on, $how) = ($COMMANDS{$what} // $EDITS{$what})->();
+    return ($what, $on, $how) if $how || !defined $on;
+    my ($conn) = $on =~ /(\S+)/;
+    return ($what, $on, \&put_in_force) if rand 2 < 1 || !$model->{conns}{$conn};
+    # What the file asks for is there when the SA has ended.
+    $excused{$_} = 1 for grep { /^$conn / } children();
+    return ($what, $on, sub {
+        my $how = put_in_force();
+        peer_deletes($conn);
+        sa_is_gone($conn);
+        return "$how, and the peer deletes";
+    });
+}
+
+# commands_again HOST: those whose effect lasts.
+sub commands_again {
+    my ($host) = @_;
+    command($host, 'install', $_) for sort keys %installed;
+    command($host, 'uninstall', $_) for sort keys %untrapped;
+    command($host, 'down', $_) for sort keys %down;
+}
+
+# command HOST VERB CHILD: its status.
+sub command {
+    my ($host, $verb, $name) = @_;
+    my ($conn, $child) = split / /, $name;
+    return ctl($host, $verb, '--ike', $conn, '--child', $child) if $verb =~ /^(up|down)$/;
+    return swan($host, "--$verb", '--ike', $conn, '--child', $child);
+}
+
+# commanded VERB CHILD: what an edit returns that is a command.
+sub commanded {
+    my ($verb, $name) = @_;
+    return ($name, sub {
+        my $status = command('us', $verb, $name);
+        die "$verb $name: status $status\n" if $status != 0;
+        return 'command';
+    });
+}
+
+sub action { my ($name) = @_; return child_of($name)->{start_action} }
+
+%COMMANDS = (
+    up => sub {
+        my $name = any(grep { $down{$_} || action($_) eq 'none' && !$installed{$_} } children()) // return;
+        delete $down{$name};
+        $upped{$name} = 1 if action($name) eq 'none';
+        lets_go($name);
+        return commanded('up', $name);
+    },
+    down => sub {
+        my $name = any(grep { !$untrapped{$_} && !$down{$_} && action($_) ne 'none' } children()) // return;
+        $down{$name} = 1;
+        return commanded('down', $name);
+    },
+    install => sub {
+        my $name = any(grep { !$down{$_} && ($untrapped{$_} || action($_) eq 'none' && !$installed{$_}) } children()) // return;
+        if (!delete $untrapped{$name}) { $installed{$name} = 1 }
+        return commanded('install', $name);
+    },
+    uninstall => sub {
+        my $name = any(grep { !$down{$_} && !$untrapped{$_} && (action($_) eq 'trap' || $installed{$_}) } children()) // return;
+        lets_go($name);
+        delete $upped{$name};
+        if (!delete $installed{$name}) { $untrapped{$name} = 1 }
+        return commanded('uninstall', $name);
+    },
+    terminate => sub {
+        my $name = any(grep { !$untrapped{$_} && !$down{$_} && action($_) ne 'none' } children()) // return;
+        # The next packet brings up what has a trap.
+        if (action($name) eq 'start') { $down{$name} = 1 } else { $excused{$name} = 1 }
+        my ($conn, $child) = split / /, $name;
+        # It may have no SA.
+        return ($name, sub { swan('us', '--terminate', '--ike', $conn, '--child', $child); 'command' });
+    },
+    peer_deletes => sub {
+        my $conn = any(sort keys %{$model->{conns}});
+        delete $left{$conn};
+        for (grep { /^$conn / } children()) {
+            $excused{$_} = 1;
+            delete $upped{$_};
+        }
+        # It may have no SA.
+        return ($conn, sub { peer_deletes($conn); 'command' });
+    },
+);
+
+%EDITS = (
+    widen => sub {
+        my $name = any(grep { child_of($_)->{remote_ts}[0] =~ m{/2[45]$} && @{child_of($_)->{remote_ts}} == 1 } children()) // return;
+        edited($name);
+        s{/2[45]$}{/22} for child_of($name)->{any('local_ts', 'remote_ts')}[0];
+        return $name;
+    },
+    narrow => sub {
+        my $name = any(children());
+        edited($name);
+        for (child_of($name)->{any('local_ts', 'remote_ts')}[0]) { m{/22$} ? s{/22$}{/24} : s{/2\d$}{/25} }
+        return $name;
+    },
+    add_selector => sub {
+        my $name = any(grep { my $c = child_of($_); @{$c->{remote_ts}} == 1 && $c->{remote_ts}[0] !~ m{/22$} } children()) // return;
+        edited($name);
+        my $ts = child_of($name)->{remote_ts};
+        push @$ts, $ts->[0] =~ s{(\d+)\.0/\d+$}{($1 + 2) . '.0/24'}er;
+        return $name;
+    },
+    remove_selector => sub {
+        my $name = any(grep { @{child_of($_)->{remote_ts}} == 2 } children()) // return;
+        edited($name);
+        pop @{child_of($name)->{remote_ts}};
+        return $name;
+    },
+    add_child => sub {
+        my $conn = any(sort keys %{$model->{conns}});
+        my ($n) = $conn =~ /(\d+)/;
+        my $k = any(grep { !$model->{conns}{$conn}{children}{"n$_"} } 1 .. 3) // return;
+        $model->{conns}{$conn}{children}{"n$k"} = first_child($n, $k, any(qw(none trap start)));
+        return "$conn n$k";
+    },
+    remove_child => sub {
+        my $name = any(grep { / n\d/ } children()) // return;
+        edited($name);
+        my ($c, $k) = split / /, $name;
+        delete $model->{conns}{$c}{children}{$k};
+        return $name;
+    },
+    add_connection => sub {
+        my $n = any(grep { !$model->{conns}{"c$_"} } 0 .. 15) // return;
+        $model->{conns}{"c$n"} = first_connection($n);
+        $model->{secrets}{"ike-c$n"} = { id => ["c$n.us", "c$n.peer"], secret => $secret_at_peer{"c$n"} // "the first secret of c$n" };
+        return "c$n";
+    },
+    remove_connection => sub {
+        my @all = sort keys %{$model->{conns}};
+        return if @all < 11;
+        my $conn = any(@all);
+        edited($_) for grep { /^$conn / } children();
+        delete $model->{conns}{$conn};
+        delete $model->{secrets}{"ike-$conn"};
+        return $conn;
+    },
+    start_action => sub {
+        my $name = any(children());
+        edited($name);
+        my $child = child_of($name);
+        $child->{start_action} = any(grep { $_ ne $child->{start_action} } qw(none trap start));
+        return "$name $child->{start_action}";
+    },
+    # It is no other child for the commands that have taken it down.
+    esp_proposals => sub {
+        my $name = any(children());
+        my @kept = grep { $_->{$name} } \%down, \%untrapped;
+        edited($name);
+        $_->{$name} = 1 for @kept;
+        $_ = $_ eq 'aes256gcm16' ? 'aes128gcm16' : 'aes256gcm16' for child_of($name)->{esp_proposals};
+        return $name;
+    },
+    # First at this end, where nobody gets in with that of before; then at the peer.
+    secret => sub {
+        my $conn = any(grep { my $net = "$_ net"; child_of($net) && !$down{$net} && !$untrapped{$net} } sort keys %{$model->{conns}}) // return;
+        my $secret = 'another secret ' . int rand 1e9;
+        $model->{secrets}{"ike-$conn"}{secret} = $secret;
+        delete $left{$conn};
+        for (grep { /^$conn / } children()) {
+            $excused{$_} = 1;
+            delete $upped{$_};
+        }
+        $upped{"$conn net"} = 1 if action("$conn net") eq 'none' && !$installed{"$conn net"};
+        lets_go("$conn net") if action("$conn net") eq 'none';
+        return ($conn, sub {
+            my $how = put_in_force('creds');
+            peer_deletes($conn);
+            command('us', 'up', "$conn net") != 0 or die "$conn: the peer gets in with the secret of before\n";
+            $secret_at_peer{$conn} = $secret;
+            peer_takes(peer_of($conn), \%secret_at_peer);
+            command('us', 'up', "$conn net") == 0 or die "$conn: the peer does not get in with its new secret\n";
+            return $how;
+        });
+    },
+    proposals => sub {
+        my $conn = any(sort keys %{$model->{conns}});
+        if ($syntax eq 'swanctl') {
+            for (grep { /^$conn / } children()) {
+                lets_go($_);
+                $excused{$_} = 1;
+            }
+        }
+        for ($model->{conns}{$conn}{proposals}) { /256gcm/ ? s/256gcm/128gcm/ : s/128gcm/256gcm/ }
+        return $conn;
+    },
+);
+1;
