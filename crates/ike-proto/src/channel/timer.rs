@@ -33,7 +33,9 @@ pub(crate) enum Timer {
     KeepAlive,
     /// Repeat a request that the peer answered with TEMPORARY_FAILURE (RFC 7296 §2.25).
     RetryTemporaryFailure,
-    /// Delete a rekeyed IKE SA whose Delete the peer never sent.
+    /// Delete a rekeyed IKE SA that the peer has not deleted.
+    DeleteReplaced,
+    /// Remove a rekeyed IKE SA, whether the peer has answered its Delete or not.
     DeleteOldIke,
     /// The peer's additional key exchanges did not come in time (RFC 9370 §2.2.4).
     Followup,

@@ -34,8 +34,8 @@ use crate::keys::{IkeKeys, Nonces, OldKeys, OwnNonces, Seed, Spis};
 use crate::wire::payload::{Ke, Payload, Sa, Spi};
 use crate::wire::registry::{ExchangeType, KeMethodId, NotifyType};
 
-/// How long a replaced SA waits for the peer's Delete.
-const REPLACED_LINGERS: Duration = Duration::from_secs(60);
+/// How long a replaced SA waits for the peer's Delete, or for the answer to this end's own.
+pub(crate) const REPLACED_LINGERS: Duration = Duration::from_secs(60);
 
 impl Established {
     pub(crate) fn send_rekey_ike(
@@ -156,16 +156,17 @@ impl Established {
     }
 
     /// As [`replaced_by`](Self::replaced_by), by the SA `to` of the peer's rekey. A peer that lacks the answer asks for it on
-    /// this SA for as long as its schedule lasts, which is often that of this end.
+    /// this SA for as long as its schedule lasts, which is often that of this end. The SA ends at its hard limit in any case.
     pub(crate) fn replaced_by_theirs(
         &mut self,
         channel: &Channel,
         ctx: &mut Context<'_>,
         to: IkeSaId,
     ) {
+        let limit = self.life.at(TimerKey::Ike(Timer::HardLifeIke));
         self.replaced_by(channel, ctx, to);
-        let lingers = REPLACED_LINGERS.max(ctx.lookup.schedule());
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + lingers);
+        let lingers = ctx.io.now.mono + REPLACED_LINGERS.max(ctx.lookup.schedule());
+        self.life.await_delete_until(limit.map_or(lingers, |limit| limit.min(lingers)));
     }
 
     /// Waits for the peer's Delete of this SA, which the peer's rekey made and which lost to ours.
@@ -173,7 +174,7 @@ impl Established {
         self.phase = IkePhase::Replaced(channel.link().id());
         channel.deadlines().clear_all();
         self.life.clear_all();
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + REPLACED_LINGERS);
+        self.life.await_delete_until(ctx.io.now.mono + REPLACED_LINGERS);
     }
 
     /// Marks this SA as the loser of two simultaneous rekeys. The end that made it deletes it.

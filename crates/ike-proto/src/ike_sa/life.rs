@@ -88,6 +88,12 @@ impl Life {
         self.timers.clear_all();
     }
 
+    /// This SA was replaced by the peer: at `at` the peer gets a Delete, unless it has sent its own.
+    pub(crate) fn await_delete_until(&mut self, at: Instant) {
+        self.clear(TimerKey::Ike(Timer::DeleteOldIke));
+        self.set(TimerKey::Ike(Timer::DeleteReplaced), at);
+    }
+
     /// Frees unused capacity.
     pub(crate) fn trim(&mut self) {
         self.timers.trim();

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use ike_proto::Command;
 use ike_proto::dataplane::Event as PlaneEvent;
-use ike_proto::wire::Header;
 use ike_proto::wire::payload::{Delete, Ke, Notify, Payload, Spi};
 use ike_proto::wire::registry::{ExchangeType, KeMethodId, NotifyType, ProtocolId};
+use ike_proto::wire::{Header, decode_payloads};
 use ike_tests::bench::{Bench, net};
 use ike_tests::handmade::{ESP, Handmade, IKE, deleted, proposal};
 use ike_tests::network::Fate;
@@ -343,6 +343,48 @@ fn a_replaced_child_keeps_its_hard_limit_when_its_ike_sa_is_rekeyed() {
     let sent = bench.sent();
     let header = sent.first().and_then(|sent| Header::peek(sent)).expect("a Delete");
     assert_eq!((header.spi_i, header.exchange), (9, ExchangeType::INFORMATIONAL));
+}
+
+/// A peer rekeys its IKE SA and deletes neither the old one nor its children. The old IKE SA ends at its hard limit, or when the
+/// peer cannot ask for the answer any more, and the peer gets its Delete.
+///
+/// Fault: in `replaced_by_theirs`, leave out `await_delete_until`, or `limit`.
+#[test]
+fn an_ike_sa_that_the_peer_has_replaced_and_never_deletes_ends_with_a_delete() {
+    for (limit, ends_after) in [(100, 92), (600, 165)].map(|(a, b)| (a * SECOND, b * SECOND)) {
+        let mut side = side(1, 2);
+        (side.connection.rekey_time, side.connection.over_time) = (limit, Duration::ZERO);
+        side.connection.dpd_delay = Duration::ZERO;
+        let mut bench = Bench::with(side);
+        let mut peer = bench.established(1007);
+        let old = bench.host().ike().spi_r;
+        bench.world.run_for(8 * SECOND);
+        let rekey = [
+            Payload::Sa(proposal(ProtocolId::IKE, IKE, Spi::Ike(9))),
+            Payload::Nonce(&[3; 32]),
+            Payload::Ke(Ke { method: KeMethodId::CURVE_25519, data: &[9; 32] }),
+        ];
+        let request = peer.next_request(ExchangeType::CREATE_CHILD_SA, &rekey);
+        bench.give(&request);
+        bench.sent();
+        let of_old = |bench: &mut Bench| -> Vec<_> {
+            let sent = bench.sent();
+            let is_old = |it: &Vec<u8>| Header::peek(it).is_some_and(|it| it.spi_r == old);
+            sent.into_iter().filter(is_old).collect()
+        };
+        bench.world.run_for(ends_after - 2 * SECOND);
+        assert!(of_old(&mut bench).is_empty(), "{limit:?}");
+        bench.world.run_for(4 * SECOND);
+        let sent = of_old(&mut bench);
+        let request = peer.open(sent.first().expect("a Delete")).expect("sealed for the peer");
+        let is_delete = |payload: &Payload<'_>| matches!(payload, Payload::Delete(delete) if delete.protocol == ProtocolId::IKE);
+        let payloads = decode_payloads(request.first, &request.octets, 0).expect("payloads");
+        assert!(payloads.iter().any(is_delete), "{limit:?}");
+        // The peer does not answer either.
+        bench.world.run_for(62 * SECOND);
+        let there = bench.host().ikes().iter().any(|ike| ike.spi_r == old);
+        assert!(!there && bench.host().ike_downs().is_empty(), "{limit:?}");
+    }
 }
 
 /// `inactivity` ends a child for good. A child whose counters cannot be read, or that has no outbound SA yet because the peer

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use crate::channel::Channel;
 use crate::channel::timer::{ChildTimer, Timer, TimerKey};
 use crate::event::{ChildSaId, Failure};
+use crate::exchange::rekey_ike::REPLACED_LINGERS;
 use crate::exchange::sent::Retry;
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::plane::Query;
@@ -67,6 +68,11 @@ impl Established {
             Timer::Ticket => self.renew_ticket(),
             Timer::Fallback => self.fall_back(stem.channel, ctx),
             Timer::Followup => self.answering.expire(&mut self.life, ctx),
+            Timer::DeleteReplaced => {
+                let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
+                self.queue.push_first(task);
+                self.life.set(TimerKey::Ike(Timer::DeleteOldIke), now + REPLACED_LINGERS);
+            }
             Timer::DeleteOldIke => stem.ending.end(Failure::Replaced),
             Timer::Pace
             | Timer::Retransmit
