@@ -74,6 +74,6 @@ pub use error::OperatorError;
 pub use operator::resolve::{StartWaits, choose, choose_again};
 pub use operator::{Operator, Reloaded};
 pub use program::{
-    About, AuthorityView, Candidate, CertificateKind, CertificateView, Configuration, Loader,
-    Program, RevocationCounts,
+    About, AuthorityView, Candidate, CertificateKind, CertificateView, Configuration, Evidence,
+    Loader, Program, RevocationCounts,
 };

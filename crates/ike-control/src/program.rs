@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, MutexGuard};
 
 use ike_config::{Connection, Difference, Ends, Hosts, Kind, Overlay, Settings};
+use ike_proto::UsedAuth;
 use ike_proto::config::EndpointConfig;
 use ike_proto::crypto::CryptoProvider;
 use ike_proto::dataplane::Capabilities;
@@ -120,6 +121,20 @@ pub struct RevocationCounts {
     pub ended: u64,
 }
 
+/// What a new configuration has of the certificate or the password by which a peer was authenticated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Evidence {
+    /// The same, or nothing is known of it.
+    #[default]
+    Same,
+    /// Another password of the same identity, or a trust anchor of the same name and with another key.
+    Replaced,
+    /// No password of this identity.
+    PasswordRemoved,
+    /// No trust anchor of this name.
+    AnchorRemoved,
+}
+
 /// A certificate or a revocation list that a control client may see.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateView {
@@ -178,6 +193,18 @@ pub trait Program: Send + Sync {
     fn pools(&self, name: Option<&str>, leases: bool) -> Vec<Pool> {
         let _ = (name, leases);
         Vec::new()
+    }
+
+    /// What the configuration that has just come in force has of the certificate or the password by which the peer of
+    /// `connection` was authenticated in the round `used`. The engine knows of pre-shared keys.
+    fn evidence(&self, connection: &str, used: &UsedAuth) -> Evidence {
+        let _ = (connection, used);
+        Evidence::Same
+    }
+
+    /// True if the file is in swanctl.conf's format: a reload then leaves IKE SAs up whatever it removes, as charon does.
+    fn follows_charon(&self) -> bool {
+        false
     }
 
     /// The certificates and revocation lists in force.

@@ -32,6 +32,9 @@ use vici::{Packet, Section};
 #[expect(dead_code, reason = "`main` is not called here")]
 mod controlled;
 
+#[path = "alone/live.rs"]
+mod live;
+
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 fn sockets() -> Sockets {
@@ -126,7 +129,7 @@ async fn a_program_without_parts_of_its_own_is_controlled() {
         let connection = Section::new().section("other", Section::new());
         let refused = vici(&folder, "load-conn", connection).await;
         assert_eq!(refused.str("success"), Some("no"), "{refused:?}");
-        let reloaded = ask(&folder, Request::Reload).await;
+        let reloaded = ask(&folder, Request::Reload { revoke: false }).await;
         assert!(!reloaded.ok && !reloaded.config, "there is no file: {reloaded:?}");
 
         let metrics = scrape(&folder).await;

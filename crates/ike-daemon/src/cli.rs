@@ -87,7 +87,14 @@ pub enum Command {
         json: bool,
     },
     /// Reads the configuration file again (as SIGHUP does)
-    Reload,
+    ///
+    /// IKE SAs that are up stay. In this project's own format those end whose peer no connection accepts any more, or whose
+    /// secret or trust anchor was removed. Standard error names them, and those that stay as an earlier file had them.
+    Reload {
+        /// Ends IKE SAs whose secret or trust anchor was replaced, too
+        #[arg(long)]
+        revoke: bool,
+    },
     /// Removes what a daemon that has ended has left on this host: traffic that it blocked leaves in clear
     ///
     /// A daemon with --keep-blocks leaves its blocks, and so does a daemon that crashes. The next one replaces them. This

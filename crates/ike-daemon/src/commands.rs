@@ -63,7 +63,7 @@ pub(crate) fn run(cli: Cli) -> Status {
         Command::List { json } => list(control, json),
         Command::Leases { pool, json } => leases(control, pool, json),
         Command::Offload { json } => offload::run(json),
-        Command::Reload => reload(control),
+        Command::Reload { revoke } => reload(control, revoke),
         Command::Unblock => unblock::unblock(control),
         Command::TicketKey { file } => written(
             config::make_ticket_key(&file)
@@ -161,14 +161,17 @@ fn ask(control: &Path, request: &Request, done: &str) -> Status {
 }
 
 /// Has the daemon read its file again, and prints its warnings as `check` does.
-fn reload(control: &Path) -> Status {
-    match exchange(control, &Request::Reload) {
+fn reload(control: &Path, revoke: bool) -> Status {
+    match exchange(control, &Request::Reload { revoke }) {
         Ok(response) => {
             for warning in &response.warnings {
                 eprintln!("warning: {warning}");
             }
             for delayed in &response.delayed {
                 eprintln!("not in force: {delayed}");
+            }
+            for live in &response.live {
+                eprintln!("{live}");
             }
             if response.delayed.is_empty() {
                 println!("reloaded");

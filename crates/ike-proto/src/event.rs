@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::config::{ChildConfig, EndpointConfig, PpkId};
+use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, PpkId};
 use crate::crypto::SignatureScheme;
 use crate::dataplane::{
     self, DataPlaneError, Encapsulation, Flow, Mode, Reply, SaId, TrafficSelector,
@@ -158,6 +158,9 @@ pub enum Command {
     TerminateIke(IkeSaId),
     /// Deletes an IKE SA and its children here at once. The peer is told, but no answer is awaited.
     ForgetIke(IkeSaId),
+    /// As [`ForgetIke`](Self::ForgetIke), because the configuration does not admit the peer any more. What this end wants
+    /// stays wanted: it is started again, and protected until it is up.
+    Exclude(IkeSaId),
     /// Deletes a Child SA at both ends.
     TerminateChild(ChildSaId),
     /// Rekeys an IKE SA.
@@ -507,6 +510,11 @@ pub struct IkeStatus {
     pub id: IkeSaId,
     /// Connection name.
     pub connection: String,
+    /// The configuration that it was made with; `None` as long as several are possible. After a reload, that of its
+    /// name may be another one.
+    pub config: Option<Arc<ConnectionConfig>>,
+    /// Whether the secrets that authenticated it are in force.
+    pub secrets: SecretsNow,
     /// State.
     pub state: IkeState,
     /// True if this end is the original initiator.
@@ -555,6 +563,18 @@ pub struct IkeStatus {
     pub outstanding: Option<ExchangeType>,
     /// Children.
     pub children: Vec<ChildStatus>,
+}
+
+/// What the configuration in force has of the pre-shared keys and the PPK that have authenticated an IKE SA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SecretsNow {
+    /// The same ones, or the IKE SA needed none.
+    #[default]
+    Same,
+    /// Others for the same identities.
+    Replaced,
+    /// None for one of the pairs of identities.
+    Removed,
 }
 
 /// How one end authenticated in one round.

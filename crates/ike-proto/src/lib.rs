@@ -32,8 +32,8 @@ pub use endpoint::{ChildBrief, Endpoint, IkeBrief, Registry, TrapStatus, Void};
 pub use event::{
     AuthKind, BothSelectors, ChildSaId, ChildState, ChildStatus, Command, Disbelief, Event, Hint,
     IkeSaId, IkeState, IkeStatus, Input, Network, Notice, Now, Output, Path, PeerRefused,
-    RequestId, StreamCommand, StreamEvent, Ticket, Transmit, TransmitKind, Transport, UsedAuth,
-    UsedEap,
+    RequestId, SecretsNow, StreamCommand, StreamEvent, Ticket, Transmit, TransmitKind, Transport,
+    UsedAuth, UsedEap,
 };
 pub use ike_wire as wire;
 pub use ipsec_types::{crypto, dataplane};

@@ -46,6 +46,41 @@ pub enum Standing {
     Outdated(FetchRequest),
 }
 
+/// What is in force of the trust anchor at the end of an accepted path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnchorNow {
+    /// Its key is that of a trust anchor, or the path has none.
+    Same,
+    /// A trust anchor has its name, and another key.
+    Replaced,
+    /// Neither.
+    Removed,
+}
+
+impl AnchorNow {
+    /// What `answerer` has of the trust anchor of `path`, the [path](PeerCertificate::path) of a peer of `connection`: among
+    /// the trusted CAs and those of the connection's policies, or of all policies if there is no such connection any more.
+    pub fn of(answerer: &Answerer, connection: &str, path: &[u8]) -> Self {
+        let records = Record::of_path(path);
+        let Some(last) = records.last() else { return Self::Same };
+        let policies = match answerer.policies(connection) {
+            own if own.is_empty() => {
+                answerer.remote.values().flat_map(|rounds| rounds.values()).collect()
+            }
+            own => own,
+        };
+        let named = policies.iter().flat_map(|policy| &policy.cacerts);
+        let anchors: Vec<_> = answerer.trust().cas().iter().chain(named).collect();
+        if anchors.iter().any(|anchor| last.kind.ends_at(anchor)) {
+            Self::Same
+        } else if anchors.iter().any(|anchor| last.kind.ca.is_named(anchor.subject_hash())) {
+            Self::Replaced
+        } else {
+            Self::Removed
+        }
+    }
+}
+
 impl TrustedPeer {
     /// The peer's certificate, or one that is known for its raw public key, as the engine keeps it; `None` without one.
     pub fn shown(&self) -> Option<Arc<PeerCertificate>> {

@@ -68,7 +68,10 @@ fn patience(request: &Request) -> Duration {
         | Request::Rekey(named)
         | Request::Reauth(named) => named.timeout.and_then(seconds),
         Request::UpAll { timeout } => timeout.and_then(seconds),
-        Request::Redirect { .. } | Request::List | Request::Leases { .. } | Request::Reload => None,
+        Request::Redirect { .. }
+        | Request::List
+        | Request::Leases { .. }
+        | Request::Reload { .. } => None,
     };
     given.unwrap_or(Duration::from_secs(60)) + Duration::from_secs(5)
 }

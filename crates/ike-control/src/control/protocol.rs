@@ -58,7 +58,11 @@ pub enum Request {
         pool: Option<String>,
     },
     /// Take the configuration file anew.
-    Reload,
+    Reload {
+        /// End IKE SAs whose secret or trust anchor it replaces, too.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        revoke: bool,
+    },
 }
 
 /// What a command is about.
@@ -124,6 +128,9 @@ pub struct Response {
     /// What of it is not in force before the next start, each a sentence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delayed: Vec<String>,
+    /// IKE SAs that a reload ends, and those that stay as an earlier configuration had them, each a sentence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub live: Vec<String>,
     /// What `leases` lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<Value>,

@@ -120,7 +120,7 @@ async fn client(
 
 /// True if the client waits for an outcome, as long as it says.
 fn waits(request: &Request) -> bool {
-    !matches!(request, Request::List | Request::Leases { .. } | Request::Reload)
+    !matches!(request, Request::List | Request::Leases { .. } | Request::Reload { .. })
 }
 
 /// Returns when the data plane has been at one command for [`STUCK`], and so within a second if it hangs.
@@ -165,9 +165,9 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
                 Err(error) => Response::error(error.to_string()),
             }
         }
-        Request::Reload => match operator.reload_file(file.as_deref()).await {
-            Ok(Reloaded { warnings, delayed }) => {
-                Response { ok: true, warnings, delayed, ..Response::default() }
+        Request::Reload { revoke } => match operator.reload_file(file.as_deref(), revoke).await {
+            Ok(Reloaded { warnings, delayed, live }) => {
+                Response { ok: true, warnings, delayed, live, ..Response::default() }
             }
             Err(error) => {
                 let config = matches!(error, OperatorError::Mistakes(_));

@@ -44,6 +44,8 @@ pub(super) struct State {
     waiting: bool,
     /// What is to be done when it is.
     then: Vec<Follow>,
+    /// How many reloads there have been.
+    pub(super) reloads: u64,
 }
 
 /// What follows from a change of a connection, as in charon: what `start_action` had begun for the old

@@ -23,6 +23,7 @@ pub use reloading::Reloaded;
 mod choose;
 mod credentials;
 mod down;
+mod live;
 mod loading;
 mod names;
 mod reloading;

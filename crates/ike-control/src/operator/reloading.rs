@@ -18,25 +18,32 @@ pub struct Reloaded {
     pub warnings: Vec<String>,
     /// What is not in force before the next start.
     pub delayed: Vec<String>,
+    /// IKE SAs that end, and those that stay as an earlier configuration had them.
+    pub live: Vec<String>,
 }
 
 impl Reloaded {
-    /// Both together.
+    /// All of it.
     pub fn all(self) -> Vec<String> {
-        [self.warnings, self.delayed].concat()
+        [self.warnings, self.delayed, self.live].concat()
     }
 }
 
 impl Operator {
     /// Reads the configuration file at `file` again, puts it in force, and returns its warnings. If this fails, nothing
-    /// changes. The log has the outcome and the warnings.
+    /// changes. The log has the outcome and the warnings. With `revoke`, IKE SAs end whose secret or trust anchor the file
+    /// replaces.
     ///
     /// # Errors
     /// [`OperatorError::Mistakes`] for mistakes in the file, [`OperatorError::NoFile`] without a file, and the errors of
     /// [`Self::reload`].
-    pub async fn reload_file(&self, file: Option<&Path>) -> Result<Reloaded, OperatorError> {
+    pub async fn reload_file(
+        &self,
+        file: Option<&Path>,
+        revoke: bool,
+    ) -> Result<Reloaded, OperatorError> {
         self.program.reloading();
-        let outcome = self.read_file(file).await;
+        let outcome = self.read_file(file, revoke).await;
         self.program.reloaded(outcome.is_ok());
         if let Err(refused) = &outcome {
             for line in refused.to_string().lines() {
@@ -47,17 +54,21 @@ impl Operator {
         outcome
     }
 
-    async fn read_file(&self, file: Option<&Path>) -> Result<Reloaded, OperatorError> {
+    async fn read_file(
+        &self,
+        file: Option<&Path>,
+        revoke: bool,
+    ) -> Result<Reloaded, OperatorError> {
         let file = file.ok_or(OperatorError::NoFile)?;
         let before = self.config();
-        let reloaded = self.reload(|| self.program.read(file)).await?;
+        let reloaded = self.reload_by(|| self.program.read(file), revoke).await?;
         tell_difference(file, &before.endpoint, &self.config().endpoint);
         Ok(reloaded)
     }
 
     /// Puts the configuration that `make` returns in the place of the present one. SAs keep the configuration that
-    /// they were made with. `make` runs while nothing else changes the configuration. Returns the candidate's warnings,
-    /// which the log has as well.
+    /// they were made with; those whose peers it does not admit end, unless the program follows charon. `make` runs while
+    /// nothing else changes the configuration. Returns the candidate's warnings, which the log has as well.
     ///
     /// # Errors
     /// The error of `make`. [`OperatorError::Unmet`] if the data plane cannot honour the configuration.
@@ -66,17 +77,32 @@ impl Operator {
         &self,
         make: impl FnOnce() -> Result<Candidate, OperatorError> + Send,
     ) -> Result<Reloaded, OperatorError> {
-        let loading = self.loading.lock().await;
+        self.reload_by(make, false).await
+    }
+
+    /// As [`Self::reload`], and with `revoke` what [`Self::reload_file`] says.
+    async fn reload_by(
+        &self,
+        make: impl FnOnce() -> Result<Candidate, OperatorError> + Send,
+        revoke: bool,
+    ) -> Result<Reloaded, OperatorError> {
+        let mut loading = self.loading.lock().await;
         let mut candidate = self.met(blocking(make)?)?;
         let delayed = std::mem::take(&mut candidate.delayed);
+        let before = self.config();
         let outcome = self.put(candidate).await;
+        loading.reloads += 1;
+        let live = match &outcome {
+            Ok(_) => self.review_live(before, revoke, loading.reloads).await,
+            Err(_) => Vec::new(),
+        };
         drop(loading);
         let warnings = outcome?;
         log(&warnings);
         log(&delayed);
         // Names that were known before stay so. `keep_resolved` looks new ones up: nothing waits for them here.
         self.start_actions().await;
-        Ok(Reloaded { warnings, delayed })
+        Ok(Reloaded { warnings, delayed, live })
     }
 
     /// Looks all host names up again, all at once, and tells the engine.
@@ -128,11 +154,16 @@ impl Operator {
         Ok(warnings)
     }
 
-    /// Gives the engine the configuration, with the addresses of names as far as they are known.
-    async fn tell(&self) -> Result<(), OperatorError> {
+    /// The configuration in force, with the addresses of names as far as they are known.
+    pub(super) fn resolved(&self) -> EndpointConfig {
         let config = self.config();
         let ends = config.hosts.iter().map(|(name, hosts)| (name.clone(), self.names.known(hosts)));
-        let endpoint = Box::new(config.resolved(self.ports, &ends.collect()));
+        config.resolved(self.ports, &ends.collect())
+    }
+
+    /// Gives the engine the configuration, with the addresses of names as far as they are known.
+    async fn tell(&self) -> Result<(), OperatorError> {
+        let endpoint = Box::new(self.resolved());
         self.command(Command::Reload(endpoint)).await
     }
 }

@@ -35,7 +35,7 @@ pub(super) async fn answer(
         "version" => version(session.operator.program().about()),
         "stats" => stats(session).await,
         "reload-settings" => {
-            let reloaded = session.operator.reload_file(session.file.as_deref()).await;
+            let reloaded = session.operator.reload_file(session.file.as_deref(), false).await;
             told(reloaded.map(Reloaded::all))
         }
         "initiate" => initiate(session, asked).await?,

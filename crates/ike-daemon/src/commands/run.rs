@@ -295,7 +295,7 @@ async fn end(daemon: Daemon, keep_sas: bool, lost: bool, again: impl Future<Outp
 
 async fn reload(operator: Operator, file: PathBuf) {
     // The log has the outcome and the warnings.
-    let _ = operator.reload_file(Some(&file)).await;
+    let _ = operator.reload_file(Some(&file), false).await;
 }
 
 /// Ready at the next signal, but not at one within [`TOGETHER`] of the first signal: a supervisor and a terminal may both

@@ -369,3 +369,26 @@ fn what_cannot_be_is_named() {
     let config = config::parse(&self::text("right", 500, says), &folder.join("right")).unwrap();
     assert!(!format!("{config:?}").contains("Ar3etTnp"));
 }
+
+/// A client whose password the gateway has no more loses its IKE SA with the reload. One with another password does not.
+///
+/// Faults, each by itself: in `Keeper::evidence`, answer `Same` where there is no password now, or do so for a password that
+/// was not there before either. In `Keeper::adopt`, leave `former_passwords` as they are.
+#[tokio::test]
+async fn an_ike_sa_ends_with_the_password_of_its_client() {
+    let folder = sides("eap-removed");
+    let local = "auth = 'eap-mschapv2'\neap_id = 'carol'";
+    let client = Says { local, remote: "auth = 'pubkey'", more: CAROL };
+    let remote = "auth = 'eap-mschapv2'\neap_id = '%any'";
+    let gateway = Says { local: "certs = 'own.pem'", remote, more: CAROL };
+    let pair = pair(&folder, client, gateway).await;
+    pair.left.operator().up(&Target::named("net")).await.expect("it comes up");
+    let dave = "[secrets.eap-dave]\nid = 'dave'\nsecret = 'Ar3etTnp'";
+    let other = "[secrets.eap-carol]\nid = 'carol'\nsecret = 'another'";
+    for (more, stays) in [(other, true), (dave, false)] {
+        let text = text("right", pair.left.ports().nat_t, Says { more, ..gateway });
+        let config = config::parse(&text, &folder.join("right"));
+        pair.right.reload(config.unwrap_or_else(|m| panic!("{m:#?}"))).await.expect("a reload");
+        assert_eq!(list(&pair.right).await.len(), usize::from(stays), "{more}");
+    }
+}

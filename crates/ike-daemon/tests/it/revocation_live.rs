@@ -462,3 +462,26 @@ async fn list_and_vici_mark_a_peer_that_was_accepted_unchecked() {
     let [(_, sa)] = sas.as_slice() else { panic!("{sas:?}") };
     assert_eq!(inside(sa, &["site"]).str("unchecked"), Some("yes"));
 }
+
+/// A trust anchor of the same name takes the place of one that is removed: the IKE SA stays. Without one it ends.
+///
+/// Faults, each by itself: in `AnchorNow::of`, compare no names, or answer `Same` at the end.
+#[tokio::test]
+async fn an_ike_sa_ends_with_the_trust_anchor_of_its_peer() {
+    let sides = Sides::new("live-anchor", KIND, "");
+    let pair = up(&sides).await;
+    let before = list(&pair.right).await;
+    let anchor = sides.folder("right").join("x509ca/ca.pem");
+    for old in ["ca.key", "ca.pem"] {
+        fs::remove_file(sides.0.join(old)).expect("it is there");
+    }
+    sides.ca("ca", KIND);
+    fs::copy(sides.0.join("ca.pem"), &anchor).expect("a copy");
+    reload(&pair, &sides, "").await;
+    stays(&pair.right, &before).await;
+    sides.ca("other", KIND);
+    fs::copy(sides.0.join("other.pem"), &anchor).expect("a copy");
+    reload(&pair, &sides, "").await;
+    assert!(list(&pair.right).await.is_empty());
+    until(&pair.left, "nothing", <[_]>::is_empty).await;
+}

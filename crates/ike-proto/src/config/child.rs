@@ -113,7 +113,7 @@ pub struct ShuntConfig {
 }
 
 /// One child configuration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ChildConfig {
     /// Name.
     pub name: String,

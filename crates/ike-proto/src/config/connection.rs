@@ -155,7 +155,7 @@ pub struct PreSharedKey {
 }
 
 /// One connection configuration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ConnectionConfig {
     /// Name.
     pub name: String,

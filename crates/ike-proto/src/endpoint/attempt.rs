@@ -21,7 +21,8 @@ use crate::channel::window::{Retransmit, Window};
 use crate::config::{ConnectionConfig, FragmentAckTypes, SeparateTransports, TcpUse};
 use crate::crypto::{CipherSuite, PendingKe, Secret};
 use crate::event::{
-    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, Ticket, Transmit, TransmitKind, Transport,
+    Failure, IkeSaId, IkeState, IkeStatus, Output, Path, SecretsNow, Ticket, Transmit,
+    TransmitKind, Transport,
 };
 use crate::exchange::auth::sends_initial_contact;
 use crate::exchange::key_exchange::Undone;
@@ -712,6 +713,8 @@ impl Attempt {
         IkeStatus {
             id: self.id,
             connection: self.connection.name.clone(),
+            config: Some(Arc::clone(&self.connection)),
+            secrets: SecretsNow::Same,
             state: IkeState::Connecting,
             initiator: true,
             spi_i: self.spi_i,

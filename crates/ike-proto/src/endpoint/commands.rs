@@ -18,8 +18,12 @@ use crate::exchange::sent::Retry;
 use crate::ike_sa::collision::IkeActivity;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::state::{IkePhase, State, Task};
+use crate::reason::PolicyReason;
 use crate::wants::aftermath::{End, Wishes, after, may_lock_account};
 use crate::wants::{Ended, Sought, Wanted};
+
+/// Why [`Command::Exclude`] ends an IKE SA.
+const NOT_ADMITTED: Failure = Failure::Policy(PolicyReason::NotAdmitted);
 
 impl Endpoint {
     pub(super) fn on_command(&mut self, now: Now, request: RequestId, command: Command) {
@@ -33,7 +37,8 @@ impl Endpoint {
                 self.on_ensure(now, request, &connection, &child, (local, remote));
             }
             Command::TerminateIke(ike) => self.on_terminate(now, request, ike),
-            Command::ForgetIke(ike) => self.on_forget(now, request, ike),
+            Command::ForgetIke(ike) => self.on_forget(now, request, ike, &Failure::Terminated),
+            Command::Exclude(ike) => self.on_forget(now, request, ike, &NOT_ADMITTED),
             Command::Want { connection, child } => {
                 let result = self.on_want(now, &connection, &child);
                 self.done(request, result);
@@ -55,8 +60,7 @@ impl Endpoint {
                 self.ike_task(now, request, ike, task);
             }
             Command::Redirect(ike, to) => {
-                let task = Task::Redirect { to, request: Some(request) };
-                self.ike_task(now, request, ike, task);
+                self.ike_task(now, request, ike, Task::Redirect { to, request: Some(request) });
             }
             Command::RekeyChild(child) => {
                 self.child_task(now, request, child, |child| Task::RekeyChild {
@@ -552,17 +556,19 @@ impl Endpoint {
     }
 
     /// Sends a Delete if the window has room for it. Does not wait for the answer.
-    fn on_forget(&mut self, now: Now, request: RequestId, ike: IkeSaId) {
+    fn on_forget(&mut self, now: Now, request: RequestId, ike: IkeSaId, reason: &Failure) {
         for old in self.end_with(now, ike) {
-            self.forget(now, old);
+            self.forget(now, old, reason);
         }
-        let known = self.forget(now, ike);
+        let known = self.forget(now, ike, reason);
         self.done(request, if known { Ok(()) } else { Err(Failure::NotFound) });
     }
 
     /// False if there is no such IKE SA.
-    fn forget(&mut self, now: Now, ike: IkeSaId) -> bool {
-        self.unwant_of(ike);
+    fn forget(&mut self, now: Now, ike: IkeSaId, reason: &Failure) -> bool {
+        if *reason == Failure::Terminated {
+            self.unwant_of(ike);
+        }
         let Some(slot) = self.entries.get(&ike) else { return false };
         let (established, crossed) = match &slot.entry {
             Entry::Sa(sa) => (matches!(sa.state, State::Established(_)), sa.crossed_rekey()),
@@ -570,12 +576,12 @@ impl Endpoint {
         };
         if let Some(theirs) = crossed {
             // It would go on without children, and the peer moves its own ones there.
-            self.forget(now, theirs);
+            self.forget(now, theirs, reason);
         }
         if established {
-            let task = Task::DeleteIke { reason: Failure::Terminated, request: None };
+            let task = Task::DeleteIke { reason: reason.clone(), request: None };
             self.with_sa(now, ike, |sa, _| sa.push_first(task));
-            self.with_sa(now, ike, |sa, ctx| sa.close(ctx, Failure::Terminated));
+            self.with_sa(now, ike, |sa, ctx| sa.close(ctx, reason.clone()));
         } else {
             self.cancel(now, ike);
         }

@@ -47,6 +47,7 @@ use crate::event::{
     Event, Failure, IkeSaId, IkeStatus, Input, Network, Now, Output, Path, RequestId, Ticket,
     TransmitKind,
 };
+use crate::exchange::resume::fits;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
 use crate::ike_sa::path_probe::PathProbe;
@@ -178,6 +179,20 @@ impl Slot {
             Entry::Parked(parked) => parked.status(),
         }
     }
+
+    /// As [`status`](Self::status), beside what is in force at `endpoint`.
+    fn status_at(&self, endpoint: &Endpoint) -> IkeStatus {
+        let mut status = self.status();
+        if let Entry::Sa(sa) = &self.entry
+            && let Some(established) = sa.established()
+        {
+            let Endpoint { registry, lookup, config, .. } = endpoint;
+            let authenticated = established.identity.authenticated();
+            status.secrets =
+                fits::secrets_now((registry.seed(), lookup, config), &sa.peer, authenticated);
+        }
+        status
+    }
 }
 
 /// A trap policy as [`Endpoint::traps`] shows it.
@@ -297,12 +312,12 @@ impl Endpoint {
 
     /// One IKE SA or attempt.
     pub fn ike_sa(&self, id: IkeSaId) -> Option<IkeStatus> {
-        self.entries.get(&id).map(Slot::status)
+        self.entries.get(&id).map(|slot| slot.status_at(self))
     }
 
     /// Every IKE SA and attempt, in the order in which they were made.
     pub fn ike_sas(&self) -> Vec<IkeStatus> {
-        let mut all: Vec<_> = self.entries.values().map(Slot::status).collect();
+        let mut all: Vec<_> = self.entries.values().map(|slot| slot.status_at(self)).collect();
         all.sort_by_key(|status| status.id);
         all
     }

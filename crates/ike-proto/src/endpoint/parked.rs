@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::channel::{Channel, NewChannel};
 use crate::config::ConnectionConfig;
 use crate::crypto::CryptoError;
-use crate::event::{IkeSaId, IkeState, IkeStatus, Path, Ticket, Transport};
+use crate::event::{IkeSaId, IkeState, IkeStatus, Path, SecretsNow, Ticket, Transport};
 use crate::exchange::auth::rounds::Rounds;
 use crate::exchange::intermediate::expect_request;
 use crate::exchange::resume;
@@ -312,6 +312,8 @@ impl Parked {
         IkeStatus {
             id: self.id,
             connection: connection.map(|connection| connection.name.clone()).unwrap_or_default(),
+            config: None,
+            secrets: SecretsNow::Same,
             state: IkeState::Connecting,
             initiator: false,
             spi_i: self.spi_i,

@@ -1,12 +1,13 @@
 //! The view of an IKE SA for `list`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::IkeSa;
 use super::state::IkePhase;
 use crate::channel::timer::{Timer, TimerKey};
 use crate::child::ChildSa;
-use crate::event::{IkeState, IkeStatus};
+use crate::event::{IkeState, IkeStatus, SecretsNow};
 
 impl IkeSa {
     /// State, time to established, and children.
@@ -26,6 +27,8 @@ impl IkeSa {
         IkeStatus {
             id: self.channel.link().id(),
             connection: self.channel.connection().name.clone(),
+            config: Some(Arc::clone(self.channel.connection())),
+            secrets: SecretsNow::Same,
             state,
             initiator: self.channel.link().is_initiator(),
             spi_i: self.channel.link().spis().i(),

@@ -14,6 +14,8 @@ pub enum PolicyReason {
     OtherCookie2,
     /// The PPK was removed from the configuration during the handshake.
     PpkGone,
+    /// The configuration in force does not admit the peer.
+    NotAdmitted,
     /// The responder authenticates without the PPK that it was offered.
     PpkNotTaken,
     /// The responder announces no PPK.
@@ -57,6 +59,7 @@ impl fmt::Display for PolicyReason {
             Self::TooManyEapPackets => "too many EAP packets",
             Self::OtherCookie2 => "the peer answers with another COOKIE2",
             Self::PpkGone => "the PPK is not configured any more",
+            Self::NotAdmitted => "the configuration does not admit the peer any more",
             Self::PpkNotTaken => "the peer did not take the PPK",
             Self::PpkNotAnnounced => "the peer does not take a PPK",
             Self::NoPpkInRekey => "the peer takes no PPK",

@@ -110,6 +110,7 @@ impl Handle {
             Command::Unwant { connection, child } => return self.unwant(connection, child).await,
             Command::TerminateIke(IkeSaId(number))
             | Command::ForgetIke(IkeSaId(number))
+            | Command::Exclude(IkeSaId(number))
             | Command::RekeyIke(IkeSaId(number))
             | Command::Redirect(IkeSaId(number), _)
             | Command::LimitAuthentication(IkeSaId(number), _)

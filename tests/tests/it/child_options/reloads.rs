@@ -206,6 +206,29 @@ fn an_ike_sa_that_the_new_configuration_would_refuse_takes_none_of_its_children(
     }
 }
 
+/// An IKE SA that the configuration does not admit any more ends at both ends. What is wanted is not given up: it is
+/// started again as soon as it can be, and its traffic does not leave meanwhile.
+///
+/// Faults, each by itself: in `forget`, call `unwant_of` for each reason; in `on_forget`, leave `forget` out.
+#[test]
+fn what_is_wanted_comes_back_after_its_ike_sa_was_excluded() {
+    let mut setup = Setup::new(8);
+    setup.a.net().start_action = Action::Start;
+    let mut pair = setup.build();
+    let (local, remote) = (address(1), address(2));
+    let (connection, child) = ("ab".to_owned(), "net".to_owned());
+    pair.command(A, Command::Ensure { connection, child, local, remote });
+    pair.run_for(Duration::from_secs(1));
+    let (old, theirs) = (pair.ike_id(A), pair.ike_id(B));
+    let request = pair.command(A, Command::Exclude(old));
+    assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
+    assert!(pair.a().ikes().iter().all(|ike| ike.id != old), "{}", pair.story());
+    pair.run_for(Duration::from_secs(5));
+    assert!(pair.b().ikes().iter().all(|ike| ike.id != theirs), "{}", pair.story());
+    assert_eq!(pair.a().children_up().len(), 1, "{}", pair.story());
+    pair.assert_agreement();
+}
+
 /// Fails if a child counts as up because one of its name is.
 #[test]
 fn a_child_that_a_reload_changes_is_started_as_it_is_now() {

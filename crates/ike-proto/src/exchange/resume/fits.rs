@@ -11,7 +11,7 @@ use crate::config::{
     AuthConfig, ConnectionConfig, DowngradePrevention, EndpointConfig, LocalAuth, PpkId, RemoteAuth,
 };
 use crate::crypto::{CryptoProvider, Prf, Secret};
-use crate::event::{Path, UsedAuth};
+use crate::event::{Path, SecretsNow, UsedAuth};
 use crate::exchange::auth::rounds::Authenticated;
 use crate::exchange::auth::{is_signature, matches_id, peer_psk, round_id};
 use crate::exchange::ppk::key_of;
@@ -19,6 +19,8 @@ use crate::ike_sa::Peer;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::Established;
 use crate::reason::TicketReason;
+use crate::table::HashSeed;
+use crate::wire::payload::IdData;
 use crate::wire::registry::AuthMethod;
 
 /// Says why a gateway no longer accepts a ticket of `connection` by `path`.
@@ -71,16 +73,20 @@ impl<'a> Used<'a> {
         Self { local, remote, ppk: peer.ppk().used() }
     }
 
-    /// The pre-shared keys of that authentication, as they are configured now.
-    fn psks(self, lookup: &'a Lookup) -> impl Iterator<Item = Arc<Psk>> {
+    /// This end's identity and the peer's, for each pre-shared key of that authentication.
+    fn pairs(self) -> impl Iterator<Item = (&'a IdData, &'a IdData)> {
         let by_psk = |used: &&UsedAuth| used.method == AuthMethod::PSK && used.eap.is_none();
         let first = self.local.first().zip(self.remote.first());
-        let pairs = first.into_iter().flat_map(move |(local, remote)| {
+        first.into_iter().flat_map(move |(local, remote)| {
             let ours = self.local.iter().filter(by_psk).map(|used| (&used.id, &remote.id));
             let theirs = self.remote.iter().filter(by_psk).map(|used| (&local.id, &used.id));
             ours.chain(theirs)
-        });
-        pairs.filter_map(|(local, remote)| peer_psk(lookup, local, remote))
+        })
+    }
+
+    /// The pre-shared keys of that authentication, as they are configured now.
+    fn psks(self, lookup: &'a Lookup) -> impl Iterator<Item = Arc<Psk>> {
+        self.pairs().filter_map(|(local, remote)| peer_psk(lookup, local, remote))
     }
 
     /// The pre-shared keys and the PPK of that authentication, as they are configured now.
@@ -95,15 +101,42 @@ impl<'a> Used<'a> {
 
 /// A number for the secrets of an IKE SA as they are configured now, for this run and this end only.
 pub(crate) fn print(ctx: &Context<'_>, used: Used<'_>) -> u64 {
-    let mut hasher = ctx.registry.seed().build_hasher();
+    print_by((ctx.registry.seed(), ctx.lookup, ctx.io.config), used)
+}
+
+/// The seed of [`print`], and what is in force at an endpoint.
+pub(crate) type InForce<'a> = (HashSeed, &'a Lookup, &'a EndpointConfig);
+
+fn print_by((seed, lookup, config): InForce<'_>, used: Used<'_>) -> u64 {
+    let mut hasher = seed.build_hasher();
     // With one round at each end, both have the same key.
     let most = if used.local.len().max(used.remote.len()) == 1 { 1 } else { usize::MAX };
-    let psks = used.psks(ctx.lookup).take(most);
+    let psks = used.psks(lookup).take(most);
     psks.for_each(|psk| psk.secret().expose().hash(&mut hasher));
-    if let Some(key) = used.ppk.and_then(|id| key_of(ctx.io.config, id)) {
+    if let Some(key) = used.ppk.and_then(|id| key_of(config, id)) {
         key.secret.expose().hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// What is in force of the secrets by which an IKE SA with this `peer` was `authenticated`.
+pub(crate) fn secrets_now(
+    in_force: InForce<'_>,
+    peer: &Peer,
+    authenticated: &Authenticated,
+) -> SecretsNow {
+    let (_, lookup, config) = in_force;
+    let used = Used::of(peer, authenticated);
+    let lacks_psk = used.pairs().any(|(local, remote)| peer_psk(lookup, local, remote).is_none());
+    if lacks_psk || used.ppk.is_some_and(|id| key_of(config, id).is_none()) {
+        return SecretsNow::Removed;
+    }
+    // A rekey may have added the PPK.
+    let all = [used, Used { ppk: None, ..used }];
+    match all.iter().any(|used| print_by(in_force, *used) == authenticated.secrets) {
+        true => SecretsNow::Same,
+        false => SecretsNow::Replaced,
+    }
 }
 
 //= https://www.rfc-editor.org/rfc/rfc5723#section-6.2
