@@ -10,7 +10,7 @@ use super::prefix::Prefix;
 use super::route::{Route, Via};
 
 /// The routes of a policy, and its local selectors.
-type Held = (BTreeSet<Route>, Vec<TrafficSelector>);
+pub(super) type Held = (BTreeSet<Route>, Vec<TrafficSelector>);
 
 /// The routes of all policies.
 #[derive(Debug, Default)]
@@ -46,10 +46,10 @@ impl Holders {
         self.policies.insert(policy, held);
     }
 
-    /// Takes a policy's routes away, and returns them.
-    pub(super) fn remove(&mut self, policy: PolicyId) -> BTreeSet<Route> {
-        let (routes, _) = self.policies.remove(&policy).unwrap_or_default();
-        for &route in &routes {
+    /// Takes a policy's routes away, and returns them and its local selectors.
+    pub(super) fn remove(&mut self, policy: PolicyId) -> Held {
+        let held = self.policies.remove(&policy).unwrap_or_default();
+        for &route in &held.0 {
             if let Some(holders) = self.places.get_mut(&route.place()) {
                 holders.remove(&(policy, route));
                 if holders.is_empty() {
@@ -65,27 +65,43 @@ impl Holders {
                 }
             }
         }
-        routes
+        held
     }
 
-    /// What becomes of `route`, which a policy had.
-    pub(super) fn fate(&self, route: Route) -> Fate {
+    /// What becomes of `route`, which a policy had. If that is gone, with its local selectors.
+    pub(super) fn fate(&self, route: Route, gone: Option<&[TrafficSelector]>) -> Fate {
         let Some(holders) = self.places.get(&route.place()) else { return Fate::Goes };
-        if holders.iter().any(|(_, other)| *other == route) {
+        let held = holders.iter().filter_map(|(policy, heir)| {
+            self.policies.get(policy).map(|(routes, local)| (*heir, routes, local))
+        });
+        let mut heirs = held.filter(|(heir, routes, _)| !self.yields(routes, *heir));
+        let Some((heir, _, local)) = heirs.next() else { return Fate::Goes };
+        // The source address is of the local selectors.
+        let other_source = gone.is_some_and(|gone| gone != local) && !heir.via.is_block();
+        if holders.iter().any(|(_, other)| *other == route) && !other_source {
             return Fate::Stays;
         }
-        let heir =
-            holders.iter().find(|(_, heir)| !self.yields(*heir)).and_then(|(policy, heir)| {
-                self.policies.get(policy).map(|(_, local)| Fate::Heir(*heir, local.clone()))
-            });
-        heir.unwrap_or(Fate::Goes)
+        Fate::Heir(heir, local.clone())
     }
 
-    /// True if another policy has a lasting block at the place of `route`, which holds a child that was never up. The lasting
-    /// one is installed, so that the next run sees it.
-    pub(super) fn yields(&self, route: Route) -> bool {
-        let holders = self.places.get(&route.place()).into_iter().flatten();
-        route.via == Via::Prohibited && holders.into_iter().any(|(_, other)| other.via.is_lasting())
+    /// True if a policy with `routes` leaves the place of `route`, which is one of them, to another policy. The hold of a child
+    /// that was never up does so for a lasting block, which the next run is to see. A policy with a block, whose child is
+    /// down, does so for a child that is up: with another source address, packets would not be that child's.
+    pub(super) fn yields(&self, routes: &BTreeSet<Route>, route: Route) -> bool {
+        let mut others = self.places.get(&route.place()).into_iter().flatten();
+        let blocks = |routes: &BTreeSet<Route>| {
+            routes.iter().any(|other| other.prefix == route.prefix && other.via.is_block())
+        };
+        match route.via {
+            Via::Prohibited => others.any(|(_, other)| other.via.is_lasting()),
+            Via::Device(_) | Via::Narrow { .. } | Via::Peer { .. } if blocks(routes) => {
+                others.any(|(policy, other)| {
+                    let is_up = || self.policies.get(policy).is_some_and(|(all, _)| !blocks(all));
+                    other.via != Via::Elsewhere && is_up()
+                })
+            }
+            _ => false,
+        }
     }
 
     /// The prefixes with a route into a device and without a block as a fallback, of whichever child.
@@ -145,14 +161,14 @@ mod tests {
         holders.insert(PolicyId(2), held(two, "10.3.0.0/16"));
         holders.insert(PolicyId(3), held(three, "10.4.0.0/16"));
         holders.insert(PolicyId(4), held(one, "10.5.0.0/16"));
-        assert_eq!(holders.remove(PolicyId(1)), BTreeSet::from([gone(one)]));
-        assert_eq!(holders.fate(gone(one)), Fate::Stays);
+        assert_eq!(holders.remove(PolicyId(1)).0, BTreeSet::from([gone(one)]));
+        assert_eq!(holders.fate(gone(one), None), Fate::Stays);
         holders.remove(PolicyId(4));
         let heir = Fate::Heir(gone(two), vec!["10.3.0.0/16".parse().unwrap()]);
-        assert_eq!(holders.fate(gone(one)), heir);
+        assert_eq!(holders.fate(gone(one), None), heir);
         holders.remove(PolicyId(2));
         holders.remove(PolicyId(3));
-        assert_eq!(holders.fate(gone(three)), Fate::Goes);
+        assert_eq!(holders.fate(gone(three), None), Fate::Goes);
         assert!(!holders.has(&gone(one).place()));
     }
 
@@ -165,18 +181,28 @@ mod tests {
         let mut holders = Holders::default();
         let at = |via| Route { prefix: prefix("10.2.0.0", 16), via };
         let both = |via| (BTreeSet::from([at(Via::Device(1)), at(via)]), Vec::new());
+        let none = BTreeSet::new();
         holders.insert(PolicyId(1), both(Via::Prohibited));
-        assert!(!holders.yields(at(Via::Prohibited)) && holders.unblocked().is_empty());
+        assert!(!holders.yields(&none, at(Via::Prohibited)) && holders.unblocked().is_empty());
         holders.insert(PolicyId(2), held(Via::Device(1), "10.1.0.0/16"));
         assert_eq!(holders.unblocked(), BTreeSet::from([prefix("10.2.0.0", 16)]));
         holders.insert(PolicyId(3), both(Via::BlackHole));
         holders.insert(PolicyId(4), both(Via::Unreachable));
-        assert!(holders.yields(at(Via::Prohibited)) && !holders.yields(at(Via::BlackHole)));
+        assert!(
+            holders.yields(&none, at(Via::Prohibited))
+                && !holders.yields(&none, at(Via::BlackHole))
+        );
         assert!(holders.unblocked().is_empty());
         holders.remove(PolicyId(4));
-        assert_eq!(holders.fate(at(Via::Unreachable)), Fate::Heir(at(Via::BlackHole), Vec::new()));
+        assert_eq!(
+            holders.fate(at(Via::Unreachable), None),
+            Fate::Heir(at(Via::BlackHole), Vec::new())
+        );
         holders.remove(PolicyId(3));
-        assert_eq!(holders.fate(at(Via::BlackHole)), Fate::Heir(at(Via::Prohibited), Vec::new()));
+        assert_eq!(
+            holders.fate(at(Via::BlackHole), None),
+            Fate::Heir(at(Via::Prohibited), Vec::new())
+        );
     }
 
     /// Fault: in `Holders::insert`, do not take away the routes that the policy had.

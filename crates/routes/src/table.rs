@@ -205,10 +205,10 @@ impl<K: Kernel> Table<K> {
         routes: BTreeSet<Route>,
         local: Vec<TrafficSelector>,
     ) -> Result<(), String> {
-        let old = self.installed.remove(policy);
+        let (old, _) = self.installed.remove(policy);
         let mut failure = Ok(());
         for &route in &routes {
-            if self.installed.yields(route) {
+            if self.installed.yields(&routes, route) {
                 continue;
             }
             let added = self.add_route(route, &local).await;
@@ -220,14 +220,14 @@ impl<K: Kernel> Table<K> {
             return failure;
         }
         self.installed.insert(policy, (routes, local));
-        self.drop_unused(old).await;
+        self.drop_unused(old, None).await;
         self.set_walls().await;
         Ok(())
     }
 
     pub(super) async fn remove(&mut self, policy: PolicyId) {
-        let old = self.installed.remove(policy);
-        self.drop_unused(old).await;
+        let (old, local) = self.installed.remove(policy);
+        self.drop_unused(old, Some(&local)).await;
         self.set_walls().await;
     }
 
@@ -463,8 +463,8 @@ impl<K: Kernel> Table<K> {
         }
         let all: Vec<_> = self.installed.all().cloned().collect();
         for (routes, local) in all {
-            for route in routes {
-                if self.installed.yields(route) {
+            for &route in &routes {
+                if self.installed.yields(&routes, route) {
                     continue;
                 }
                 let thing = Thing::Route(route.place());
@@ -510,9 +510,9 @@ impl<K: Kernel> Table<K> {
 
     /// Removes the routes that no policy has; where another policy has one to the same prefix, that one
     /// takes its place.
-    async fn drop_unused(&mut self, routes: BTreeSet<Route>) {
+    async fn drop_unused(&mut self, routes: BTreeSet<Route>, gone: Option<&[TrafficSelector]>) {
         for route in routes {
-            match self.installed.fate(route) {
+            match self.installed.fate(route, gone) {
                 Fate::Stays => {}
                 Fate::Heir(other, local) => {
                     if let Err(error) = self.add_route(other, &local).await {

@@ -58,6 +58,37 @@ fn what_others_take_away_is_back_within_a_second() {
     }
 }
 
+/// A road warrior's child is up with a virtual IP, and its block for the host's other addresses stays.
+///
+/// Faults, each by itself: in `Holders::yields`, return false for what is no `Prohibited` route; in `Holders::fate`, leave
+/// `other_source` out.
+#[test]
+fn packets_have_the_source_of_the_child_that_is_up() {
+    let (host, start, options) = (host(), any(), RouteOptions::default());
+    host.add_address(UPLINK, ip("10.9.0.1"), 32);
+    let (routes, thread) = Routes::simulated(&host, options, Leftovers::Settle, start).unwrap();
+    let source = || host.road(None, ip("198.51.100.7").into(), 0).unwrap().source;
+    let (own, granted) = (Some(ip("192.0.2.1").into()), Some(ip("10.9.0.1").into()));
+    let block = |id| {
+        let vias = [Via::Device(TUNNEL), Via::Unreachable];
+        routes.hold(PolicyId(id), &ts("192.0.2.1/32"), &ts("0.0.0.0/0"), vias).unwrap();
+    };
+    block(1);
+    assert_eq!(source(), own);
+    let child = (ts("10.9.0.1/32"), ts("0.0.0.0/0"));
+    routes.install(PolicyId(2), &child.0, &child.1, Via::Device(TUNNEL)).unwrap();
+    for id in [1, 3] {
+        block(id);
+        assert_eq!(source(), granted);
+    }
+    let later = start + Duration::from_secs(70);
+    thread.hear(later);
+    thread.act_until(later);
+    assert_eq!(source(), granted, "after a look: {}", host.story());
+    routes.remove(PolicyId(2)).unwrap();
+    assert_eq!(source(), own, "{}", host.story());
+}
+
 /// Faults: in `Served::end`, remove all, or put nothing back; in `Table::open`, forget leftovers in any case.
 #[test]
 fn blocks_outlive_a_process_that_ends_and_go_when_nothing_wants_them() {
