@@ -18,7 +18,7 @@ const DEPTH: usize = 8;
 /// True if `packet`, which the outbound SA `carrier` is to carry, is one of the outer packets of `carrier`, or of a
 /// tunnel that would carry those of `carrier`.
 pub(crate) fn comes_back(sad: &Sad, spd: &Spd, carrier: &Sa, packet: &IpPacket) -> bool {
-    if !matches!(packet.protocol, Some(proto::ESP | proto::UDP | proto::TCP)) {
+    if !may_be_outer(packet) {
         return false;
     }
     let mut path = carrier.path;
@@ -32,6 +32,15 @@ pub(crate) fn comes_back(sad: &Sad, spd: &Spd, carrier: &Sa, packet: &IpPacket) 
         }
     }
     false
+}
+
+/// True if `packet` is an outer packet of any SA.
+pub(crate) fn is_own(sad: &Sad, packet: &IpPacket) -> bool {
+    may_be_outer(packet) && sad.outbound().any(|sa| is_outer(packet, &sa.path))
+}
+
+fn may_be_outer(packet: &IpPacket) -> bool {
+    matches!(packet.protocol, Some(proto::ESP | proto::UDP | proto::TCP))
 }
 
 /// True if `packet` may be one that an SA with `path` has sent. Later fragments show no ports.

@@ -500,9 +500,12 @@ fn decide(shared: &Shared, packet: &[u8]) -> Decision {
     if ip.fragment != Fragment::None && tables.spd.needs_whole(&local, &remote) {
         return Decision::Assemble;
     }
-    let Some(policy) = tables.spd.find(&local, &remote) else {
-        return Decision::Drop(DropReason::NoPolicy);
-    };
+    let policy = tables.spd.find(&local, &remote);
+    let goes_on = |action| matches!(action, &PolicyAction::Protect { .. } | &PolicyAction::Pass);
+    if !policy.is_some_and(|policy| goes_on(&policy.action)) && looping::is_own(&tables.sad, &ip) {
+        return Decision::Drop(DropReason::OwnOuter);
+    }
+    let Some(policy) = policy else { return Decision::Drop(DropReason::NoPolicy) };
     let outbound = match &policy.action {
         PolicyAction::Protect { outbound, .. } => *outbound,
         PolicyAction::Trap => return Decision::Trap(Arc::clone(policy)),

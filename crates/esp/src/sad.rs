@@ -277,6 +277,11 @@ impl Sad {
         }
     }
 
+    /// All outbound SAs.
+    pub(crate) fn outbound(&self) -> impl Iterator<Item = &Arc<Sa>> {
+        self.sas.values().filter(|sa| sa.direction == Direction::Out)
+    }
+
     /// Number of SAs.
     pub fn len(&self) -> usize {
         self.sas.len()

@@ -11,9 +11,20 @@ use crate::common::{CIPHERS, Counting, Tunnel, addr, fragments, packet, start, t
 
 /// A tunnel from 192.0.2.1 to `peer` that carries `remote`.
 fn tunnel(plane: &mut Plane, id: u64, peer: &str, remote: &str, encap: Option<Encapsulation>) {
+    tunnel_of(plane, id, peer, ["0.0.0.0/0", remote], encap);
+}
+
+/// The same, which carries packets between `sides` only.
+fn tunnel_of(
+    plane: &mut Plane,
+    id: u64,
+    peer: &str,
+    [local, remote]: [&str; 2],
+    encap: Option<Encapsulation>,
+) {
     let base = Tunnel {
         right: addr(peer),
-        left_ts: vec![ts("0.0.0.0/0")],
+        left_ts: vec![ts(local)],
         right_ts: vec![ts(remote)],
         ..Tunnel::v4()
     };
@@ -81,6 +92,30 @@ fn a_tunnel_does_not_carry_its_own_packets() {
     tunnel(&mut in_tcp, 1, "198.51.100.1", "0.0.0.0/0", Some(Encapsulation::Tcp(ports)));
     assert!(dropped(&in_tcp, &tcp(host, peer, 51_000, 443)));
     assert!(!dropped(&in_tcp, &tcp(host, peer, 51_000, 80)));
+}
+
+/// The tunnel of a road warrior carries its virtual IP alone, and its outer packets have another address. They are dropped for
+/// what they are, so that the log says it.
+///
+/// Faults: in `decide`, leave `is_own` out, or ask it without a policy alone: the test panics with another reason.
+#[test]
+fn outer_packets_that_no_tunnel_covers_are_dropped_for_what_they_are() {
+    let (host, peer) = (addr("192.0.2.1"), addr("198.51.100.1"));
+    let mut plane = plane();
+    tunnel_of(&mut plane, 1, "198.51.100.1", ["10.3.0.1/32", "0.0.0.0/0"], None);
+    let esp = |from, to| packet(from, to, 0, ip::proto::ESP, &[0; 64]);
+    assert!(dropped(&plane, &esp(host, peer)));
+    // The block of the child is for the host's other addresses.
+    let (local_ts, remote_ts) = (vec![ts("192.0.2.1/32")], vec![ts("0.0.0.0/0")]);
+    let action = PolicyAction::Shunt { silent: false };
+    let block =
+        PolicySpec { id: PolicyId(2), local_ts, remote_ts, action, ..Tunnel::v4().policy() };
+    plane.apply(Command::InstallPolicy(Box::new(block))).unwrap();
+    assert!(dropped(&plane, &esp(host, peer)));
+    plane.apply(Command::RemovePolicy(PolicyId(2))).unwrap();
+    let mut worker = plane.outbound(Box::new(Counting(1)));
+    let stray = worker.handle(start(), &esp(host, addr("198.51.100.2")), &mut Buffer::new());
+    assert!(matches!(stray, Verdict::Drop(DropReason::NoPolicy)), "{stray:?}");
 }
 
 /// Two tunnels, each of which would carry the packets of the other one.
