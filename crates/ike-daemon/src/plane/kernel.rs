@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use esp::io::TranslatedGuard;
 use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, Outer, PolicyAction, PolicyId,
     PolicySpec, Processing, Reply, TrafficSelector,
@@ -91,11 +92,26 @@ pub(super) fn start(
         stale_routes: keep,
         stand_ins: BTreeSet::new(),
         link_passes: LinkPasses::default(),
+        translated: guard_translated(),
         deadline,
         _lock: lock,
     };
     let control = Box::new(Tracer::new(plane));
     Ok(Plane { bell, host: true, adopted, blocked, ..Plane::of(control) })
+}
+
+/// Without nf_tables in the kernel the tunnels work as well, only less safely.
+fn guard_translated() -> Option<TranslatedGuard> {
+    let warn = |error: &io::Error| {
+        tracing::warn!(%error, "no nf_tables: what source NAT takes out of a tunnel leaves in clear");
+    };
+    TranslatedGuard::start().inspect_err(warn).ok()
+}
+
+fn remove_guard(removed: io::Result<()>) {
+    if let Err(error) = removed {
+        tracing::debug!(%error, "nf_tables: table not removed");
+    }
 }
 
 /// What policies of an earlier run take, and drop once its states are gone.
@@ -114,6 +130,7 @@ fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)
 pub(super) fn remove_all() -> io::Result<usize> {
     let Some((mut kernel, Remains { states, policies })) = left()? else { return Ok(0) };
     let _lock = lock_instance()?;
+    remove_guard(TranslatedGuard::remove_left());
     for state in &states {
         kernel.delete_state(&state.id).map_err(unread)?;
     }
@@ -188,6 +205,7 @@ struct KernelPlane {
     /// Policies of children that are down.
     stand_ins: BTreeSet<PolicyId>,
     link_passes: LinkPasses,
+    translated: Option<TranslatedGuard>,
     /// When the bell is to be rung although there is no event.
     deadline: watch::Sender<Option<Instant>>,
     /// Held as long as the plane exists.
@@ -261,7 +279,11 @@ impl DataPlane for KernelPlane {
                 self.unroute(|routes| routes.flush().and(routes.at_the_end(Leftovers::Remove)));
                 self.stand_ins.clear();
                 self.link_passes = LinkPasses::default();
-                self.xfrm.apply(Command::Flush)
+                let reply = self.xfrm.apply(Command::Flush);
+                if let Some(guard) = self.translated.take() {
+                    remove_guard(guard.remove());
+                }
+                reply
             }
             Command::RemoveSas => {
                 self.unroute(|routes| routes.at_the_end(Leftovers::Keep));

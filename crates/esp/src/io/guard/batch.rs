@@ -43,6 +43,27 @@ impl Hook {
     }
 }
 
+/// Who may change a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Whoever comes.
+    None,
+    /// The socket that makes it. The table goes with the socket (Linux 5.12).
+    Socket,
+    /// The socket that makes it. When the socket is gone the table stays, and is everybody's (Linux 6.10).
+    SocketForItsTime,
+}
+
+impl Owner {
+    fn flags(self) -> u32 {
+        match self {
+            Self::None => 0,
+            Self::Socket => TableFlags::Owner as u32,
+            Self::SocketForItsTime => TableFlags::Owner as u32 | TableFlags::Persist as u32,
+        }
+    }
+}
+
 /// A transaction that is being written.
 pub(super) struct Batch {
     octets: Vec<u8>,
@@ -59,10 +80,9 @@ impl Batch {
         batch
     }
 
-    pub(super) fn new_table(&mut self, table: &CStr, owned: bool) {
+    pub(super) fn new_table(&mut self, table: &CStr, owner: Owner) {
         let mut request = Request::new().set_create().op_newtable_do(&inet());
-        let flags = if owned { TableFlags::Owner as u32 } else { 0 };
-        request.encode().push_name(table).push_flags(flags);
+        request.encode().push_name(table).push_flags(owner.flags());
         self.push(&request);
     }
 

@@ -6,9 +6,17 @@ use std::ops::RangeInclusive;
 use netlink_bindings::nftables::{
     CmpOps, MetaKeys, PayloadBase, PushExprAttrs, PushExprListAttrs, Registers, VerdictCode,
 };
+use netlink_bindings::traits::Pusher;
+use netlink_bindings::utils::{finalize_nested_header, push_header, push_nested_header};
 
 /// The register of the expressions.
 const REGISTER: u32 = Registers::Reg1 as u32;
+
+/// NFTA_EXPR_DATA, and of the expression `rt` NFTA_RT_DREG, NFTA_RT_KEY and NFT_RT_XFRM.
+const EXPRESSION_DATA: u16 = 2;
+const RT_REGISTER: u16 = 1;
+const RT_KEY: u16 = 2;
+const RT_XFRM: u32 = 4;
 
 /// The expressions of one rule: the conditions, and then the verdict.
 #[derive(Debug, Default)]
@@ -37,6 +45,39 @@ impl Expressions {
     /// The packet has this mark.
     pub(super) fn marked(self, mark: u32) -> Self {
         self.meta(MetaKeys::Mark).compare(CmpOps::Eq, &mark.to_ne_bytes())
+    }
+
+    /// The packet is to go through an SA of the kernel, or it is not.
+    pub(super) fn in_tunnel(mut self, yes: bool) -> Self {
+        let mut element = self.element().push_name(c"rt");
+        let octets = element.as_vec_mut();
+        let data = push_nested_header(octets, EXPRESSION_DATA);
+        for (attribute, value) in [(RT_REGISTER, REGISTER), (RT_KEY, RT_XFRM)] {
+            push_header(octets, attribute, 4);
+            octets.extend_from_slice(&value.to_be_bytes());
+        }
+        finalize_nested_header(octets, data);
+        element.end_nested();
+        self.compare(CmpOps::Eq, &[u8::from(yes)])
+    }
+
+    /// The bits of `mask` of the packet's priority are `value`.
+    pub(super) fn priority(self, mask: u32, value: u32) -> Self {
+        let masked = self.meta(MetaKeys::Priority).mask(mask, 0);
+        masked.compare(CmpOps::Eq, &value.to_ne_bytes())
+    }
+
+    /// Gives the bits of `mask` of the packet's priority this `value`.
+    pub(super) fn set_priority(self, mask: u32, value: u32) -> Self {
+        let mut changed = self.meta(MetaKeys::Priority).mask(!mask, value);
+        changed
+            .element()
+            .nested_data_meta()
+            .push_key(MetaKeys::Priority as u32)
+            .push_sreg(REGISTER)
+            .end_nested()
+            .end_nested();
+        changed
     }
 
     /// The packet is of this address family (NFPROTO_*).
@@ -105,6 +146,24 @@ impl Expressions {
             .push_base(base as u32)
             .push_offset(offset)
             .push_len(len as u32)
+            .end_nested()
+            .end_nested();
+        self
+    }
+
+    /// Leaves the bits of `mask` in the register, and turns those of `xor`.
+    fn mask(mut self, mask: u32, xor: u32) -> Self {
+        self.element()
+            .nested_data_bitwise()
+            .push_sreg(REGISTER)
+            .push_dreg(REGISTER)
+            .push_len(4)
+            .nested_mask()
+            .push_value(&mask.to_ne_bytes())
+            .end_nested()
+            .nested_xor()
+            .push_value(&xor.to_ne_bytes())
+            .end_nested()
             .end_nested()
             .end_nested();
         self

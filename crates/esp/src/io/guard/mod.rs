@@ -29,26 +29,24 @@
 use std::ffi::CString;
 use std::fmt;
 use std::io;
-use std::time::Duration;
 
-use netlink_packet_core::{ErrorBuffer, NLMSG_ERROR};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
-use socket2::SockRef;
 use tracing::debug;
 
 use crate::plane::ClearRule;
-use batch::Batch;
+use batch::Owner;
+use transactions::Transactions;
+
+pub use translated::TranslatedGuard;
 
 mod batch;
 mod expressions;
 mod rules;
+mod transactions;
+mod translated;
 
 /// Rules of the SPD in one transaction: the handles of the kernel's rules, two for each, come back into a buffer that
 /// has an end.
 const CHUNK: usize = 50;
-
-/// The kernel answers at once, or never.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Exemptions from a [`Guard`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,8 +71,7 @@ pub struct TcpPorts {
 
 /// The table of one device.
 pub struct Guard {
-    socket: Socket,
-    sequence: u32,
+    transactions: Transactions,
     names: Names,
     /// The rules in force, in their order, with the kernel's handles.
     rules: Vec<(ClearRule, Handles)>,
@@ -102,33 +99,29 @@ impl Guard {
     /// Makes the table for the device `name` with this interface index. Needs CAP_NET_ADMIN, and
     /// nf_tables in the kernel.
     pub fn start(name: &str, index: u32, options: GuardOptions) -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_NETFILTER)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        socket.set_cap_ack(true)?;
-        SockRef::from(&socket).set_read_timeout(Some(PATIENCE))?;
+        let transactions = Transactions::open()?;
         let table = CString::new(format!("ike-{name}"))?;
         let GuardOptions { ports, tcp, mark } = options;
         let names = Names { table, device: index, ports, tcp, mark };
-        let mut guard = Self { socket, sequence: 0, names, rules: Vec::new(), in_step: true };
-        if let Err(error) = guard.make_table(true) {
+        let mut guard = Self { transactions, names, rules: Vec::new(), in_step: true };
+        if let Err(error) = guard.make_table(Owner::Socket) {
             // An old kernel does not know the flag; one without nf_tables refuses this as well.
             debug!(%error, "nf_tables: no owner");
-            guard.make_table(false)?;
+            guard.make_table(Owner::None)?;
         }
         Ok(guard)
     }
 
     /// Makes the table again, without rules for protected addresses.
-    fn make_table(&mut self, owned: bool) -> io::Result<()> {
+    fn make_table(&mut self, owner: Owner) -> io::Result<()> {
         let table = &self.names.table;
-        let mut batch = Batch::new(self.sequence);
+        let mut batch = self.transactions.begin();
         // Removing a missing table is an error, so the table is made first.
-        batch.new_table(table, owned);
+        batch.new_table(table, owner);
         batch.del_table(table);
-        batch.new_table(table, owned);
+        batch.new_table(table, owner);
         rules::write(&mut batch, &self.names);
-        self.commit(batch).map(drop)
+        self.transactions.commit(batch).map(drop)
     }
 
     /// Puts `rules` in force, in their order: first adds new rules, then removes old ones. Rules that stay at both
@@ -149,9 +142,9 @@ impl Guard {
         let made = made.inspect_err(|_| self.in_step = false)?;
         let gone: Vec<_> = self.rules.splice(before..old_end, made).collect();
         for chunk in gone.chunks(CHUNK) {
-            let mut batch = Batch::new(self.sequence);
+            let mut batch = self.transactions.begin();
             chunk.iter().for_each(|(_, handles)| rules::remove(&mut batch, &self.names, *handles));
-            self.commit(batch).inspect_err(|_| self.in_step = false)?;
+            self.transactions.commit(batch).inspect_err(|_| self.in_step = false)?;
         }
         Ok(())
     }
@@ -163,11 +156,11 @@ impl Guard {
         let next = rules::Next { arriving, leaving: behind.find_map(|handles| handles.leaving) };
         let mut made = Vec::with_capacity(rules.len());
         for chunk in rules.chunks(CHUNK) {
-            let mut batch = Batch::new(self.sequence);
+            let mut batch = self.transactions.begin();
             let both: Vec<bool> =
                 chunk.iter().map(|rule| rules::add(&mut batch, &self.names, rule, next)).collect();
             // Of several before the same one, the last added comes last.
-            let mut handles = self.commit(batch)?.into_iter();
+            let mut handles = self.transactions.commit(batch)?.into_iter();
             let untold = || io::Error::other("the kernel has not told the handles of the rules");
             for (rule, both) in chunk.iter().zip(both) {
                 let arriving = handles.next().ok_or_else(untold)?;
@@ -179,54 +172,20 @@ impl Guard {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let mut batch = Batch::new(self.sequence);
+        let mut batch = self.transactions.begin();
         rules::flush(&mut batch, &self.names);
-        self.commit(batch)?;
+        self.transactions.commit(batch)?;
         self.rules.clear();
         self.in_step = true;
         Ok(())
-    }
-
-    /// Sends a transaction and waits for its outcome: the handles of the rules it made, in its order.
-    fn commit(&mut self, batch: Batch) -> io::Result<Vec<u64>> {
-        let first = self.sequence;
-        let (octets, last) = batch.finish();
-        self.sequence = last.wrapping_add(2);
-        // Until the kernel has reported the result.
-        self.in_step = false;
-        let sent = self.socket.send(&octets, 0)?;
-        if sent != octets.len() {
-            return Err(io::Error::other("netlink took a part of the message"));
-        }
-        let mut outcome = Ok(Vec::new());
-        loop {
-            let (answer, _) = self.socket.recv_from_full()?;
-            for message in batch::messages(&answer) {
-                if let (Some(handle), Ok(handles)) = (batch::rule_handle(&message), &mut outcome) {
-                    handles.push(handle);
-                }
-                if message.message_type() != NLMSG_ERROR {
-                    continue;
-                }
-                let error = ErrorBuffer::new_checked(message.payload()).ok();
-                if let (Some(code), Ok(_)) = (error.and_then(|e| e.code()), &outcome) {
-                    outcome = Err(io::Error::from_raw_os_error(code.get().saturating_neg()));
-                }
-                // The last message asks for an answer; about the whole, the first one gets it.
-                if [first, last].contains(&message.sequence_number()) {
-                    self.in_step = true;
-                    return outcome;
-                }
-            }
-        }
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let mut batch = Batch::new(self.sequence);
+        let mut batch = self.transactions.begin();
         batch.del_table(&self.names.table);
-        if let Err(error) = self.commit(batch) {
+        if let Err(error) = self.transactions.commit(batch) {
             debug!(%error, "nf_tables: table not removed");
         }
     }
