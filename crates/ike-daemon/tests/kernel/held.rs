@@ -103,6 +103,29 @@ pub(crate) fn revocation_is_asked_for_outside_the_tunnel_that_is_down() {
     assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
 }
 
+/// The tunnel covers the name server, and the gateway is known by name alone: at the start, and after the gateway was away.
+///
+/// Fault: in `Names::of_system`, do not call `ask_outside`: the gateway's name is never resolved.
+pub(crate) fn a_gateway_is_found_by_name_outside_its_own_tunnel() {
+    let host = road_warrior();
+    let folder = folder("by-name");
+    serve_names();
+    let exe = env!("CARGO_BIN_EXE_ike-daemon");
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    let client = CLIENT
+        .replace("'198.51.100.9'", "'gw.example'\n    local_addrs = '192.0.2.1'")
+        .replace("start_action = 'start'", "start_action = 'start'\n    hold = 'yes'");
+    assert!(client.contains("gw.example") && client.contains("hold"));
+    let command = host.inside(&with_name_server(&folder, "198.51.100.8"));
+    let client = start(&folder, "client", &client, &command, "userspace");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    drop(gateway);
+    client.wait_for("is started again in");
+    let gateway = start(&folder, "gateway", GATEWAY, exe, "none");
+    until(&client, |list| list.contains("\"INSTALLED\""));
+    assert_eq!((client.end(), gateway.end()), (Some(0), Some(0)));
+}
+
 /// The tunnel covers the name server and the server of the gateway's certificate.
 ///
 /// Fault: in `Credentials::looked_up`, give no `outside`: the gateway is refused, because its certificate is not fetched.

@@ -15,6 +15,7 @@ ike_test_namespace::harness! {
     own_tunnel::VETH_AND_TUN => [
         busy::a_busy_daemon_answers_within_a_second_and_ends_within_five,
         held::a_full_tunnel_comes_back_although_the_kernel_checks_sources,
+        held::a_gateway_is_found_by_name_outside_its_own_tunnel,
         held::certificates_by_url_are_fetched_outside_the_tunnel_that_is_down,
         held::revocation_is_asked_for_outside_the_tunnel_that_is_down,
         names::a_name_of_the_hosts_file_waits_for_one_round_of_silent_names,
