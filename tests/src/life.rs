@@ -287,11 +287,14 @@ impl Life {
         let changed = changes.change();
         let mut wrong = None;
         if let Some((host, commands)) = changed {
-            for command in commands {
-                self.command(host, command);
-            }
-            self.pair.run_for(Duration::from_secs(1));
-            wrong = changes.wrong(&self.pair, host);
+            let mut commands = commands.into_iter();
+            // The program installs traps once it has the addresses of their peers, which takes a while.
+            commands.by_ref().take(1).for_each(|reload| self.command(host, reload));
+            self.pair.run_for(Duration::from_millis(500));
+            wrong = changes.stale(&self.pair, host);
+            commands.for_each(|install| self.command(host, install));
+            self.pair.run_for(Duration::from_millis(500));
+            wrong = wrong.or_else(|| changes.wrong(&self.pair, host));
         }
         self.changes = Some(changes);
         wrong.map_or(Ok(()), |wrong| self.fail(&wrong))

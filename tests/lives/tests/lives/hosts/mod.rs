@@ -12,14 +12,7 @@
 //! And after the last disturbance each child carries traffic both ways within the time of its configuration: dead peer
 //! detection, one schedule of retransmissions, one back-off. What another program has taken away is back within a second.
 //!
-//! Each of these faults makes lives fail, put in alone:
-//!
-//! * H1: in `ike_tokio::net::source::asking`, set `mark: None`. The blocks of a child that is down answer the question for
-//!   the way to its peer.
-//! * H5: in `routes`, `Table::mend`, take no steps.
-//! * H9: in `routes`, `watch::usable`, leave out links with LOOPBACK.
-//! * H13: in `ike_tokio`, `Shunts::arm_first`, arm nothing that is `Stage::Early`.
-//! * In `routes`, `Table::block`, leave `keeps` alone: a restart unblocks what is trapped without `hold`.
+//! The faults that make lives fail, put in alone, stand beside the checks that find them.
 
 mod disturb;
 mod driver;
@@ -236,6 +229,9 @@ impl Life {
     }
 
     /// Nothing has left in clear, but where the host has no second line, and only until what was taken away is back.
+    ///
+    /// Faults, each by itself: in `Shunts::arm_first` of ike-tokio, arm nothing that is `Stage::Early` (H13); in `Table::block` of
+    /// routes, leave `keeps` alone, so that a restart unblocks what is trapped without `hold`.
     fn prove_closed(&mut self) -> Result<(), String> {
         let leaks = std::mem::take(&mut self.world.guard.leaks);
         let excused = |at: Duration| !self.plan.second_line && at <= self.grace;
@@ -246,6 +242,9 @@ impl Life {
     }
 
     /// All carry traffic within the bound, and for [`STEADY`] from then on.
+    ///
+    /// Fault: in `net::source::asking` of ike-tokio, set `mark: None`. The blocks of a child that is down answer the question for
+    /// the way to its peer (H1).
     fn prove_alive(&mut self) -> Result<Duration, String> {
         let begun = self.world.now();
         let mut since = None;
