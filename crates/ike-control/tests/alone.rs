@@ -12,12 +12,12 @@ use ike_control::control::client;
 use ike_control::control::protocol::{Named, Request, Response};
 use ike_control::views::IkeSa;
 use ike_control::{Candidate, Configuration, Loader, Operator, OperatorError, Program};
-use ike_proto::Command;
 use ike_proto::config::ChildConfig;
 use ike_proto::dataplane::{
     Capabilities, Command as PlaneCommand, DataPlane, DataPlaneError, Event as PlaneEvent, Flow,
     PolicyAction, PolicyId, Reply, TrafficSelector,
 };
+use ike_proto::{Command, Event};
 use ike_tokio::{
     Builder, Drivers, Listen, NoPlane, Plane, Ports, Resolver, Sockets, Target, Unresolved, Wanted,
 };
@@ -31,6 +31,7 @@ use vici::{Packet, Section};
 #[path = "../examples/controlled.rs"]
 #[expect(dead_code, reason = "`main` is not called here")]
 mod controlled;
+mod down;
 
 #[path = "alone/live.rs"]
 mod live;
@@ -222,25 +223,22 @@ fn pair(
 /// As [`pair`], with the data plane of the left end.
 fn pair_on(
     plane: Plane,
+    options: (&str, &str, &str),
+    program: Arc<dyn Program>,
+) -> (Operator, Vec<Drivers>, mpsc::UnboundedSender<Wanted>) {
+    pair_of([plane, Plane::none()], options, program)
+}
+
+/// As [`pair`], with the data planes of both ends.
+fn pair_of(
+    planes: [Plane; 2],
     (host, child, options): (&str, &str, &str),
     program: Arc<dyn Program>,
 ) -> (Operator, Vec<Drivers>, mpsc::UnboundedSender<Wanted>) {
     let (left, right) = (sockets(), sockets());
     let ports = left.ports();
     let peer = settings(["right", "left"], "127.0.0.1", ports.nat_t, child);
-    let text = format!(
-        "[connections.site]
-        local_addrs = '127.0.0.1'
-        remote_addrs = '{host}'
-        remote_port = {}
-        keyingtries = 1
-        local = {{ auth = 'psk', id = 'left' }}
-        remote = {{ auth = 'psk', id = 'right' }}
-        children.{child} = {{ {options} }}
-        [secrets.ike]
-        secret = 'correct horse battery staple'",
-        right.ports().nat_t
-    );
+    let text = down::left_end(host, right.ports().nat_t, (child, options));
     let end = ike_config::parse(&text).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
     let (end, peer) = (Configuration::from(end), Configuration::from(peer));
     let start = |configuration: &Configuration, sockets: Sockets, plane: Plane| {
@@ -251,7 +249,8 @@ fn pair_on(
         tokio::spawn(async move { while wanted.recv().await.is_some() {} });
         drivers
     };
-    let (us, them) = (start(&end, left, plane), start(&peer, right, Plane::none()));
+    let [ours, theirs] = planes;
+    let (us, them) = (start(&end, left, ours), start(&peer, right, theirs));
     let plane = Plane::none().capabilities();
     let operator = Operator::new(us.handle().clone(), end, ports, plane, program);
     let (packets, wanted) = mpsc::unbounded_channel();
@@ -344,9 +343,9 @@ async fn what_is_under_way_does_not_undo_down() {
     }
 }
 
-/// A data plane whose traps can be looked at: what they do with packets.
+/// A data plane whose traps can be looked at: what they do with packets; or what holds the traffic of children, if true.
 #[derive(Clone, Default)]
-struct Traps(Arc<Mutex<BTreeMap<PolicyId, PolicyAction>>>);
+struct Traps(Arc<Mutex<BTreeMap<PolicyId, PolicyAction>>>, bool);
 
 impl DataPlane for Traps {
     fn capabilities(&self) -> Capabilities {
@@ -356,9 +355,10 @@ impl DataPlane for Traps {
     fn apply(&mut self, command: PlaneCommand) -> Result<Reply, DataPlaneError> {
         let mut all = self.0.lock().unwrap();
         match command {
-            // Not those of `failureshunt`, nor those of SAs.
+            // Either those of `failureshunt` or the others, without those of SAs.
             PlaneCommand::InstallPolicy(spec)
-                if spec.id.0 < 1 << 63 && !matches!(spec.action, PolicyAction::Protect { .. }) =>
+                if (spec.id.0 >= 1 << 63) == self.1
+                    && !matches!(spec.action, PolicyAction::Protect { .. }) =>
             {
                 all.insert(spec.id, spec.action);
             }

@@ -617,6 +617,8 @@ pub struct ChildStatus {
     pub config: Arc<ChildConfig>,
     /// State.
     pub state: ChildState,
+    /// True if this end has requested it, or the first child of its line.
+    pub ours: bool,
     /// Mode.
     pub mode: Mode,
     /// The policy, which is also the reqid.

@@ -1,26 +1,23 @@
 //! Children that a command has taken down. They stay down over a reload that does not change them: a reload is no wish to
-//! have a tunnel back. A child that the peer brings up is no longer down by command.
+//! have a tunnel back. A child that the peer brings up is no longer down by command. One that this end was making comes up
+//! once more, and is taken down.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use ike_proto::config::{Action, ChildConfig, ConnectionConfig, EndpointConfig};
 use ike_proto::{ChildSaId, ChildState, Command, Event, IkeState};
 use ike_tokio::{ChildView, IkeView, Target};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
 
 use super::Operator;
 use super::choose::{all_but, choose, meant, names_of};
 use super::resolve::StartWaits;
 use crate::error::OperatorError;
 use crate::views::TakenDown;
-
-/// How long a restart waits for a command that has not yet told the engine that the child is no longer wanted.
-const TAKES_BACK: Duration = Duration::from_millis(500);
 
 /// A connection, and a child of it.
 type Name = (String, String);
@@ -45,26 +42,51 @@ pub(super) enum Traps {
 pub(super) struct Note {
     config: Arc<ChildConfig>,
     traps: Traps,
+    /// The newest command then.
+    by: u64,
 }
 
 /// The children that are down by command.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Down {
     notes: Arc<Mutex<BTreeMap<Name, Note>>>,
-    /// How many commands have taken children down.
-    commands: Arc<AtomicU64>,
+    commands: Arc<watch::Sender<Commands>>,
 }
 
-/// A command that takes children down. After the command has ended or was dropped, the note of a child ends when the child
-/// comes up.
+/// The commands that take children down.
+#[derive(Debug, Default)]
+struct Commands {
+    /// The number of the newest one.
+    newest: u64,
+    /// Those that have not yet told the engine what is no longer wanted.
+    wanting: BTreeSet<u64>,
+}
+
+/// A command that takes children down. After the command has ended or was dropped, the note of a child ends when the peer
+/// brings the child up.
 struct Taking {
     operator: Operator,
     number: u64,
     events: Option<Receiver<Event>>,
 }
 
+impl Taking {
+    /// As [`Operator::unwant`].
+    async fn unwant(&self, target: &Target) -> bool {
+        let any = self.operator.unwant(target).await;
+        self.has_unwanted();
+        any
+    }
+
+    fn has_unwanted(&self) {
+        let commands = &self.operator.taken_down.commands;
+        commands.send_if_modified(|commands| commands.wanting.remove(&self.number));
+    }
+}
+
 impl Drop for Taking {
     fn drop(&mut self) {
+        self.has_unwanted();
         if let Some(events) = self.events.take() {
             let (operator, number) = (self.operator.clone(), self.number);
             tokio::spawn(async move { operator.end_when_up(number, events).await });
@@ -73,6 +95,11 @@ impl Drop for Taking {
 }
 
 impl Down {
+    /// The number of the newest command.
+    pub(super) fn newest(&self) -> u64 {
+        self.commands.borrow().newest
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Name, Note>> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,7 +123,8 @@ impl Down {
         let mut down = self.lock();
         let before = down.get(&name).map(|note| note.traps);
         let traps = before.map_or(traps, |before| before.max(traps));
-        down.insert(name, Note { config: Arc::clone(config), traps });
+        let by = self.newest();
+        down.insert(name, Note { config: Arc::clone(config), traps, by });
         before.is_none()
     }
 
@@ -127,6 +155,15 @@ impl Down {
         }
     }
 
+    /// A command that began when `newest` was the newest one wants the trap of a child. One that has taken it down since then
+    /// counts for more.
+    pub(super) fn end_older(&self, name: &Name, newest: u64) {
+        let mut down = self.lock();
+        if down.get(name).is_some_and(|note| note.by <= newest) {
+            down.remove(name);
+        }
+    }
+
     /// A command wants `child` of `connection` up again, or all children where there is no name. Returns those that were
     /// down.
     pub(super) fn end(&self, connection: Option<&str>, child: Option<&str>) -> Vec<(Name, Note)> {
@@ -146,7 +183,7 @@ impl Operator {
     /// Those of [`Self::down`].
     pub async fn take_down(&self, target: &Target) -> Result<usize, OperatorError> {
         self.any(target).await?;
-        let _taking = self.taking();
+        let taking = self.taking();
         let mut noted = self.note_down(target, Traps::Block);
         let config = self.config();
         let all = meant(target, &config.endpoint);
@@ -164,7 +201,7 @@ impl Operator {
                 traps.insert(name);
             }
         }
-        match self.end(target, &traps).await {
+        match self.end(target, &traps, &taking).await {
             Err(OperatorError::NoSa(_)) if blocked || !noted.is_empty() => Ok(0),
             outcome => self.unless_refused(outcome, &noted),
         }
@@ -173,18 +210,22 @@ impl Operator {
     /// Deletes SAs; the number of them. Traffic of theirs that waits for a child to come up again may go
     /// its way, which is a success even where no SA is left. Traps stay.
     pub async fn down(&self, target: &Target) -> Result<usize, OperatorError> {
-        self.leave_traps(target, self.end(target, &BTreeSet::new())).await
+        let any = self.any(target).await?;
+        let taking = self.taking();
+        self.leave_traps(target, any, self.end(target, &BTreeSet::new(), &taking)).await
     }
 
     /// Deletes IKE SAs here without waiting for their peers, those too whose Delete is under way; the number
     /// of them.
     pub async fn forget(&self, target: &Target) -> Result<usize, OperatorError> {
-        self.leave_traps(target, self.forget_now(target)).await
+        let any = self.any(target).await?;
+        let taking = self.taking();
+        self.leave_traps(target, any, self.forget_now(target, &taking)).await
     }
 
-    async fn forget_now(&self, target: &Target) -> Result<usize, OperatorError> {
+    async fn forget_now(&self, target: &Target, taking: &Taking) -> Result<usize, OperatorError> {
         let lifted = self.handle.lift(target.clone()).await?;
-        let unwanted = self.unwant(target).await;
+        let unwanted = taking.unwant(target).await;
         let forgotten = self.forget_tickets(target).await;
         let views = self.list().await?;
         let of_child = target.child.is_some() || target.child_id.is_some();
@@ -204,14 +245,13 @@ impl Operator {
         self.all(ikes.into_iter().map(Command::ForgetIke)).await
     }
 
-    /// Notes what `work` takes down, which leaves traps.
+    /// Notes what `work` takes down, which leaves traps. `any` is true if there are SAs.
     async fn leave_traps(
         &self,
         target: &Target,
+        any: bool,
         work: impl Future<Output = Result<usize, OperatorError>>,
     ) -> Result<usize, OperatorError> {
-        let any = self.any(target).await?;
-        let _taking = self.taking();
         if any {
             let noted = self.note_down(target, Traps::Stay);
             return self.unless_refused(work.await, &noted);
@@ -239,13 +279,18 @@ impl Operator {
     fn taking(&self) -> Taking {
         // First, so that no event is between those of the former command and these.
         let events = Some(self.handle.events());
-        let number = 1 + self.taken_down.commands.fetch_add(1, Ordering::Relaxed);
+        let mut number = 0;
+        self.taken_down.commands.send_modify(|commands| {
+            commands.newest += 1;
+            number = commands.newest;
+            commands.wanting.insert(number);
+        });
         Taking { operator: self.clone(), number, events }
     }
 
-    /// Ends the notes of children that come up, until no note is left or a newer command does the same.
+    /// Ends the notes of children that the peer brings up, until no note is left or a newer command does the same.
     async fn end_when_up(self, number: u64, mut events: Receiver<Event>) {
-        let newest = || self.taken_down.commands.load(Ordering::Relaxed);
+        let newest = || self.taken_down.newest();
         while !self.taken_down.lock().is_empty() {
             let event = events.recv().await;
             match event {
@@ -264,14 +309,22 @@ impl Operator {
         }
     }
 
-    /// Ends the notes of those children of `view` that are up and that `counts` names.
+    /// Ends the notes of those children of `view` that are up and that `counts` names. What this end has requested was under
+    /// way when a command took it down, because each later wish ends the note first: it is taken down again.
     fn end_those_of(&self, view: &IkeView, counts: impl Fn(ChildSaId) -> bool) {
         // A command may have chosen it when it was just up.
         let ends = view.status.state == IkeState::Deleting;
         let up = |it: &&ChildView| !ends && it.status.state != ChildState::Deleting;
         for it in view.children.iter().filter(up).filter(|it| counts(it.status.id)) {
             let (connection, child) = (&view.status.connection, &it.status.name);
-            if self.taken_down.has(connection, child) {
+            if !self.taken_down.has(connection, child) {
+                continue;
+            }
+            if it.status.ours {
+                let (operator, id) = (self.clone(), it.status.id);
+                // It may have ended by itself.
+                tokio::spawn(async move { operator.command(Command::TerminateChild(id)).await });
+            } else {
                 self.wanted_again(Some(connection), Some(child));
             }
         }
@@ -354,7 +407,11 @@ impl Operator {
         if !self.taken_down.has(connection, child) {
             return false;
         }
-        tokio::time::sleep(TAKES_BACK).await;
+        let newest = self.taken_down.newest();
+        let have_told =
+            |commands: &Commands| commands.wanting.first().is_none_or(|it| *it > newest);
+        // The sender is this operator's own.
+        let _ = self.taken_down.commands.subscribe().wait_for(have_told).await;
         let wanted = self.handle.wanted().await.unwrap_or_default();
         if wanted.iter().any(|(of, name)| of == connection && name.as_deref() == Some(child)) {
             self.wanted_again(Some(connection), Some(child));
@@ -442,9 +499,14 @@ impl Operator {
     }
 
     /// Deletes the SAs of `target`, without lifting blocks of `traps`.
-    async fn end(&self, target: &Target, traps: &BTreeSet<Name>) -> Result<usize, OperatorError> {
+    async fn end(
+        &self,
+        target: &Target,
+        traps: &BTreeSet<Name>,
+        taking: &Taking,
+    ) -> Result<usize, OperatorError> {
         let lifted = self.lift_but(target, traps).await?;
-        let unwanted = self.unwant(target).await;
+        let unwanted = taking.unwant(target).await;
         let forgotten = self.forget_tickets(target).await;
         let views = self.list().await?;
         let chosen = match choose(&views, target) {

@@ -17,10 +17,11 @@ impl Operator {
             ..Target::default()
         };
         let (connection, child) = to_initiate(&self.config(), &target)?;
-        let child = child.unwrap_or_default();
+        let newest = self.taken_down.newest();
         let ends = self.ends(&connection).await?;
-        self.taken_down.end(Some(&connection), Some(&child));
-        self.install_between(&(connection, child), ends).await
+        let name = (connection, child.unwrap_or_default());
+        self.taken_down.end_older(&name, newest);
+        self.install_between(&name, ends).await
     }
 
     /// Takes the trap policies of a child away: of the first connection that has them, if `ike` names none. If the trap was

@@ -332,6 +332,7 @@ impl ChildSa {
                 Phase::Rekeyed => ChildState::Rekeyed,
                 Phase::Deleting => ChildState::Deleting,
             },
+            ours: self.is_ours(),
             mode: self.mode,
             policy: self.policy,
             processing: Arc::clone(&self.processing),
