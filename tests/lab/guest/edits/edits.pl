@@ -32,7 +32,8 @@ sub edited {
     my ($name) = @_;
     lets_go($name);
     push @begun, [$name =~ /(\S+)/, map { keys_of(@$_) } pairs_of(child_of($name))] if action($name) eq 'start';
-    delete $_->{$name} for \%down, \%untrapped, \%installed, \%upped;
+    # A trap that a command has installed follows the child.
+    delete $_->{$name} for \%down, \%untrapped, \%upped;
     # What swanctl loads takes down what was changed, and brings it up again. After a reload another child comes up beside that
     # of before; in the kernel of the peer the policies of both are one, and it drops what comes by the older SA.
     $excused{$name} = 1 if action($name) ne 'none';
@@ -205,6 +206,7 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
     remove_child => sub {
         my $name = any(grep { / n\d/ } children()) // return;
         edited($name);
+        delete $installed{$name};
         my ($c, $k) = split / /, $name;
         delete $model->{conns}{$c}{children}{$k};
         return $name;
@@ -219,7 +221,10 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
         my @all = sort keys %{$model->{conns}};
         return if @all < 11;
         my $conn = any(@all);
-        edited($_) for grep { /^$conn / } children();
+        for (grep { /^$conn / } children()) {
+            edited($_);
+            delete $installed{$_};
+        }
         delete $model->{conns}{$conn};
         delete $model->{secrets}{"ike-$conn"};
         return $conn;
@@ -229,6 +234,7 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
         edited($name);
         my $child = child_of($name);
         $child->{start_action} = any(grep { $_ ne $child->{start_action} } qw(none trap start));
+        delete $installed{$name} if $child->{start_action} eq 'trap';
         return "$name $child->{start_action}";
     },
     # It is no other child for the commands that have taken it down.
