@@ -446,4 +446,21 @@ mod tests {
         }
         assert_eq!(most, FORMER + 1000);
     }
+
+    /// A list is one value in swanctl.conf, and swanctl sends its elements. The connection that the file has is no other for that.
+    ///
+    /// Fault: in `same_value`, compare no array with a string.
+    #[test]
+    fn a_list_and_its_elements_are_the_same() {
+        fn value(text: &str) -> DeTable<'_> {
+            DeTable::parse(text).unwrap().into_inner()
+        }
+        let file = value("a = '192.0.2.1, 192.0.2.2'");
+        assert!(same(&file, &value("a = ['192.0.2.1', '192.0.2.2']"), ""));
+        assert!(same(&value("a = ['192.0.2.1', '192.0.2.2']"), &file, ""));
+        for other in ["['192.0.2.1']", "['192.0.2.2', '192.0.2.1']", "[]", "[[]]"] {
+            let text = format!("a = {other}");
+            assert!(!same(&file, &value(&text), ""), "{other}");
+        }
+    }
 }
