@@ -62,6 +62,7 @@ headers() {
 runs() {
     local scenario cases more planes kernels rest
     while IFS='|' read -r scenario cases more planes kernels rest; do
+        cases=$(listed "$cases") more=$(listed "$more")
         if [ $ALL = yes ]; then
             cases=$cases${more:+ $more}
         elif [ -z "$cases" ] && [ -n "$more" ]; then
@@ -71,6 +72,14 @@ runs() {
         kernels=${KERNEL:-$kernels}
         runs_of "$scenario" "${cases:--}" "${planes:-userspace}" "${kernels:-forky}"
     done <<<"$HEADERS"
+}
+
+# listed CASES: or `!PROGRAM ARGUMENTS`, a program of this folder that prints them.
+listed() {
+    case $1 in
+    !*) (cd "$LAB_SRC" && ./${1#!} | tr '\n' ' ') ;;
+    *) say "$1" ;;
+    esac
 }
 
 # The product of cases, planes and kernels; ESP in user space is the same on

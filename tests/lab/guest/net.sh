@@ -118,8 +118,15 @@ net_narrow() {
 
 # net_hole MTU: net_narrow, silent, and fragments are lost as well, over IPv4 and IPv6.
 net_hole() {
-    local router dev family
     net_narrow "$1" silent
+    routed_ipv6
+    without_icmpv6
+    without_fragments
+}
+
+# routed_ipv6: IPv6 between the two routers of net_narrow, too.
+routed_ipv6() {
+    local router
     device_up left l0 2001:db8::1/64
     device_up r1 in0 2001:db8::fe/64
     device_up r1 mid1 2001:db8:1::1/64
@@ -130,10 +137,18 @@ net_hole() {
     ip -n right route add default via 2001:db8:2::fe
     ip -n r1 route add default via 2001:db8:1::2
     ip -n r2 route add default via 2001:db8:1::1
+    for router in r1 r2; do in_ns $router sysctl -qw net.ipv6.conf.all.forwarding=1; done
+}
+
+without_icmpv6() {
+    local router
+    for router in r1 r2; do ip -6 -n $router rule add pref 10 ipproto ipv6-icmp blackhole; done
+}
+
+without_fragments() {
+    local router dev family
     modules sch_ingress cls_flower act_gact
     for router in r1 r2; do
-        in_ns $router sysctl -qw net.ipv6.conf.all.forwarding=1
-        ip -6 -n $router rule add pref 10 ipproto ipv6-icmp blackhole
         for dev in in0 mid${router#r}; do
             tc -n $router qdisc add dev $dev clsact
             for family in ip ipv6; do
