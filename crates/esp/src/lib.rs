@@ -38,6 +38,7 @@ mod refusal;
 pub mod replay;
 pub mod sad;
 mod search;
+mod segments;
 pub mod selector;
 mod sizes;
 mod slots;

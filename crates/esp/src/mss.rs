@@ -10,6 +10,8 @@ const END: u8 = 0;
 const NO_OPERATION: u8 = 1;
 const SEGMENT_SIZE: u8 = 2;
 const SEGMENT_SIZE_LEN: usize = 4;
+/// A signature of the segment (RFC 2385).
+const MD5: u8 = 19;
 /// The Authentication Option, whose MAC mostly covers the options (RFC 5925 §5.1): no change passes.
 const AUTHENTICATION: u8 = 29;
 /// The size is never lowered below this, the least that Linux uses.
@@ -58,6 +60,22 @@ fn lower_in(segment: &mut [u8], size: u16) -> Option<()> {
     let before = u16::from_be_bytes(*sum.first_chunk()?);
     sum.copy_from_slice(&updated(before, old, new).to_be_bytes());
     Some(())
+}
+
+/// True if a MAC over the segment is among the `options` of a TCP header.
+pub(crate) fn is_signed(mut options: &[u8]) -> bool {
+    while let [kind, rest @ ..] = options {
+        match *kind {
+            END => return false,
+            NO_OPERATION => options = rest,
+            MD5 | AUTHENTICATION => return true,
+            _ => {
+                let len = rest.first().map_or(2, |len| usize::from(*len).max(2));
+                options = options.get(len..).unwrap_or_default();
+            }
+        }
+    }
+    false
 }
 
 /// Where the segment size stands that may be changed.

@@ -18,6 +18,7 @@ use crate::packet::MAX_IV;
 use crate::plane::{Clock, RUN, Shared};
 use crate::reassembly::{Reassembler, Whole};
 use crate::sad::{Contents, Fit, Path, Sa, Spent};
+use crate::segments;
 use crate::selector::sides;
 use crate::sizes::LEAST_V6;
 use crate::split::split;
@@ -192,13 +193,7 @@ impl Outbound {
                         continue;
                     }
                 },
-                Other::Misfit(sa) if sa.fit().untried => {
-                    shared.ask_for_probe(&sa, now);
-                    let mut alone = Alone { shared, rng: rng.as_mut(), now, out, tally };
-                    alone.seal(&sa, &[packet], &mut each);
-                    continue;
-                }
-                Other::Misfit(sa) => match fit(&sa, packet) {
+                Other::Misfit(sa) => match fit(shared, now, &sa, packet) {
                     Ok(pieces) => {
                         let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
                         let mut alone = Alone { shared, rng: rng.as_mut(), now, out, tally };
@@ -310,15 +305,20 @@ impl Alone<'_> {
     }
 }
 
-/// The packets that are sent in place of `packet`, which does not fit the path of `sa`. An error is the size of the largest
-/// packet that fits, for its sender (RFC 4301 §8.2.1).
+/// The packets that are sent in place of `packet`, which does not fit the path of `sa` at `now` (ms). An error is the size of
+/// the largest packet that fits, for its sender (RFC 4301 §8.2.1).
 ///
 /// An IPv6 packet of 1,280 octets or less is never too big (RFC 8200 §5), and later fragments do not go through an SA that
-/// looks at ports. The ESP packets of such packets are fragmented.
+/// looks at ports. TCP segments are divided, and the ESP packets of other such packets are fragmented. So it is also while
+/// nobody knows whether the path carries the packet.
 #[cold]
-fn fit(sa: &Sa, packet: &[u8]) -> Result<Vec<Vec<u8>>, u16> {
+fn fit(shared: &Shared, now: u64, sa: &Arc<Sa>, packet: &[u8]) -> Result<Vec<Vec<u8>>, u16> {
     let mut whole = packet.to_vec();
-    let limit = sa.fit().limit;
+    let Fit { limit, untried, .. } = sa.fit();
+    if untried {
+        shared.ask_for_probe(sa, now);
+        return Ok(segments::divide(packet, limit).unwrap_or_else(|| vec![whole]));
+    }
     if packet.len() <= usize::from(limit) {
         mss::lower(&mut whole, limit);
         return Ok(vec![whole]);
@@ -327,6 +327,11 @@ fn fit(sa: &Sa, packet: &[u8]) -> Result<Vec<Vec<u8>>, u16> {
     let most = if ip.dst.is_ipv4() { limit } else { limit.max(LEAST_V6) };
     if ip.dont_fragment && packet.len() > usize::from(most) {
         return Err(most);
+    }
+    if packet.len() <= usize::from(most)
+        && let Some(segments) = segments::divide(packet, limit)
+    {
+        return Ok(segments);
     }
     let divides = !ip.dont_fragment && sa.contents == Contents::Packet && !sa.looks_at_ports();
     let pieces = if divides { split(packet, limit.into(), 0) } else { None };

@@ -1,7 +1,6 @@
 # Small links in every form: which link is small, IPv4 and IPv6 outside and inside, ESP in three encapsulations, both modes,
 # with and without ICMP, with and without fragments. A stream arrives at the rate of a sender that knew the size beforehand,
 # from one second after its first packet, and datagrams arrive that may be divided.
-# CASES: !path-cover.py
 # MORE: !path-cover.py all
 IFS=- read -r link family encap mode icmp frags <<<"$CASE"
 path=1400

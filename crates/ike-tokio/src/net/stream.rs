@@ -15,6 +15,14 @@ const BACKLOG: i32 = 1024;
 /// Octets that may wait in the kernel unsent: what waits with us instead can be put in order, or left out.
 const UNSENT: u32 = 64 << 10;
 
+/// Octets of the IP packets of a connection at the most. Many networks neither carry more nor say so, and a stream that waits
+/// for a segment that is too large waits for ever (RFC 9329 has no probes of the path).
+const LARGEST_PACKET: u32 = 1280;
+
+/// Octets of IP and TCP headers.
+const IPV4_AND_TCP: u32 = 40;
+const IPV6_AND_TCP: u32 = 60;
+
 /// What was sent and not acknowledged for so long ends the connection, so that another one is opened
 /// before the exchange that waits for its answer gives up.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(60);
@@ -67,6 +75,8 @@ fn make(address: SocketAddr, options: SocketOptions) -> io::Result<Socket> {
         socket.set_only_v6(true)?;
     }
     socket::mark_and_bypass(&socket, address.is_ipv4(), options)?;
+    let headers = if address.is_ipv4() { IPV4_AND_TCP } else { IPV6_AND_TCP };
+    socket.set_tcp_mss(LARGEST_PACKET - headers)?;
     socket.set_nonblocking(true)?;
     Ok(socket)
 }

@@ -1,0 +1,170 @@
+//! TCP segments that are divided to fit a path.
+//!
+//! A sender learns the size of the path by Packet Too Big, and IPv6 never learns of less than 1,280 octets. Until it knows,
+//! smaller segments take the place of a large one, so that no fragments are needed: many paths drop them. The receiver sees
+//! what a smaller maximum segment size would have made the sender send (RFC 9293 §3.7.1).
+
+use crate::ip::{self, Fragment, IpPacket, proto};
+use crate::mss;
+
+/// Octets of a TCP header without options.
+const TCP_HEADER: usize = 20;
+/// The least payload of a segment. Smaller ones would be mostly headers.
+const LEAST: usize = 256;
+
+/// Flags of a TCP header.
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const PSH: u8 = 0x08;
+const URG: u8 = 0x20;
+const CWR: u8 = 0x80;
+
+/// Divides the TCP segment `packet` into packets of `most` octets at the most. `None` if it is none, or cannot be divided:
+/// it opens or resets a connection, has urgent data, or is signed (RFC 2385, RFC 5925).
+pub(crate) fn divide(packet: &[u8], most: u16) -> Option<Vec<Vec<u8>>> {
+    let ip = IpPacket::parse(packet).ok()?;
+    let packet = packet.get(..ip.total_len)?;
+    let segment = packet.get(ip.base_len..)?;
+    if ip.base_next != proto::TCP || ip.fragment != Fragment::None {
+        return None;
+    }
+    let (header, flags) = (usize::from(segment.get(12)? >> 4) * 4, *segment.get(13)?);
+    let options = segment.get(TCP_HEADER..header)?;
+    if flags & (SYN | RST | URG) != 0 || mss::is_signed(options) {
+        return None;
+    }
+    let (headers, payload) = packet.split_at_checked(ip.base_len + header)?;
+    let room = usize::from(most).checked_sub(headers.len()).filter(|room| *room >= LEAST)?;
+    let last = payload.len().checked_sub(1)? / room;
+    let pieces = payload.chunks(room).enumerate();
+    pieces.map(|(number, data)| piece(&ip, headers, number * room, data, number..=last)).collect()
+}
+
+/// The piece of a segment whose `data` is `offset` octets behind its begin. `numbers` is its own number, and that of the last.
+fn piece(
+    ip: &IpPacket,
+    headers: &[u8],
+    offset: usize,
+    data: &[u8],
+    numbers: std::ops::RangeInclusive<usize>,
+) -> Option<Vec<u8>> {
+    let mut piece = [headers, data].concat();
+    let (head, segment) = piece.split_at_mut_checked(ip.base_len)?;
+    let sequence = segment.get_mut(4..8)?;
+    let first = u32::from_be_bytes(*sequence.first_chunk()?);
+    sequence.copy_from_slice(&first.wrapping_add(u32::try_from(offset).ok()?).to_be_bytes());
+    let flags = segment.get_mut(13)?;
+    if *numbers.start() != 0 {
+        *flags &= !CWR;
+    }
+    if numbers.start() != numbers.end() {
+        *flags &= !(FIN | PSH);
+    }
+    ip::fix_checksum(ip.src, ip.dst, proto::TCP, segment);
+    let octets = segment.len();
+    if ip.dst.is_ipv4() {
+        let total = u16::try_from(head.len() + octets).ok()?;
+        head.get_mut(2..4)?.copy_from_slice(&total.to_be_bytes());
+        let id = head.get_mut(4..6)?;
+        let own = u16::from_be_bytes(*id.first_chunk()?).wrapping_add(*numbers.start() as u16);
+        id.copy_from_slice(&own.to_be_bytes());
+        head.get_mut(10..12)?.fill(0);
+        let sum = ip::checksum(&[head]);
+        head.get_mut(10..12)?.copy_from_slice(&sum.to_be_bytes());
+    } else {
+        let length = u16::try_from(head.len() + octets - ip::IPV6_HEADER).ok()?;
+        head.get_mut(4..6)?.copy_from_slice(&length.to_be_bytes());
+    }
+    Some(piece)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::ip::IPV4_HEADER;
+
+    const FIRST: u32 = u32::MAX - 500;
+
+    /// A segment of `octets` with a timestamp option and `options`.
+    fn segment(v6: bool, flags: u8, options: &[u8], octets: usize) -> Vec<u8> {
+        let ends = if v6 { ["2001:db8::1", "2001:db8::2"] } else { ["10.1.0.1", "10.2.0.1"] };
+        let [src, dst]: [IpAddr; 2] = ends.map(|end| end.parse().unwrap());
+        let mut segment = vec![0; TCP_HEADER];
+        segment.extend_from_slice(options);
+        segment[4..8].copy_from_slice(&FIRST.to_be_bytes());
+        segment[12] = (segment.len() as u8 / 4) << 4;
+        segment[13] = flags;
+        segment.extend((0..octets).map(|n| (n % 251) as u8));
+        ip::fix_checksum(src, dst, proto::TCP, &mut segment);
+        let (head, len) = ip::header(src, dst, 0, proto::TCP, segment.len()).unwrap();
+        [&head[..len], &segment].concat()
+    }
+
+    /// Fault: in `piece`, leave out the offset, a flag, the identification or a checksum; or in `divide`, let `room` be
+    /// `most`.
+    #[test]
+    fn pieces_are_the_segment_again() {
+        let stamp = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+        for v6 in [false, true] {
+            for (octets, most) in [(1, 1240), (1388, 1240), (1388, 800), (60_000, 1240)] {
+                let whole = segment(v6, 0x10 | FIN | PSH | CWR, &stamp, octets);
+                let pieces = divide(&whole, most).unwrap();
+                let headers = whole.len() - octets;
+                assert_eq!(pieces.len(), octets.div_ceil(usize::from(most) - headers));
+                let (mut data, mut ids) = (Vec::new(), Vec::new());
+                for (n, piece) in pieces.iter().enumerate() {
+                    assert!(piece.len() <= usize::from(most));
+                    let ip = IpPacket::parse(piece).unwrap();
+                    assert_eq!(ip.total_len, piece.len());
+                    let mut tcp = piece[ip.base_len..].to_vec();
+                    let sequence = u32::from_be_bytes(*tcp[4..].first_chunk().unwrap());
+                    assert_eq!(sequence, FIRST.wrapping_add(data.len() as u32));
+                    let (first, last) = (n == 0, n + 1 == pieces.len());
+                    let mut flags = 0x10;
+                    flags |= if first { CWR } else { 0 } | if last { FIN | PSH } else { 0 };
+                    assert_eq!(tcp[13], flags);
+                    assert_eq!(tcp[TCP_HEADER..TCP_HEADER + stamp.len()], stamp);
+                    let sum = tcp.clone();
+                    ip::fix_checksum(ip.src, ip.dst, proto::TCP, &mut tcp);
+                    assert_eq!(tcp, sum);
+                    if !v6 {
+                        assert_eq!(ip::checksum(&[&piece[..IPV4_HEADER]]), 0);
+                        ids.push(u16::from_be_bytes([piece[4], piece[5]]));
+                    }
+                    data.extend_from_slice(&piece[headers..]);
+                }
+                assert_eq!(data, whole[headers..]);
+                assert!(ids.windows(2).all(|two| two[1] == two[0].wrapping_add(1)), "{ids:?}");
+            }
+        }
+    }
+
+    /// Fault: in `divide`, leave one of the flags or `is_signed` out, or `LEAST`.
+    #[test]
+    fn some_segments_stay_whole() {
+        let md5 = [&[19, 18][..], &[7; 16], &[1, 0]].concat();
+        let authentication = [&[1, 1, 29, 16][..], &[7; 14], &[1, 0]].concat();
+        for v6 in [false, true] {
+            for flags in [SYN, SYN | 0x10, RST, 0x10 | URG] {
+                assert_eq!(divide(&segment(v6, flags, &[], 1400), 1000), None, "{flags:x}");
+            }
+            for signed in [&md5, &authentication] {
+                assert_eq!(divide(&segment(v6, 0x10, signed, 1400), 1000), None);
+            }
+            assert_eq!(divide(&segment(v6, 0x10, &[], 1400), 290), None);
+            assert_eq!(divide(&segment(v6, 0x10, &[], 0), 1000), None);
+        }
+        let udp = ip::header(
+            "10.1.0.1".parse().unwrap(),
+            "10.2.0.1".parse().unwrap(),
+            0,
+            proto::UDP,
+            1400,
+        );
+        let (head, len) = udp.unwrap();
+        assert_eq!(divide(&[&head[..len], &[0; 1400]].concat(), 1000), None);
+    }
+}
