@@ -139,10 +139,10 @@ fn what_is_blocked_at_the_end_alone_stays_blocked() {
 fn what_another_table_blocks_stays_blocked_until_this_one_has_it() {
     let (start, options) = (any(), RouteOptions::default());
     let another = RouteOptions { table: 220, ..options };
-    let befores = [RouteOptions { priority: 220, ..another }, another];
+    let earlier = [RouteOptions { priority: 220, ..another }, another];
     let all = ts("0.0.0.0/0");
     for (before, unreadable) in
-        befores.into_iter().flat_map(|before| [(before, true), (before, false)])
+        earlier.into_iter().flat_map(|before| [(before, true), (before, false)])
     {
         let host = host();
         let earlier = Routes::simulated(&host, before, Leftovers::Settle, start).unwrap();
@@ -195,8 +195,8 @@ fn a_rule_for_ipv6_that_fails_is_tried_again_and_the_one_of_before_stays_until_t
     let (start, options) = (any(), RouteOptions::default());
     let another = RouteOptions { table: 220, ..options };
     let marked = RouteOptions { mark: options.mark + 1, ..options };
-    let befores = [RouteOptions { priority: 220, ..another }, another, marked];
-    for (before, leftovers) in befores
+    let earlier = [RouteOptions { priority: 220, ..another }, another, marked];
+    for (before, leftovers) in earlier
         .into_iter()
         .flat_map(|before| [(before, Leftovers::Settle), (before, Leftovers::Remove)])
     {
