@@ -21,7 +21,7 @@ const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
 
 /// Divides the TCP segment `packet` into packets of `most` octets at the most. `None` if it is none, or cannot be divided:
-/// it opens or resets a connection, has urgent data, or is signed (RFC 2385, RFC 5925).
+/// it opens or resets a connection, has urgent data or a wrong checksum, or is signed (RFC 2385, RFC 5925).
 pub(crate) fn divide(packet: &[u8], most: u16) -> Option<Vec<Vec<u8>>> {
     let ip = IpPacket::parse(packet).ok()?;
     let packet = packet.get(..ip.total_len)?;
@@ -31,7 +31,7 @@ pub(crate) fn divide(packet: &[u8], most: u16) -> Option<Vec<Vec<u8>>> {
     }
     let (header, flags) = (usize::from(segment.get(12)? >> 4) * 4, *segment.get(13)?);
     let options = segment.get(TCP_HEADER..header)?;
-    if flags & (SYN | RST | URG) != 0 || mss::is_signed(options) {
+    if flags & (SYN | RST | URG) != 0 || mss::is_signed(options) || !is_whole(&ip, segment) {
         return None;
     }
     let (headers, payload) = packet.split_at_checked(ip.base_len + header)?;
@@ -39,6 +39,13 @@ pub(crate) fn divide(packet: &[u8], most: u16) -> Option<Vec<Vec<u8>>> {
     let last = payload.len().checked_sub(1)? / room;
     let pieces = payload.chunks(room).enumerate();
     pieces.map(|(number, data)| piece(&ip, headers, number * room, data, number..=last)).collect()
+}
+
+/// True if the checksum is right. The pieces get new ones, which must not make octets right that were damaged before.
+fn is_whole(ip: &IpPacket, segment: &[u8]) -> bool {
+    let mut right = segment.to_vec();
+    ip::fix_checksum(ip.src, ip.dst, proto::TCP, &mut right);
+    right == segment
 }
 
 /// The piece of a segment whose `data` is `offset` octets behind its begin. `numbers` is its own number, and that of the last.
@@ -142,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Fault: in `divide`, leave one of the flags or `is_signed` out, or `LEAST`.
+    /// Fault: in `divide`, leave one of the flags, `is_signed` or `is_whole` out, or `LEAST`.
     #[test]
     fn some_segments_stay_whole() {
         let md5 = [&[19, 18][..], &[7; 16], &[1, 0]].concat();
@@ -156,6 +163,9 @@ mod tests {
             }
             assert_eq!(divide(&segment(v6, 0x10, &[], 1400), 290), None);
             assert_eq!(divide(&segment(v6, 0x10, &[], 0), 1000), None);
+            let mut damaged = segment(v6, 0x10, &[], 1400);
+            *damaged.last_mut().unwrap() ^= 1;
+            assert_eq!(divide(&damaged, 1000), None);
         }
         let udp = ip::header(
             "10.1.0.1".parse().unwrap(),

@@ -112,8 +112,9 @@ impl Sizes {
         };
         match step {
             Step::Open => return false,
-            Step::AtLeast(octets) => size.now = octets,
+            Step::AtLeast(octets) => size.now = octets.min(size.link),
             Step::Found(octets) => {
+                let octets = octets.min(size.link);
                 size.now = octets;
                 size.search = None;
                 size.since = (octets < size.link).then(|| size.since.unwrap_or(now));
@@ -200,6 +201,12 @@ impl Sizes {
     /// The number of paths.
     pub(crate) fn len(&self) -> usize {
         self.paths.len()
+    }
+
+    /// True if there is a path between these addresses, whatever the peer's port.
+    pub(crate) fn has(&self, local: IpAddr, peer: IpAddr) -> bool {
+        let [first, last] = [0, u16::MAX].map(|port| SocketAddr::new(peer, port));
+        self.paths.range(all_to(first, last)).any(|(ends, _)| ends.local == local)
     }
 
     /// The paths to `peer`, whatever its port.

@@ -458,6 +458,8 @@ mod tests {
         let file = value("a = '192.0.2.1, 192.0.2.2'");
         assert!(same(&file, &value("a = ['192.0.2.1', '192.0.2.2']"), ""));
         assert!(same(&value("a = ['192.0.2.1', '192.0.2.2']"), &file, ""));
+        let loose = value("a = '192.0.2.1,, 192.0.2.2,'");
+        assert!(same(&loose, &value("a = ['192.0.2.1', '192.0.2.2']"), ""));
         for other in ["['192.0.2.1']", "['192.0.2.2', '192.0.2.1']", "[]", "[[]]"] {
             let text = format!("a = {other}");
             assert!(!same(&file, &value(&text), ""), "{other}");

@@ -68,6 +68,11 @@ if [ "$CASE:$DATA_PLANE" = masquerade:kernel ]; then
     rm -f "$STATE"/us.{pid,killed,ctl}
     start us
     installed
+    ! says "$(log_of us)" 'no nf_tables' || fail "the table of the run that crashed cannot be replaced"
+    case $(in_ns us nft list table inet ike-xfrm) in
+    *'flags owner'*) ;;
+    *) fail "the new table has no owner" ;;
+    esac
     in_ns us nft insert rule ip site nat rt ipsec exists accept
 fi
 wait_for 5 lan_to_peer || fail "the LAN does not reach the peer"
@@ -82,3 +87,8 @@ installed
 wait_for 5 lan_to_peer || fail "the LAN does not reach the peer again"
 kill $pinging
 [ "$(wire "$CLEAR")" = "$clear" ] || fail "$(($(wire "$CLEAR") - clear)) packets in clear"
+if [ "$CASE:$DATA_PLANE" = masquerade:kernel ]; then
+    stop us
+    no_table() { ! in_ns us nft list table inet ike-xfrm >/dev/null 2>&1; }
+    wait_for 5 no_table || fail "a stop leaves the table"
+fi

@@ -151,7 +151,8 @@ pub(crate) fn same_value(one: &DeValue<'_>, other: &DeValue<'_>) -> bool {
         (DeValue::Array(list), DeValue::String(text))
         | (DeValue::String(text), DeValue::Array(list)) => {
             let elements = list.iter().map(|element| element.get_ref().as_str());
-            text.split(',').map(|part| Some(part.trim())).eq(elements)
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            parts.map(Some).eq(elements)
         }
         _ => false,
     }

@@ -130,13 +130,14 @@ fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)
 pub(super) fn remove_all() -> io::Result<usize> {
     let Some((mut kernel, Remains { states, policies })) = left()? else { return Ok(0) };
     let _lock = lock_instance()?;
-    remove_guard(TranslatedGuard::remove_left());
     for state in &states {
         kernel.delete_state(&state.id).map_err(unread)?;
     }
     for info in &policies {
         kernel.delete_policy(&info.policy.id).map_err(unread)?;
     }
+    // The last, so that source NAT takes nothing out of a tunnel meanwhile.
+    remove_guard(TranslatedGuard::remove_left());
     Ok(states.len() + policies.len())
 }
 

@@ -82,7 +82,13 @@ impl Batch {
 
     pub(super) fn new_table(&mut self, table: &CStr, owner: Owner) {
         let mut request = Request::new().set_create().op_newtable_do(&inet());
-        request.encode().push_name(table).push_flags(owner.flags());
+        let encoder = request.encode().push_name(table);
+        // Without flags the attribute is left out: it would ask to change those of a table that is there, which the kernel
+        // refuses for `persist`.
+        match owner.flags() {
+            0 => drop(encoder),
+            flags => drop(encoder.push_flags(flags)),
+        }
         self.push(&request);
     }
 
