@@ -74,7 +74,7 @@ runs() {
     done <<<"$HEADERS"
 }
 
-# listed CASES: or `!PROGRAM ARGUMENTS`, a program of this folder that prints them.
+# listed CASES: prints the cases. `!PROGRAM ARGUMENTS` in their place runs a program of this folder that prints them.
 listed() {
     case $1 in
     !*) (cd "$LAB_SRC" && ./${1#!} | tr '\n' ' ') ;;

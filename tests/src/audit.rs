@@ -40,7 +40,8 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Records a probe of the path, whether the host can send it or not. It is sent again with the request that follows it.
+    /// Records a probe of the path, whether the host can send it or not. Retransmissions of the request without padding
+    /// repeat it.
     pub(crate) fn on_probe(&mut self, octets: &Arc<[u8]>) {
         self.probes.insert(Arc::clone(octets));
     }

@@ -288,7 +288,7 @@ impl Life {
         let mut wrong = None;
         if let Some((host, commands)) = changed {
             let mut commands = commands.into_iter();
-            // The program installs traps once it has the addresses of their peers, which takes a while.
+            // The program installs traps later, once it has the addresses of their peers.
             commands.by_ref().take(1).for_each(|reload| self.command(host, reload));
             self.pair.run_for(Duration::from_millis(500));
             wrong = changes.stale(&self.pair, host);

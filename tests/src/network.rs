@@ -183,8 +183,8 @@ pub struct Network {
     pub modelled: HashMap<(usize, usize), Link>,
     /// NATs.
     pub nats: Vec<Nat>,
-    /// Octets of the largest IP packet of UDP that gets through. Of a larger one nothing arrives, nor of its fragments, and
-    /// nobody says so. But IKE_SA_INIT gets through.
+    /// Octets of the largest IP packet with UDP that arrives. Larger packets are lost, and so are their fragments, without
+    /// ICMP. IKE_SA_INIT always arrives.
     pub narrow: Option<usize>,
     /// Taps, asked in order when a packet is sent.
     pub taps: Vec<Tap>,

@@ -309,8 +309,8 @@ impl Alone<'_> {
 /// the largest packet that fits, for its sender (RFC 4301 §8.2.1).
 ///
 /// An IPv6 packet of 1,280 octets or less is never too big (RFC 8200 §5), and later fragments do not go through an SA that
-/// looks at ports. TCP segments are divided, and the ESP packets of other such packets are fragmented. So it is also while
-/// nobody knows whether the path carries the packet.
+/// looks at ports. TCP segments are divided, and the ESP packets of other such packets are fragmented. The same is done while
+/// it is unknown whether the path carries the packet.
 #[cold]
 fn fit(shared: &Shared, now: u64, sa: &Arc<Sa>, packet: &[u8]) -> Result<Vec<Vec<u8>>, u16> {
     let mut whole = packet.to_vec();

@@ -48,7 +48,7 @@ pub const TUNNEL_MTU: u16 = 1400;
 /// reports that when the first such packet is sent.
 const LINK: u16 = 1500;
 
-/// Milliseconds for which packets leave and none comes, until the MTU of their path is doubted.
+/// Milliseconds in which packets left and none came: the path may carry less than it did.
 const SILENCE: u64 = 5000;
 
 /// A report that a packet was too big for its path: ICMP of type 3, code 4, or ICMPv6 of type 2.
@@ -199,9 +199,9 @@ impl Plane {
         self.shared.believes.store(believe, Ordering::Relaxed);
     }
 
-    /// Has the sizes of paths be found out by probes (RFC 8899): [`Event::ProbePath`] asks for one, and
-    /// [`Command::PathProbed`] has its result. To be called before the first SA is installed. Until a result is there,
-    /// packets of more than 1,280 octets outside are sent without Don't Fragment.
+    /// Turns on probes of paths (RFC 8899): [`Event::ProbePath`] asks for a probe, and [`Command::PathProbed`] brings its
+    /// result. To be called before the first SA is installed. Until there is a result, ESP packets of more than 1,280 octets
+    /// are sent without Don't Fragment.
     pub fn probe_paths(&self) {
         self.shared.amend(|tables| tables.sad.probe());
     }
@@ -217,9 +217,9 @@ impl Plane {
     fn path_probed(&self, id: SaId, probed: Probed) {
         let now = self.shared.clock.load(Ordering::Relaxed);
         let ends = self.shared.tables().sad.get(id).map(|sa| sa.ends());
-        // The SA has been replaced since. A packet asks again.
+        // The SA was replaced meanwhile. The next large packet asks for a probe again.
         let Some(ends) = ends else {
-            return debug!(?id, ?probed, "a probe for an SA that is gone");
+            return debug!(?id, ?probed, "probe: result ignored, because the SA was replaced");
         };
         let unproven = self.shared.unproven();
         let (resized, next) = self.shared.amend(|tables| {
@@ -282,8 +282,8 @@ impl Plane {
         info!(%peer, "ICMP says that an ESP packet was too big, but not which: for a minute the path may fragment ESP");
     }
 
-    /// Gives paths whose MTU has been lowered for ten minutes the MTU of their links again, or asks for a probe. Asks for
-    /// one also where packets leave and none comes back. To be called every ten seconds.
+    /// Tries larger sizes on paths whose MTU was lowered ten minutes ago: by a probe, or by setting the MTU of the link
+    /// again. Also asks for a probe where packets leave and none comes back. To be called every ten seconds.
     pub fn try_larger(&self, now: Instant) {
         let now = self.shared.tick(now);
         if self.shared.tables().sad.is_due(now) {
@@ -533,7 +533,7 @@ impl Shared {
         if self.believes.load(Ordering::Relaxed) { LINK } else { BASE }
     }
 
-    /// Asks for a probe of the path of `sa`, which a packet needs, unless one is on its way.
+    /// Asks for a probe of the path of `sa`, because a packet needs it, unless the result of another probe is to come.
     #[cold]
     pub(crate) fn ask_for_probe(&self, sa: &Sa, now: u64) {
         let ends = sa.ends();

@@ -195,7 +195,7 @@ impl Sad {
         news
     }
 
-    /// Looks for paths on which packets have left since `since` (ms) and none has come.
+    /// Begins a new search on paths on which packets have left since `since` (ms) and none has come.
     pub(crate) fn doubt(&mut self, now: u64, since: u64) {
         let mut heard: HashMap<Ends, [bool; 2]> = HashMap::new();
         for sa in self.sas.values() {
@@ -210,7 +210,8 @@ impl Sad {
         silent.for_each(|(ends, _)| self.sizes.doubt(now, ends));
     }
 
-    /// An outbound SA for each path, where a probe is to be sent.
+    /// An outbound SA and a size for each path that is to be probed. On untried paths a probe waits for a packet that needs
+    /// it.
     pub(crate) fn questions(&mut self, now: u64) -> Vec<(SaId, u16)> {
         let Self { sas, sizes, .. } = self;
         let leaving = sas.values().filter(|sa| sa.direction == Direction::Out);

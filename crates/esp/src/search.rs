@@ -10,10 +10,11 @@
 
 use ipsec_types::dataplane::Probed;
 
-/// What is used until a probe has shown more: IPv6 knows no less (RFC 8200 §5), and hardly a path of IPv4 has less.
+/// The size that is used until a probe has shown a larger one. Every path of IPv6 carries it (RFC 8200 §5), and nearly every
+/// path of IPv4.
 pub(crate) const BASE: u16 = 1280;
 
-/// How often a size is lost until the path is taken not to carry it (MAX_PROBES in RFC 8899 §5.1.2).
+/// If this many probes of a size are lost, the path does not carry the size (MAX_PROBES in RFC 8899 §5.1.2).
 const LOST: u8 = 3;
 
 /// Milliseconds after which a probe without a result is asked for again.
@@ -40,7 +41,7 @@ pub(crate) struct Search {
     asked: Option<u64>,
 }
 
-/// What a search has come to.
+/// The result of a search so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Nothing yet.
@@ -120,7 +121,8 @@ const BLOCK: u16 = 15;
 mod tests {
     use super::*;
 
-    /// Searches on a path of `path` octets. `hint` is what routers say. The size found, and the probes it took.
+    /// Searches on a path that carries `path` octets. `hint` is the size in ICMP. Returns the size found and the number of
+    /// probes.
     fn search(carried: u16, link: u16, path: u16, hint: Option<u16>) -> (u16, usize) {
         let mut search = Search::new(carried, link);
         for probes in 1..100 {
@@ -151,7 +153,7 @@ mod tests {
         assert_eq!(search(1400, 1500, 1500, None), (1500, 1), "a path that grows again");
     }
 
-    /// Fault: in `take`, leave `hinted` out: a stranger who names another size each time keeps the search from its end.
+    /// Fault: in `take`, leave `hinted` out: forged ICMP with another size each time keeps the search from its end.
     #[test]
     fn a_hint_is_tried_once_and_decides_nothing() {
         let mut search_hint = Search::new(BASE, 1500);
@@ -172,7 +174,7 @@ mod tests {
         }
     }
 
-    /// Until the size is shown to be carried after all, what is known to be carried is used.
+    /// Until a probe has shown that the size is carried after all, the largest size that is known to be carried is used.
     ///
     /// Fault: let `LOST` be 1; or in `take`, return `Open` while `lost` is less.
     #[test]

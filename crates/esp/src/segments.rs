@@ -1,8 +1,8 @@
 //! TCP segments that are divided to fit a path.
 //!
-//! A sender learns the size of the path by Packet Too Big, and IPv6 never learns of less than 1,280 octets. Until it knows,
-//! smaller segments take the place of a large one, so that no fragments are needed: many paths drop them. The receiver sees
-//! what a smaller maximum segment size would have made the sender send (RFC 9293 §3.7.1).
+//! A sender learns the size of the path by Packet Too Big, but a sender of IPv6 never learns of less than 1,280 octets. Until
+//! the sender knows the size, several small segments replace a large one. This needs no fragments, which many paths drop. The
+//! receiver sees the same segments as with a smaller maximum segment size (RFC 9293 §3.7.1).
 
 use crate::ip::{self, Fragment, IpPacket, proto};
 use crate::mss;
@@ -48,7 +48,8 @@ fn is_whole(ip: &IpPacket, segment: &[u8]) -> bool {
     right == segment
 }
 
-/// The piece of a segment whose `data` is `offset` octets behind its begin. `numbers` is its own number, and that of the last.
+/// The piece of a segment whose `data` begins at `offset` in the payload. `numbers` goes from the number of this piece to
+/// that of the last one.
 fn piece(
     ip: &IpPacket,
     headers: &[u8],
@@ -113,7 +114,7 @@ mod tests {
     /// Fault: in `piece`, leave out the offset, a flag, the identification or a checksum; or in `divide`, let `room` be
     /// `most`.
     #[test]
-    fn pieces_are_the_segment_again() {
+    fn the_pieces_make_up_the_segment() {
         let stamp = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
         for v6 in [false, true] {
             for (octets, most) in [(1, 1240), (1388, 1240), (1388, 800), (60_000, 1240)] {

@@ -27,7 +27,7 @@ const BETWEEN: u64 = 1000;
 /// Milliseconds for which packets may be fragmented on a path, because of a report that is not believed.
 const DIVIDED: u64 = 60 * 1000;
 
-/// Milliseconds between two searches because nothing comes back.
+/// Milliseconds between two searches on one path that begin because nothing comes back.
 const DOUBTED: u64 = 60 * 1000;
 
 /// MTUs of usual links, for routers that do not say theirs (RFC 1191 §7).
@@ -45,7 +45,7 @@ pub(crate) struct Ends {
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     paths: BTreeMap<Ends, Size>,
-    /// Somebody sends probes.
+    /// True if the engine sends probes.
     probes: bool,
 }
 
@@ -73,7 +73,7 @@ impl Sizes {
         self.paths.get(&ends).map(|size| size.now)
     }
 
-    /// Has probes be sent on paths of which nothing is known yet.
+    /// Turns on probes of paths that are added from now on.
     pub(crate) fn probe(&mut self) {
         self.probes = true;
     }
@@ -88,7 +88,7 @@ impl Sizes {
         self.paths.get(&ends).is_some_and(|size| size.untried)
     }
 
-    /// True if nothing is to be asked between `ends` at `now` (ms).
+    /// True if no probe is to be asked for between `ends` at `now` (ms): nothing is searched, or a result is to come.
     pub(crate) fn is_asked(&self, now: u64, ends: Ends) -> bool {
         let search = self.paths.get(&ends).and_then(|size| size.search.as_ref());
         search.is_none_or(|search| search.is_asked(now))
@@ -124,7 +124,8 @@ impl Sizes {
         before != (size.now, size.untried)
     }
 
-    /// Handles that packets leave between `ends` and nothing comes back, at `now` (ms): the path may carry less than it did.
+    /// Begins a new search between `ends` at `now` (ms), because packets leave and nothing comes back: the path may carry
+    /// less than it did.
     pub(crate) fn doubt(&mut self, now: u64, ends: Ends) {
         let lately = |size: &Size| size.doubted.is_some_and(|at| now.saturating_sub(at) < DOUBTED);
         if let Some(size) = self.paths.get_mut(&ends).filter(|_| self.probes)
@@ -221,8 +222,8 @@ impl Sizes {
         self.paths.values().any(|size| size.aged(now) || size.is_whole_again(now))
     }
 
-    /// Gives paths whose lowered MTU has aged the MTU of their links again, or has it searched, and has paths no longer fragment that did for a
-    /// while; returns these paths.
+    /// Handles paths whose lowered MTU has aged: they get the MTU of their links again, or a new search begins. Sets Don't
+    /// Fragment again on paths that may have fragmented for long enough. Returns all of these paths.
     pub(crate) fn try_larger(&mut self, now: u64) -> Vec<Ends> {
         let mut due = Vec::new();
         for (ends, size) in &mut self.paths {

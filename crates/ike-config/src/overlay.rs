@@ -447,7 +447,8 @@ mod tests {
         assert_eq!(most, FORMER + 1000);
     }
 
-    /// A list is one value in swanctl.conf, and swanctl sends its elements. The connection that the file has is no other for that.
+    /// A list is one value in swanctl.conf, but swanctl sends its elements. The connection that swanctl sends is still the
+    /// same.
     ///
     /// Fault: in `same_value`, compare no array with a string.
     #[test]

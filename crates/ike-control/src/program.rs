@@ -195,8 +195,8 @@ pub trait Program: Send + Sync {
         Vec::new()
     }
 
-    /// What the configuration that has just come in force has of the certificate or the password by which the peer of
-    /// `connection` was authenticated in the round `used`. The engine knows of pre-shared keys.
+    /// Whether the configuration that has just come in force still has the trust anchor or the password by which the peer of
+    /// `connection` was authenticated in the round `used`. The engine answers this for pre-shared keys.
     fn evidence(&self, connection: &str, used: &UsedAuth) -> Evidence {
         let _ = (connection, used);
         Evidence::Same

@@ -343,7 +343,8 @@ async fn what_is_under_way_does_not_undo_down() {
     }
 }
 
-/// A data plane whose traps can be looked at: what they do with packets; or what holds the traffic of children, if true.
+/// A data plane that shows what its traps do with packets. If the flag is set, it shows the policies of `failureshunt`
+/// instead.
 #[derive(Clone, Default)]
 struct Traps(Arc<Mutex<BTreeMap<PolicyId, PolicyAction>>>, bool);
 

@@ -88,10 +88,11 @@ pub enum Command {
     },
     /// Reads the configuration file again (as SIGHUP does)
     ///
-    /// IKE SAs that are up stay. In this project's own format those end whose peer no connection accepts any more, or whose
-    /// secret or trust anchor was removed. Standard error names them, and those that stay as an earlier file had them.
+    /// IKE SAs stay up, with the settings that they were made with. If the file is in this project's own format, an IKE SA
+    /// ends if no connection accepts its peer any more, or if its secret or trust anchor was removed. Standard error names
+    /// the IKE SAs that end, and the connections whose IKE SAs have settings that the file has changed.
     Reload {
-        /// Ends IKE SAs whose secret or trust anchor was replaced, too
+        /// Also ends IKE SAs whose secret or trust anchor was replaced (not with a file in swanctl.conf's format)
         #[arg(long)]
         revoke: bool,
     },

@@ -158,8 +158,8 @@ pub enum Command {
     TerminateIke(IkeSaId),
     /// Deletes an IKE SA and its children here at once. The peer is told, but no answer is awaited.
     ForgetIke(IkeSaId),
-    /// As [`ForgetIke`](Self::ForgetIke), because the configuration does not admit the peer any more. What this end wants
-    /// stays wanted: it is started again, and protected until it is up.
+    /// As [`ForgetIke`](Self::ForgetIke), because the configuration does not admit the peer any more. A child that this end
+    /// wants stays wanted: it is started again, and its traffic stays protected until it is up.
     Exclude(IkeSaId),
     /// Deletes a Child SA at both ends.
     TerminateChild(ChildSaId),
@@ -244,8 +244,8 @@ pub struct Transmit {
 pub enum TransmitKind {
     /// An IKE message or fragment, sent for the first time.
     Ike,
-    /// An IKE message that probes the path (RFC 8899): it is sent with Don't Fragment, whatever the host has heard of the
-    /// path. If it does not fit, it is sent again as another kind.
+    /// An IKE message that probes the path (RFC 8899). It is to be sent with Don't Fragment, also if the host knows a smaller
+    /// path MTU. If the message is lost, the engine sends it again as another kind.
     Probe,
     /// An IKE message or fragment sent again.
     Retransmission,
@@ -510,8 +510,8 @@ pub struct IkeStatus {
     pub id: IkeSaId,
     /// Connection name.
     pub connection: String,
-    /// The configuration that it was made with; `None` as long as several are possible. After a reload, that of its
-    /// name may be another one.
+    /// The configuration that it was made with; `None` as long as several are possible. After a reload, the configuration of
+    /// the same name may be another one.
     pub config: Option<Arc<ConnectionConfig>>,
     /// Whether the secrets that authenticated it are in force.
     pub secrets: SecretsNow,
@@ -565,7 +565,7 @@ pub struct IkeStatus {
     pub children: Vec<ChildStatus>,
 }
 
-/// What the configuration in force has of the pre-shared keys and the PPK that have authenticated an IKE SA.
+/// Whether the configuration in force still has the pre-shared keys and the PPK that have authenticated an IKE SA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SecretsNow {
     /// The same ones, or the IKE SA needed none.
@@ -573,7 +573,7 @@ pub enum SecretsNow {
     Same,
     /// Others for the same identities.
     Replaced,
-    /// None for one of the pairs of identities.
+    /// There is no pre-shared key for one of the pairs of identities, or no PPK of this ID.
     Removed,
 }
 

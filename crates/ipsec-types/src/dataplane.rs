@@ -431,10 +431,10 @@ pub enum Probed {
     Lost {
         /// The size.
         octets: u16,
-        /// What ICMP has said about the path, which may be anybody's word.
+        /// The size that ICMP has named for the path. It may be forged.
         hint: Option<u16>,
     },
-    /// The path cannot be probed: the IKE SA has another one.
+    /// The path cannot be probed: IKE takes another path, or runs over TCP.
     Never,
 }
 
@@ -512,8 +512,8 @@ pub enum Event {
     },
     /// The first authenticated packet on this inbound SA: the peer uses it.
     FirstPacket(SaId),
-    /// Whether the path of this outbound SA carries packets of a size is to be found out by a probe.
-    /// [`Command::PathProbed`] tells the result. A data plane that finds sizes out by other means never raises it.
+    /// Asks the engine to find out by a probe whether the path of this outbound SA carries packets of this size.
+    /// [`Command::PathProbed`] tells the result. A data plane that finds sizes by other means never raises this event.
     ProbePath {
         /// The SA.
         sa: SaId,

@@ -46,20 +46,20 @@ pub enum Standing {
     Outdated(FetchRequest),
 }
 
-/// What is in force of the trust anchor at the end of an accepted path.
+/// Whether the trust anchor at the end of an accepted path is still in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnchorNow {
-    /// Its key is that of a trust anchor, or the path has none.
+    /// A trust anchor in force has the same key, or the path has no anchor.
     Same,
-    /// A trust anchor has its name, and another key.
+    /// A trust anchor in force has the same name and another key.
     Replaced,
-    /// Neither.
+    /// No trust anchor in force has the same key or name.
     Removed,
 }
 
 impl AnchorNow {
-    /// What `answerer` has of the trust anchor of `path`, the [path](PeerCertificate::path) of a peer of `connection`: among
-    /// the trusted CAs and those of the connection's policies, or of all policies if there is no such connection any more.
+    /// Looks for the trust anchor of `path`, the [path](PeerCertificate::path) of a peer of `connection`, in `answerer`:
+    /// among the trusted CAs and those of the connection's policies, or of all policies if the connection was removed.
     pub fn of(answerer: &Answerer, connection: &str, path: &[u8]) -> Self {
         let records = Record::of_path(path);
         let Some(last) = records.last() else { return Self::Same };

@@ -68,7 +68,7 @@ impl Holders {
         held
     }
 
-    /// What becomes of `route`, which a policy had. If that is gone, with its local selectors.
+    /// What becomes of `route`, which a policy had. `gone` are the local selectors of that policy, if it was removed.
     pub(super) fn fate(&self, route: Route, gone: Option<&[TrafficSelector]>) -> Fate {
         let Some(holders) = self.places.get(&route.place()) else { return Fate::Goes };
         let held = holders.iter().filter_map(|(policy, heir)| {
@@ -76,7 +76,7 @@ impl Holders {
         });
         let mut heirs = held.filter(|(heir, routes, _)| !self.yields(routes, *heir));
         let Some((heir, _, local)) = heirs.next() else { return Fate::Goes };
-        // The source address is of the local selectors.
+        // The local selectors decide about the source address.
         let other_source = gone.is_some_and(|gone| gone != local) && !heir.via.is_block();
         if holders.iter().any(|(_, other)| *other == route) && !other_source {
             return Fate::Stays;
@@ -84,9 +84,10 @@ impl Holders {
         Fate::Heir(heir, local.clone())
     }
 
-    /// True if a policy with `routes` leaves the place of `route`, which is one of them, to another policy. The hold of a child
-    /// that was never up does so for a lasting block, which the next run is to see. A policy with a block, whose child is
-    /// down, does so for a child that is up: with another source address, packets would not be that child's.
+    /// True if a policy with `routes` leaves the place of `route`, which is one of them, to another policy. The hold of a
+    /// child that was never up gives way to a lasting block, so that the next run sees the block. A policy with a block,
+    /// whose child is down, gives way to the policy of a child that is up: the route decides about the source address, and
+    /// with another one the packets would not match the child that is up.
     pub(super) fn yields(&self, routes: &BTreeSet<Route>, route: Route) -> bool {
         let mut others = self.places.get(&route.place()).into_iter().flatten();
         let blocks = |routes: &BTreeSet<Route>| {

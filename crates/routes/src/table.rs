@@ -365,7 +365,7 @@ impl<K: Kernel> Table<K> {
             let stays = match step {
                 // Its way to the peer is not known at present.
                 Step::RemoveRoute(_) => self.failing.contains(&thing),
-                // Also what an earlier run with another mark has, until the family has all of its own.
+                // A rule of an earlier run with another mark stays, too, until this run has all its rules of the family.
                 Step::RemoveRule(rule) => {
                     let of_family = |one: &Rule| one.ipv4 == rule.ipv4;
                     let foreign = !wanted.rules.contains_key(&rule);
@@ -490,7 +490,8 @@ impl<K: Kernel> Table<K> {
                 found => found?,
             };
             let priority = RuleAttribute::Priority(self.options.priority);
-            // `replace_others` removes what leads to the routes of an earlier run, once nothing of these is to stay.
+            // `replace_others` removes a rule that leads to the routes of an earlier run, once none of these routes is to
+            // stay.
             let is_kept = |rule: &RuleMessage| {
                 let leads = rule.header.flags.contains(RuleFlags::Invert);
                 self.others && leads && Rule::of(rule).table != self.options.table

@@ -116,7 +116,7 @@ net_narrow() {
     capture
 }
 
-# net_hole MTU: net_narrow, silent, and fragments are lost as well, over IPv4 and IPv6.
+# net_hole MTU: as net_narrow MTU silent, over IPv4 and IPv6, and the routers drop fragments, too.
 net_hole() {
     net_narrow "$1" silent
     routed_ipv6

@@ -1,7 +1,7 @@
-# A road warrior's full tunnel covers its gateway, which is behind a router. Another IKE SA starts from the host's own address
-# while it is up. After the gateway has died and come back, the tunnel is up within ten seconds. A routing rule of another
-# program that leads the tunnel's own packets back into it makes no loop. Nothing leaves in clear meanwhile, and packets of the
-# host have the virtual IP as their source.
+# A road warrior's full tunnel covers its gateway, which is behind a router. While the tunnel is up, another IKE SA starts from the
+# host's own address. After the gateway has died and come back, the tunnel is up within ten seconds. A routing rule of another
+# program that leads the tunnel's own packets back into the tunnel makes no loop. No packet leaves in clear meanwhile, and packets
+# of the host have the virtual IP as their source.
 # Faults: in `asking` (ike_tokio::net::source), set `mark: None` (user space: no tunnel after ten seconds; kernel: the same with
 # `bypass: false`); in `decide` (crates/esp), leave out `is_own` (user space: no line); in `Holders::yields`
 # (crates/routes), return false for what is no `Prohibited` route (user space: no packets).

@@ -1,6 +1,6 @@
-# Small links in every form: which link is small, IPv4 and IPv6 outside and inside, ESP in three encapsulations, both modes,
-# with and without ICMP, with and without fragments. A stream arrives at the rate of a sender that knew the size beforehand,
-# from one second after its first packet, and datagrams arrive that may be divided.
+# Paths with small links. The cases differ in which link is small, IPv4 and IPv6 outside and inside, the encapsulation of ESP, the
+# mode, and whether the routers send ICMP and carry fragments. From one second after its first packet, a stream has at least 90 % of
+# the rate of a stream whose segment size is set by hand. Datagrams that may be divided arrive.
 # MORE: !path-cover.py all
 IFS=- read -r link family encap mode icmp frags <<<"$CASE"
 path=1400
@@ -130,7 +130,7 @@ if [ $frags = nofrags ] && [ $encap != tcp ]; then
     fi
 fi
 for octets in "${lengths[@]}"; do
-    # 10 is IP_MTU_DISCOVER, 23 IPV6_MTU_DISCOVER; 0 is not at all.
+    # 10 is IP_MTU_DISCOVER, 23 is IPV6_MTU_DISCOVER, and 0 turns path MTU discovery off.
     # shellcheck disable=SC2016
     in_ns us perl -MIO::Socket::IP -MSocket=:all -e '
         my $peer = IO::Socket::IP->new(LocalHost => $ARGV[0], PeerHost => $ARGV[1], PeerPort => 7778, Proto => "udp") or die $!;

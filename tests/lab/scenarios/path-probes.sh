@@ -1,5 +1,5 @@
-# A link on the way is narrow, its routers say nothing, and fragments are lost. The first stream through the tunnel arrives
-# all the same, because probes find the size of the path, and then datagrams that may be divided.
+# A link on the path is small, its routers send no ICMP, and fragments are lost. Probes find the size of the path. So the first
+# stream through the tunnel arrives, and after it datagrams that may be divided.
 # CASES: plain4 udp6
 # MORE: udp4 plain6 ours4 ours6
 net_hole 1300
@@ -45,7 +45,7 @@ note "a path of $size octets"
 [ "${size:-0}" -ge 1280 ] && [ "$size" -le 1300 ] || fail "the path counts as one of $size octets"
 expect_log us 'a probe has shown what the path of ESP packets carries'
 
-# 10, 0: IP_MTU_DISCOVER, not at all. Nothing says Do not Fragment then.
+# 10 is IP_MTU_DISCOVER, and 0 is IP_PMTUDISC_DONT: the datagrams do not have Don't Fragment.
 # shellcheck disable=SC2016
 in_ns us perl -MIO::Socket::INET -e '
     my $peer = IO::Socket::INET->new(

@@ -1,6 +1,6 @@
 # A reload changes a child that is up: it gets a trap, or its trap gets wider. Nothing that the new file protects leaves
-# in clear, beside the SA of before and after its end. In user space the wider trap brings up a child of its own. Before
-# that, a reload takes a trap out of the file that waits for a way to the peer: none comes (case trapped).
+# in clear, beside the SA of before and after its end. In user space the wider trap brings up a child of its own. In
+# case trapped, an earlier reload removes a trap that still waits for a route to the peer: this trap is never installed.
 # Faults: let `begin` of the operator leave out traps of children that are up (case trapped); let `traps::reload` of the
 # engine take no trap for `Changed`, and `begin` leave out traps of children that are up (case wider in user space); let
 # `Operator::start` keep the action that it began with (case trapped).
@@ -9,7 +9,7 @@
 CLEARTEXT=yes
 net_direct
 site
-# What would be held anyway is no proof.
+# Without `hold`, so that only the trap can protect the traffic.
 if [ "$CASE" = wider ]; then
     net us start_action trap
     net us hold no

@@ -68,7 +68,7 @@ if [ "$CASE:$DATA_PLANE" = masquerade:kernel ]; then
     rm -f "$STATE"/us.{pid,killed,ctl}
     start us
     installed
-    ! says "$(log_of us)" 'no nf_tables' || fail "the table of the run that crashed cannot be replaced"
+    ! says "$(log_of us)" 'table ike-xfrm not made' || fail "the table of the run that crashed cannot be replaced"
     case $(in_ns us nft list table inet ike-xfrm) in
     *'flags owner'*) ;;
     *) fail "the new table has no owner" ;;

@@ -98,7 +98,7 @@ impl Changes {
 
     /// What is wrong with the traps of `host`: they are those of a fresh start with its configuration, whatever is up.
     ///
-    /// Fault: in `traps::reload` of the engine, keep what is `Gone`: a trap stays that the file has no more (F30).
+    /// Fault: in `traps::reload` of the engine, keep traps that are `Gone`: a trap stays that was removed from the file.
     pub(super) fn wrong(&self, pair: &Pair, host: usize) -> Option<String> {
         let (mut wanted, mut found) = (self.wanted(host), traps(&pair.hosts[host]));
         wanted.sort_by(|one, other| one.0.cmp(&other.0));
@@ -107,10 +107,10 @@ impl Changes {
             .then(|| format!("host {host} has traps {found:?}, and is configured with {wanted:?}"))
     }
 
-    /// A trap of `host` that is not as the configuration has it, although the engine has that: it does not wait for the
-    /// program, which may wait for the address of a peer.
+    /// A trap of `host` that is not as in the configuration that the engine has. The engine changes traps at once; only the
+    /// program may have to wait for the address of a peer.
     ///
-    /// Fault: in `traps::reload` of the engine, take no trap for `Changed` (F1).
+    /// Fault: in `traps::reload` of the engine, take no trap for `Changed`.
     pub(super) fn stale(&self, pair: &Pair, host: usize) -> Option<String> {
         let wanted = self.wanted(host);
         let stale = traps(&pair.hosts[host]).into_iter().find(|trap| !wanted.contains(trap));

@@ -114,8 +114,8 @@ impl EncapSocket {
         self.send_raw(source, remote, &datagram).await
     }
 
-    /// Sends an IKE message as [`Self::send_ike`] does, with Don't Fragment, whatever the kernel has heard of the path. The
-    /// source has a DSCP.
+    /// Sends an IKE message as [`Self::send_ike`] does, but always with Don't Fragment, also if the kernel knows a smaller
+    /// path MTU. `dscp` is the DSCP of the packet.
     pub async fn send_probe(
         &self,
         (source, dscp): (IpAddr, u8),

@@ -358,7 +358,7 @@ impl DataPlane for UserspacePlane {
             }
             Command::PathProbed(..) => {
                 let reply = self.plane.apply(command);
-                // It may ask for the next probe, and its routes may need another MTU.
+                // The plane may ask for the next probe, and the routes may need another MTU.
                 self.notify.notify_one();
                 reply
             }

@@ -94,12 +94,12 @@ fn a_tunnel_does_not_carry_its_own_packets() {
     assert!(!dropped(&in_tcp, &tcp(host, peer, 51_000, 80)));
 }
 
-/// The tunnel of a road warrior carries its virtual IP alone, and its outer packets have another address. They are dropped for
-/// what they are, so that the log says it.
+/// The tunnel of a road warrior carries its virtual IP alone, and the outer packets have another address. If they come back
+/// to the device, they are dropped as outer packets, so that the log says so.
 ///
 /// Faults: in `decide`, leave `is_own` out, or ask it without a policy alone: the test panics with another reason.
 #[test]
-fn outer_packets_that_no_tunnel_covers_are_dropped_for_what_they_are() {
+fn outer_packets_that_no_tunnel_covers_are_dropped_as_outer_packets() {
     let (host, peer) = (addr("192.0.2.1"), addr("198.51.100.1"));
     let mut plane = plane();
     tunnel_of(&mut plane, 1, "198.51.100.1", ["10.3.0.1/32", "0.0.0.0/0"], None);

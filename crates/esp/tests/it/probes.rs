@@ -14,7 +14,7 @@ fn peer(tunnel: &Tunnel) -> SocketAddr {
     SocketAddr::new(tunnel.right, if tunnel.encap { 4500 } else { 0 })
 }
 
-/// A pair of planes, of which the sender has probes sent.
+/// A pair of planes. The left one, the sender, asks for probes.
 fn probing(tunnel: &Tunnel) -> Pair {
     let pair = tunnel.connect();
     pair.left.probe_paths();
@@ -36,7 +36,7 @@ fn tell(pair: &mut Pair, tunnel: &Tunnel, probed: Probed) {
     pair.left.apply(Command::PathProbed(id, probed)).expect("taken");
 }
 
-/// Tells what a path of `path` octets does to probes, until the sender asks no more. How many there were.
+/// Answers all probes as a path of `path` octets does, and returns how many there were.
 fn answer(pair: &mut Pair, tunnel: &Tunnel, path: u16) -> usize {
     let mut probes = 0;
     while let Some(octets) = asked(pair) {
@@ -118,9 +118,9 @@ fn a_path_that_grows_again_is_found_after_ten_minutes() {
 
 /// A path may lose what it carried before, without a word.
 ///
-/// Fault: in `Sad::doubt`, take what is heard for silence; or in `Sizes::doubt`, leave `DOUBTED` out.
+/// Fault: in `Sad::doubt`, take paths on which packets come for silent ones; or in `Sizes::doubt`, leave `DOUBTED` out.
 #[test]
-fn a_path_by_which_nothing_comes_back_is_doubted() {
+fn a_path_without_answers_is_probed_again() {
     let tunnel = Tunnel::v4();
     let mut pair = probing(&tunnel);
     let large = tunnel.packet(1400);

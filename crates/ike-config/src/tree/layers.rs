@@ -147,7 +147,7 @@ pub(crate) fn same_value(one: &DeValue<'_>, other: &DeValue<'_>) -> bool {
             one.len() == other.len() && pairs().all(|(a, b)| same_value(a.get_ref(), b.get_ref()))
         }
         (DeValue::String(one), DeValue::String(other)) => one == other,
-        // swanctl.conf has a list in one value, of which swanctl sends the elements.
+        // A list is one value with commas in swanctl.conf; swanctl sends its elements.
         (DeValue::Array(list), DeValue::String(text))
         | (DeValue::String(text), DeValue::Array(list)) => {
             let elements = list.iter().map(|element| element.get_ref().as_str());

@@ -128,7 +128,8 @@ pub struct Response {
     /// What of it is not in force before the next start, each a sentence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delayed: Vec<String>,
-    /// IKE SAs that a reload ends, and those that stay as an earlier configuration had them, each a sentence.
+    /// A sentence for each IKE SA that a reload ends, and for each connection whose IKE SAs have settings that it has
+    /// changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<String>,
     /// What `leases` lists.

@@ -1,6 +1,6 @@
 //! Children that a command has taken down. They stay down over a reload that does not change them: a reload is no wish to
-//! have a tunnel back. A child that the peer brings up is no longer down by command. One that this end was making comes up
-//! once more, and is taken down.
+//! have a tunnel back. A child that the peer brings up is no longer down by command. A child that this end was already
+//! bringing up is taken down as soon as it is up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -42,7 +42,7 @@ pub(super) enum Traps {
 pub(super) struct Note {
     config: Arc<ChildConfig>,
     traps: Traps,
-    /// The newest command then.
+    /// The number of the newest command when the note was made.
     by: u64,
 }
 
@@ -58,12 +58,12 @@ pub(super) struct Down {
 struct Commands {
     /// The number of the newest one.
     newest: u64,
-    /// Those that have not yet told the engine what is no longer wanted.
-    wanting: BTreeSet<u64>,
+    /// The numbers of commands that have not yet told the engine which children are no longer wanted.
+    pending: BTreeSet<u64>,
 }
 
-/// A command that takes children down. After the command has ended or was dropped, the note of a child ends when the peer
-/// brings the child up.
+/// A command that takes children down. Once the command is done or dropped, the peer can end the note of a child by bringing
+/// the child up.
 struct Taking {
     operator: Operator,
     number: u64,
@@ -80,7 +80,7 @@ impl Taking {
 
     fn has_unwanted(&self) {
         let commands = &self.operator.taken_down.commands;
-        commands.send_if_modified(|commands| commands.wanting.remove(&self.number));
+        commands.send_if_modified(|commands| commands.pending.remove(&self.number));
     }
 }
 
@@ -155,8 +155,8 @@ impl Down {
         }
     }
 
-    /// A command that began when `newest` was the newest one wants the trap of a child. One that has taken it down since then
-    /// counts for more.
+    /// Ends the note of a child whose trap a command wants. `newest` is the newest command that took children down when this
+    /// one began. A note of a later command stays.
     pub(super) fn end_older(&self, name: &Name, newest: u64) {
         let mut down = self.lock();
         if down.get(name).is_some_and(|note| note.by <= newest) {
@@ -245,7 +245,7 @@ impl Operator {
         self.all(ikes.into_iter().map(Command::ForgetIke)).await
     }
 
-    /// Notes what `work` takes down, which leaves traps. `any` is true if there are SAs.
+    /// Notes the children that `work` takes down. Their traps stay. `any` is true if there are SAs.
     async fn leave_traps(
         &self,
         target: &Target,
@@ -277,13 +277,13 @@ impl Operator {
     }
 
     fn taking(&self) -> Taking {
-        // First, so that no event is between those of the former command and these.
+        // The subscription comes first: otherwise an event could be lost between the former command and this one.
         let events = Some(self.handle.events());
         let mut number = 0;
         self.taken_down.commands.send_modify(|commands| {
             commands.newest += 1;
             number = commands.newest;
-            commands.wanting.insert(number);
+            commands.pending.insert(number);
         });
         Taking { operator: self.clone(), number, events }
     }
@@ -309,8 +309,8 @@ impl Operator {
         }
     }
 
-    /// Ends the notes of those children of `view` that are up and that `counts` names. What this end has requested was under
-    /// way when a command took it down, because each later wish ends the note first: it is taken down again.
+    /// Ends the notes of children of `view` that are up and for which `counts` is true. A child that this end has requested
+    /// is taken down again instead: the request is older than the note, because each later request ends the note first.
     fn end_those_of(&self, view: &IkeView, counts: impl Fn(ChildSaId) -> bool) {
         // A command may have chosen it when it was just up.
         let ends = view.status.state == IkeState::Deleting;
@@ -401,15 +401,15 @@ impl Operator {
         true
     }
 
-    /// True if a command has taken down a child that was to be started again. The command ends that the child is wanted. If the
-    /// child is still wanted, it has been up since the command, and the note ends.
+    /// True if a command has taken down a child that was to be started again. Such a command tells the engine that the child
+    /// is not wanted. If the engine still wants it then, the child has been up since the command, and the note ends.
     pub(super) async fn stays_down(&self, connection: &str, child: &str) -> bool {
         if !self.taken_down.has(connection, child) {
             return false;
         }
         let newest = self.taken_down.newest();
         let have_told =
-            |commands: &Commands| commands.wanting.first().is_none_or(|it| *it > newest);
+            |commands: &Commands| commands.pending.first().is_none_or(|it| *it > newest);
         // The sender is this operator's own.
         let _ = self.taken_down.commands.subscribe().wait_for(have_told).await;
         let wanted = self.handle.wanted().await.unwrap_or_default();

@@ -1,6 +1,7 @@
-//! What a reload means for IKE SAs that are up. In this project's own format an IKE SA ends if the new configuration does
-//! not admit its peer: no connection accepts the identity, or what proved it was removed. All others go on as they were
-//! made, and the answer names those that the file would make otherwise.
+//! What a reload means for IKE SAs that are up. With a file in this project's own format, an IKE SA ends if the new
+//! configuration does not admit its peer: no connection accepts the identity, or the secret or trust anchor that proved it
+//! was removed. All other IKE SAs keep their settings, and the answer names the connections whose settings the file has
+//! changed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,11 +16,12 @@ use ike_tokio::IkeView;
 use super::Operator;
 use crate::program::{Configuration, Evidence};
 
-/// If more end, and more than half of all, they end one after the other,
+/// IKE SAs that a reload ends at once. If more are to end, and more than half of all, they end at [`A_SECOND`], so that there
+/// is time to correct a mistake in the file.
 const FEW: usize = 10;
-/// so many in a second: a mistake in the file need not end all of them.
+/// IKE SAs that end in a second.
 const A_SECOND: u32 = 20;
-/// An answer has so many lines about IKE SAs at the most.
+/// Lines about IKE SAs in an answer, at most.
 const MOST_LINES: usize = 20;
 
 /// Why a configuration does not admit the peer of an IKE SA.
@@ -92,7 +94,7 @@ impl Change<'_> {
         match status.secrets {
             SecretsNow::Same => {}
             SecretsNow::Removed => return Some(Why::SecretRemoved),
-            // A secret that others use as well takes the place of none that was this peer's.
+            // A secret without identities, or for other ones, does not replace a secret that named this peer.
             SecretsNow::Replaced => match &status.remote_id {
                 Some(id) if names(self.before, id) && !names(self.after, id) => {
                     return Some(Why::SecretRemoved);
@@ -127,7 +129,7 @@ fn names(config: &EndpointConfig, id: &IdData) -> bool {
     config.secrets.iter().any(|psk| psk.ids.iter().any(|it| it.matches(id.as_id())))
 }
 
-/// True if `config`, in which host names are resolved, would make the IKE SA or one of its children otherwise.
+/// True if `config`, in which host names are resolved, has other settings for the IKE SA or one of its children.
 fn differs(view: &IkeView, config: &EndpointConfig) -> bool {
     let Some(made) = &view.status.config else { return false };
     let Some(now) = config.connections.iter().find(|it| it.name == made.name) else { return true };
@@ -150,9 +152,9 @@ fn differs(view: &IkeView, config: &EndpointConfig) -> bool {
 }
 
 impl Operator {
-    /// Ends the IKE SAs whose peers the configuration that has come in force in place of `before` does not admit. The
-    /// reload has this number. Returns a sentence for each of them, and for each connection with others that it would make
-    /// otherwise.
+    /// Ends the IKE SAs whose peers the configuration in force, which has replaced `before`, does not admit. `reload` is the
+    /// number of the reload. Returns a sentence for each IKE SA that ends, and one for each connection whose other IKE SAs
+    /// have settings that were changed.
     pub(super) async fn review_live(
         &self,
         before: Arc<Configuration>,
@@ -179,10 +181,13 @@ impl Operator {
         lines.extend(others.iter().map(|(connection, count)| {
             let command =
                 if charon { "swanctl --terminate --ike" } else { "ike-daemon down --ike" };
-            let what = if *count == 1 { "IKE SA goes" } else { "IKE SAs go" };
+            let (what, them) = match *count {
+                1 => ("IKE SA has", "it"),
+                _ => ("IKE SAs have", "them"),
+            };
             format!(
-                "connection {connection}: {count} {what} on as an earlier configuration had it: \
-                 `{command} {connection}` ends it"
+                "connection {connection}: {count} {what} settings that the file has changed: \
+                 `{command} {connection}` ends {them}; then bring the connection up again"
             )
         }));
         let few = excluded.len() <= FEW || excluded.len() * 2 <= views.len();
@@ -228,12 +233,12 @@ impl Operator {
         views.iter().filter_map(of_one).collect()
     }
 
-    /// Ends these IKE SAs, and then those to which they were rekeyed meanwhile, until there is another reload, which looks
-    /// at all that is up by then.
+    /// Ends the IKE SAs of `first`, and then the ones into which they were rekeyed meanwhile. Stops at another reload, which
+    /// looks at all IKE SAs again.
     async fn exclude_slowly(&self, first: Vec<Excluded>, before: &Configuration, reload: u64) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / A_SECOND);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // What was replaced counts in the first round alone: who is up in the second may have the new password.
+        // Replaced secrets count in the first round only: in the second, a peer may have authenticated with the new one.
         for again in [false, true] {
             let round = match again {
                 false => &first,

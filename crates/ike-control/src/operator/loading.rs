@@ -3,8 +3,8 @@
 //!
 //! If this is quick, a client is answered when its load is in force. With thousands of connections it is slow.
 //! Then each section is checked by itself, and a task puts all of them in force together, before any other request of a
-//! client. Keys, certificates and secrets are always in force when the client is answered: only the whole configuration shows
-//! whether one can be added or taken away.
+//! client. Keys, certificates and secrets are always in force when the client is answered: only a check of the whole
+//! configuration shows whether one of these can be added or removed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

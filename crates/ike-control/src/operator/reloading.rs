@@ -67,8 +67,8 @@ impl Operator {
     }
 
     /// Puts the configuration that `make` returns in the place of the present one. SAs keep the configuration that
-    /// they were made with; those whose peers it does not admit end, unless the program follows charon. `make` runs while
-    /// nothing else changes the configuration. Returns the candidate's warnings, which the log has as well.
+    /// they were made with. IKE SAs whose peers the new configuration does not admit end, unless the program follows charon.
+    /// `make` runs while nothing else changes the configuration. Returns the candidate's warnings, which the log has as well.
     ///
     /// # Errors
     /// The error of `make`. [`OperatorError::Unmet`] if the data plane cannot honour the configuration.

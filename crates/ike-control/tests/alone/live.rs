@@ -102,13 +102,13 @@ impl Site {
     }
 }
 
-/// An IKE SA ends at once if nothing accepts its peer's identity any more, or if its secret was removed: also if a secret of
-/// others would do. A secret that is replaced ends it on demand.
+/// An IKE SA ends at once if no connection accepts its peer's identity any more, or if its secret was removed, also if a
+/// secret for other identities would fit. If the secret was replaced, only `revoke` ends the IKE SA.
 ///
 /// Faults, each by itself: in `excludes`, ask no connection about the identity; leave out `SecretsNow::Removed`; leave out
 /// `names`; do not look at `revoke`. In `secrets_now`, return `Same` at the end.
 #[tokio::test]
-async fn what_a_reload_does_not_admit_ends_at_once() {
+async fn an_ike_sa_that_a_reload_does_not_admit_ends_at_once() {
     let secret = "id-them = 'right', secret = 'correct horse'";
     for (change, revoke, why) in [
         (("id = 'right' }", "id = 'other' }"), false, Some("no connection accepts the identity")),
@@ -128,13 +128,13 @@ async fn what_a_reload_does_not_admit_ends_at_once() {
     }
 }
 
-/// In swanctl.conf's format the same reload ends nothing: the answer names what lives on, and the command that ends it. So it
-/// does in our own format for settings that need no agreement.
+/// With a file in swanctl.conf's format the same reload ends no IKE SA: the answer names the IKE SAs that stay, and the
+/// command that ends them. In our own format the answer does the same for changes that exclude no peer.
 ///
 /// Faults, each by itself: in `review_live`, do not ask `follows_charon`; in `differs`, do not compare the children, or the
 /// connection.
 #[tokio::test]
-async fn what_lives_on_is_named_with_the_command_that_ends_it() {
+async fn ike_sas_that_stay_are_named_with_the_command_that_ends_them() {
     for (charon, change, command) in [
         (true, ("id = 'right' }", "id = 'other' }"), "`swanctl --terminate --ike c0`"),
         (true, ("[connections.c0]", "[connections.new]"), "`swanctl --terminate --ike c0`"),
@@ -150,13 +150,13 @@ async fn what_lives_on_is_named_with_the_command_that_ends_it() {
     }
 }
 
-/// A mistake that would end most of what is up ends it slowly: the file is in force at once, and another reload keeps the
-/// rest.
+/// A mistake in the file that would end most IKE SAs ends them slowly. The file is in force at once, and another reload keeps
+/// the IKE SAs that are left.
 ///
 /// Faults, each by itself: in `review_live`, let `few` be true; in `exclude_slowly`, do not look at `reloads`, or wait for no
 /// tick.
 #[tokio::test]
-async fn what_ends_more_than_half_ends_slowly() {
+async fn more_than_half_of_the_ike_sas_end_slowly() {
     let site = Site::up(12, false).await;
     let wrong = ("id = 'right' }", "id = 'other' }");
     let begun = tokio::time::Instant::now();

@@ -58,7 +58,7 @@ fn net() -> Target {
 ///
 /// Fault: in `end_those_of`, end the note of what this end has requested as well.
 #[tokio::test]
-async fn what_was_on_its_way_up_is_taken_down() {
+async fn a_child_that_comes_up_after_down_is_taken_down() {
     let options = ("127.0.0.1", "net", "start_action = 'start'");
     let (operator, drivers, _packets) = pair_of([Plane::none(), slow()], options, Arc::new(()));
     let us = drivers[0].handle();
@@ -110,7 +110,7 @@ async fn a_restart_waits_for_a_slow_command() {
 ///
 /// Fault: in `install`, end the note as `up` does.
 #[tokio::test]
-async fn what_is_taken_down_during_an_install_stays_down() {
+async fn a_child_taken_down_during_install_stays_down() {
     let (traps, late) = (Traps::default(), Arc::new(Late::default()));
     let program = Arc::new(WithResolver(Arc::clone(&late)));
     let options = ("peer.invalid", "net", "start_action = 'start'");
@@ -133,8 +133,8 @@ async fn what_is_taken_down_during_an_install_stays_down() {
     }
 }
 
-/// The peer brings up, on another shard than the child's own, what a command took down, and falls silent. What holds the traffic
-/// stays, and the child is wanted again on its own shard.
+/// The peer brings up a child that a command took down, on another shard than the child's own, and then falls silent. The
+/// hold of the child's traffic stays, and the child is wanted again on its own shard.
 ///
 /// Fault: in `Taking::drop`, start no task.
 #[tokio::test]

@@ -100,10 +100,10 @@ pub(super) fn start(
     Ok(Plane { bell, host: true, adopted, blocked, ..Plane::of(control) })
 }
 
-/// Without nf_tables in the kernel the tunnels work as well, only less safely.
+/// `None` if the kernel refuses the table. The tunnels work without the table, but source NAT can take packets out of them.
 fn guard_translated() -> Option<TranslatedGuard> {
     let warn = |error: &io::Error| {
-        tracing::warn!(%error, "no nf_tables: what source NAT takes out of a tunnel leaves in clear");
+        tracing::warn!(%error, "nf_tables: table ike-xfrm not made: packets that source NAT takes out of a tunnel leave in clear; put an exemption in front of each source NAT rule (docs/security.md)");
     };
     TranslatedGuard::start().inspect_err(warn).ok()
 }

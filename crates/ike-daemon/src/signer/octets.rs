@@ -50,7 +50,7 @@ impl Kind {
 fn begins_tls(octets: &[u8]) -> bool {
     let is_server_hello = |at: usize| octets.get(at) == Some(&2);
     let of = |lengths: [u8; 3]| lengths.iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet));
-    // Of any version: a server takes a later one for its own (RFC 5246 §7.4.1.2, App. E.1).
+    // Any version counts: a server answers a later version with its own (RFC 5246 §7.4.1.2, App. E.1).
     match *octets {
         // DTLS: the length, any number, and one fragment with all (RFC 6347 §4.2.2).
         [1, a @ 0..=2, b, c, _, _, 0, 0, 0, d, e, f, ..] if [a, b, c] == [d, e, f] => true,
@@ -167,7 +167,8 @@ pub(super) mod tests {
     }
 
     /// Faults, each by itself: in `begins_tls`, leave one of the three out; take a length of two octets; know only the
-    /// versions of TLS 1.2 and below; do not look for the ServerHello; in `is_one_der_value`, look at the tag alone, or know no long lengths.
+    /// versions of TLS 1.2 and below; do not look for the ServerHello; in `is_one_der_value`, look at the tag alone, or know
+    /// no long lengths.
     #[test]
     fn messages_of_ike_inside_a_certificate_or_a_client_hello_are_no_auth() {
         let init = message(7, 0, &payloads());

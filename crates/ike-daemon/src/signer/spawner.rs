@@ -2,8 +2,8 @@
 //! the signers, one at a time, and hands their sockets to the daemon. It holds no key. Another process starts those that look
 //! host names up, in the same way.
 //!
-//! Before the network reaches the daemon, the daemon names once the PKCS#11 modules that signers may load, and the limits of
-//! signers or resolvers. From then on the spawner sends these to each process before it hands the socket over.
+//! Before the network reaches the daemon, the daemon tells the spawner once which PKCS#11 modules signers may load, and which
+//! limits signers or resolvers have. From then on the spawner sends these to each process before it hands the socket over.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;

@@ -370,7 +370,7 @@ fn what_cannot_be_is_named() {
     assert!(!format!("{config:?}").contains("Ar3etTnp"));
 }
 
-/// A client whose password the gateway has no more loses its IKE SA with the reload. One with another password does not.
+/// A reload that removes the password of a client ends the client's IKE SA. A reload that replaces the password does not.
 ///
 /// Faults, each by itself: in `Keeper::evidence`, answer `Same` where there is no password now, or do so for a password that
 /// was not there before either. In `Keeper::adopt`, leave `former_passwords` as they are.

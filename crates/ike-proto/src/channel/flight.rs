@@ -64,8 +64,8 @@ pub(crate) struct Flight {
 #[derive(Debug)]
 struct Former {
     firsts: Vec<Arc<[u8]>>,
-    /// True if there was none before, and the flight probes the path: its datagram is not to be fragmented on the way, the
-    /// first time. It is here because a flight is nearly never one.
+    /// True if there was no larger form, and the flight probes the path: its datagram is sent once with Don't Fragment. The
+    /// flag is in this box to save memory, because nearly no flight is a probe.
     probes: bool,
 }
 
@@ -105,12 +105,12 @@ impl Flight {
         Self { former, sent, ..Self::new(Arc::clone(&self.datagrams), gap) }
     }
 
-    /// Has its datagram, which was not sent yet, probe the path.
+    /// Makes this flight, which was not sent yet, a probe of the path.
     pub(crate) fn begin_probe(&mut self) {
         self.former = Some(Box::new(Former { firsts: Vec::new(), probes: true }));
     }
 
-    /// True if it probes the path, and was sent once: what is heard of it is heard of the probe.
+    /// True if it probes the path and was not sent again: an answer is an answer to the probe itself.
     pub(crate) fn is_probe(&self) -> bool {
         self.rounds == 0 && self.former.as_ref().is_some_and(|former| former.probes)
     }

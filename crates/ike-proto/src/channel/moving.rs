@@ -74,7 +74,7 @@ impl Channel {
         self.route.bring_separate();
         self.change_line(io, before);
         self.window.inherit(Rtt::default());
-        // A move does not wait for a size.
+        // On the new path the request goes at once without padding.
         Probing::fall_back(self, io);
         //= https://www.rfc-editor.org/rfc/rfc4555#section-3.5
         //# continues retransmitting

@@ -86,7 +86,7 @@ impl PathMtus {
         bounded(told.min(found), remote)
     }
 
-    /// What the driver has reported last, at most [`LARGEST`].
+    /// The size that the driver has reported last, at most [`LARGEST`].
     pub(crate) fn told(&self, remote: IpAddr) -> Option<u16> {
         self.told.get(&remote.to_canonical()).map(|(_, size)| bounded(size, remote))
     }

@@ -1,14 +1,16 @@
 //! Probes of the path (RFC 8899): requests of a wanted size, which are sent once with Don't Fragment.
 //!
-//! A probe that does not fit its path is lost, and its peer is alive. The window is one, so the request must have its
-//! answer all the same. It is therefore sent again without its padding: a liveness check with the same message ID. RFC 7296
-//! §2.1 has a request be repeated octet for octet, lest a peer that carried out the first acts on another. Here neither asks
-//! for anything, and the answer to both is the same. Fragments (RFC 7383 §2.5.2) would keep the octets, but strongSwan with
-//! its mediation extension, as Debian builds it, takes no INFORMATIONAL request in fragments. Only an answer before that
-//! shows that the path carries the size.
+//! A probe that does not fit the path is lost, although the peer is alive. The window is one request, so this request still
+//! needs an answer. It is therefore sent again without its padding: a liveness check with the same message ID. Only an answer
+//! before this repetition shows that the path carries the size.
 //!
-//! A peer may have answered the probe, and take nothing else for a repetition of it. So the probe goes with later
-//! retransmissions.
+//! RFC 7296 §2.1 demands that a request is repeated octet for octet. Otherwise a peer that has carried out the first form
+//! could act on the second one. Here neither form asks for anything, and both have the same answer. Fragments (RFC 7383
+//! §2.5.2) would keep the contents, but strongSwan with its mediation extension, as Debian builds it, takes no INFORMATIONAL
+//! request in fragments.
+//!
+//! A peer that has answered the probe may take only the probe itself for a repetition. So the probe goes with later
+//! retransmissions, too.
 
 use std::sync::Arc;
 
@@ -48,7 +50,7 @@ impl Probing {
         let room = max_message(octets.min(LARGEST), channel.route.path);
         let mut data = vec![0; room.saturating_sub(AROUND)];
         let mut sealed = Self::seal(channel, io, message_id, Some(&data))?;
-        // The rest is known once the first is sealed. An IV that is not sent is not used again.
+        // The first sealed message shows how much padding is missing. An IV that was not sent is not used again.
         data.resize(data.len() + room.saturating_sub(sealed.len()), 0);
         sealed = Self::seal(channel, io, message_id, Some(&data))?;
         if sealed.len() > room {
@@ -65,8 +67,8 @@ impl Probing {
         Ok(u16::try_from(size).unwrap_or(u16::MAX))
     }
 
-    /// Handles the retransmission timer of a probe: it is sent again without padding. False if the request in flight is
-    /// none.
+    /// Handles the retransmission timer of a probe: the request is sent again without padding. False if the request in flight
+    /// is no probe.
     pub(super) fn fall_back(channel: &mut Channel, io: &mut Io<'_>) -> bool {
         let Some((_, message_id)) = channel.window.outstanding() else { return false };
         if !channel.window.is_probing() {

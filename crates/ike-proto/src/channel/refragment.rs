@@ -75,7 +75,7 @@ impl Channel {
     pub(crate) fn refit_request(&mut self, io: &mut Io<'_>) -> bool {
         let room = self.probe.room(io.mtus, io.now.mono, self.route.path);
         let Some(request) = self.window.outstanding_datagrams() else { return false };
-        // What ICMP says of a probe may be a lie. Its time decides.
+        // ICMP about a probe may be forged. Only the retransmission timer decides that a probe is lost.
         if self.window.is_probing() || largest(request) <= room || !self.link.may_fragment() {
             return false;
         }

@@ -191,7 +191,7 @@ impl Window {
 
     // ---- probes ----
 
-    /// Has the outstanding request, which was not sent yet, probe the path.
+    /// Makes the outstanding request, which was not sent yet, a probe of the path.
     pub(super) fn begin_probe(&mut self) {
         if let Some(ours) = &mut self.outstanding {
             ours.flight.begin_probe();

@@ -33,7 +33,7 @@ struct Taken {
 /// Keeps numbers reserved while it exists.
 pub(crate) type Lease = Arc<()>;
 
-/// Who has asked for a child. The numbers of the child follow from this, and whether the child may give way.
+/// The origin of the request for a child. It decides about the numbers of the child, and whether the child may give way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// The peer.

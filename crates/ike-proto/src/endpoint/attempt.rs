@@ -371,7 +371,7 @@ impl Attempt {
         if self.is_over_tcp() {
             let open = self.tcp.as_mut().filter(|line| line.stream.is_open());
             let Some(line) = open else {
-                return tracing::debug!(path = ?self.path, "request: sent once the TCP connection is open");
+                return tracing::debug!(path = ?self.path, "request: waits until the TCP connection is open");
             };
             line.stream.on_asked(ctx.io.now.mono);
         }

@@ -636,7 +636,7 @@ impl Endpoint {
             return self.with_sa(now, ike, |sa, _| sa.want_cpu(policy, cpu, packet));
         }
         let Some(trap) = self.traps.iter().find(|trap| trap.policy == policy) else {
-            return tracing::debug!(?policy, "packet: its trap is not there any more");
+            return tracing::debug!(?policy, "packet: asks for nothing; its trap was removed");
         };
         if let Some(cpu) = cpu {
             // The packet may carry the name of a trap, because both have the same selectors.

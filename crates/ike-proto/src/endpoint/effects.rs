@@ -100,7 +100,7 @@ impl Endpoint {
     /// when that shard hears of it.
     fn end_others(&mut self, now: Now, ike: IkeSaId, answer: LastAnswer) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else {
-            return tracing::debug!(?ike, "IKE SA: it has ended before its last answer");
+            return tracing::debug!(?ike, "IKE SA: ended before its last answer was sent");
         };
         let forgets = sa.forgets_others(answer.initial_contact);
         let identities = sa.identities();
@@ -117,7 +117,7 @@ impl Endpoint {
     }
 
     fn on_established(&mut self, now: Now, ike: IkeSaId, initial_contact: bool) {
-        let gone = || tracing::debug!(?ike, "IKE SA: it has ended once it was established");
+        let gone = || tracing::debug!(?ike, "IKE SA: ended before it was recorded as established");
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else { return gone() };
         let matters = match sa.channel.connection().unique {
             Unique::Never => false,

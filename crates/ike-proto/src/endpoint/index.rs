@@ -16,7 +16,7 @@ use crate::table::{OwnTable, Table};
 use crate::wire::payload::IdData;
 use crate::wire::registry::IdType;
 
-/// What a change of an entry means for its TCP connection of before, and for the one that it uses now.
+/// What the driver is to do with the former TCP connection of an entry, and with the present one.
 pub(super) type StreamChange = [Option<(Path, StreamCommand)>; 2];
 
 /// Entries by connection and peer, and by the SA that they replace; and the identities in use.
@@ -202,7 +202,8 @@ impl Index {
         self.set_stream(id, &mut slot.keys, stream)
     }
 
-    /// `stream` is with whether the connection stays for an established SA of its opener.
+    /// `stream` is the TCP connection that the entry uses, and whether this end is to keep it: the peer has opened it, and
+    /// the IKE SA is established.
     #[inline]
     fn set_stream(
         &mut self,

@@ -180,7 +180,7 @@ impl Slot {
         }
     }
 
-    /// As [`status`](Self::status), beside what is in force at `endpoint`.
+    /// As [`status`](Self::status), with [`IkeStatus::secrets`] compared with the configuration in force at `endpoint`.
     fn status_at(&self, endpoint: &Endpoint) -> IkeStatus {
         let mut status = self.status();
         if let Entry::Sa(sa) = &self.entry

@@ -365,7 +365,7 @@ impl Endpoint {
             return self.drop_datagram(path, DropReason::NoNonce);
         };
         let Some(cookies) = &mut self.cookies else {
-            return tracing::debug!(?path, "request dropped: without a PRF there are no cookies");
+            return tracing::debug!(?path, "request: dropped, because no PRF makes a cookie");
         };
         let spi_i = message.header.spi_i;
         let from = cookie_address(path);

@@ -92,7 +92,7 @@ struct Want {
 }
 
 impl Want {
-    /// Has it started at `at`, unless an earlier start is due or under way. True if so.
+    /// Sets the next start to `at`, unless an earlier start is due or under way. True if the time was set.
     fn start_at(&mut self, at: Instant) -> bool {
         self.elsewhere = false;
         let later = !self.asked && self.at.is_none_or(|set| set > at);

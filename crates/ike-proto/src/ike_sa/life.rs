@@ -88,7 +88,7 @@ impl Life {
         self.timers.clear_all();
     }
 
-    /// This SA was replaced by the peer: at `at` the peer gets a Delete, unless it has sent its own.
+    /// The peer has replaced this SA. If the peer has sent no Delete by `at`, this end sends one.
     pub(crate) fn await_delete_until(&mut self, at: Instant) {
         self.clear(TimerKey::Ike(Timer::DeleteOldIke));
         self.set(TimerKey::Ike(Timer::DeleteReplaced), at);

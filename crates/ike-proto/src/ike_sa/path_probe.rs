@@ -29,7 +29,7 @@ impl PathProbe {
         Self { child, octets }
     }
 
-    /// Handles that the data plane wants it. One question at a time is enough: the data plane asks again.
+    /// Queues the probe that the data plane wants, unless another one is under way: the data plane asks again later.
     pub(crate) fn queue(self, sa: &mut Established, stem: &Stem<'_>, ctx: &mut Context<'_>) {
         if !Probing::is_possible(stem.channel) {
             return self.tell(sa, ctx, Probed::Never);
@@ -45,7 +45,10 @@ impl PathProbe {
     /// Sends it.
     pub(super) fn send(self, sa: &mut Established, stem: &mut Stem<'_>, ctx: &mut Context<'_>) {
         if sa.phase != IkePhase::Alive {
-            return tracing::debug!(ike = ?stem.channel.link().id(), "no probe: the IKE SA ends");
+            return tracing::debug!(
+                ike = ?stem.channel.link().id(),
+                "probe: not sent, because the IKE SA ends"
+            );
         }
         if !Probing::is_possible(stem.channel) {
             return self.tell(sa, ctx, Probed::Never);
@@ -72,7 +75,8 @@ impl PathProbe {
         self.tell(sa, ctx, probed);
     }
 
-    /// Tells the data plane about the path of its child, or of another child if that has been replaced: they have one path.
+    /// Tells the data plane about the path of the child. If the child was replaced, another child stands for it, because all
+    /// children of an IKE SA have the same path.
     fn tell(&self, sa: &Established, ctx: &mut Context<'_>, probed: Probed) {
         let installed = |child: &&ChildSa| child.phase == Phase::Installed;
         let found = sa.children.get(self.child).or_else(|| sa.children.iter().find(installed));

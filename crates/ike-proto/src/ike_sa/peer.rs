@@ -138,7 +138,7 @@ impl Peer {
         self.if_ids = ctx.if_ids(channel.connection(), asker);
     }
 
-    /// The [`Asker`] of a child that this end requests: for `packet`, for a renewal, or neither.
+    /// The [`Asker`] of a child that this end requests, perhaps for `packet`.
     pub(crate) fn asker(&self, packet: Option<Flow>) -> Asker {
         match packet {
             Some(_) => Asker::Packet,

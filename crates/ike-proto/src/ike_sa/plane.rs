@@ -51,7 +51,7 @@ impl Established {
                 (Query::Room(_), Err(error)) => {
                     tracing::debug!(
                         ?error,
-                        "children: no narrow one ends, because the data plane gave no counters"
+                        "children: none ends to make room, because the data plane gave no counters"
                     );
                 }
             }

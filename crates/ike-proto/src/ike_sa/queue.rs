@@ -54,8 +54,8 @@ struct PutOff {
     refused: Option<(Instant, Instant)>,
     /// Since when requests of this end have waited for exchanges that the peer has begun.
     held_since: Option<Instant>,
-    /// Packets that ask for no child of this name, or selectors between which packets ask for none, and until when. The peer
-    /// has refused the child, or there are too many.
+    /// The name of a child, and packets or selectors for which no further Child SA is requested until this time: the peer has
+    /// refused it, or there are too many.
     unwelcome: VecDeque<(Instant, String, Flow)>,
     /// The children whose refused packets have been logged lately, and until when that counts.
     told: Vec<(Instant, String)>,
@@ -79,7 +79,7 @@ impl Queue {
         self.tasks.push_front(task);
     }
 
-    /// Queues a probe of the path, for the time when the last one is long enough ago.
+    /// Queues a probe of the path. It is sent [`BETWEEN_PROBES`] after the last one at the earliest.
     pub(crate) fn push_probe(&mut self, life: &mut Life, now: Instant, probe: Task) {
         let probed = self.put_off.as_deref().and_then(|it| it.probed);
         match probed.map(|at| at + BETWEEN_PROBES).filter(|at| *at > now) {

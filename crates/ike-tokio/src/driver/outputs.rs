@@ -72,7 +72,7 @@ impl Driver {
             if too_large {
                 news = self.mtus.on_too_large(now.mono, &path).or(news);
             }
-            // That a probe does not fit is what it is sent for.
+            // A probe that does not fit is no failure: it is sent to find that out.
             if !too_large || run.iter().any(|one| one.kind != ike_proto::TransmitKind::Probe) {
                 self.log.not_sent(now.mono, &path, &error);
                 self.observer.not_sent();

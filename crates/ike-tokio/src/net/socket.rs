@@ -158,8 +158,8 @@ impl PktSocket {
         send_on(&self.io, local.into(), remote, parts)
     }
 
-    /// As [`Self::send`], with Don't Fragment, whatever the kernel has heard of the path. No other thread may send on the
-    /// socket meanwhile.
+    /// As [`Self::send`], but always with Don't Fragment, also if the kernel knows a smaller path MTU. No other thread may
+    /// send on the socket meanwhile.
     pub fn send_whole(
         &self,
         local: impl Into<Origin>,

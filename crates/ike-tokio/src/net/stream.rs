@@ -15,8 +15,8 @@ const BACKLOG: i32 = 1024;
 /// Octets that may wait in the kernel unsent: what waits with us instead can be put in order, or left out.
 const UNSENT: u32 = 64 << 10;
 
-/// Octets of the IP packets of a connection at the most. Many networks neither carry more nor say so, and a stream that waits
-/// for a segment that is too large waits for ever (RFC 9329 has no probes of the path).
+/// Octets of the IP packets of a connection at the most. Many networks drop larger packets without ICMP, and a stream stalls
+/// for good if one of its segments is too large (RFC 9329 has no probes of the path).
 const LARGEST_PACKET: u32 = 1280;
 
 /// Octets of IP and TCP headers.

@@ -159,7 +159,7 @@ fn what_another_table_blocks_stays_blocked_until_this_one_has_it() {
         set(true);
         let (_routes, thread) =
             Routes::simulated(&host, options, Leftovers::Settle, start).unwrap();
-        // So that the thread looks at rules and routes meanwhile.
+        // The event has the thread look at rules and routes meanwhile.
         host.add_address(UPLINK, ip("192.0.2.2"), 24);
         thread.hear(start);
         thread.act_until(start + super::super::SETTLE - Duration::from_secs(1));

@@ -15,8 +15,9 @@ use crate::picture::Rule;
 impl<K: Kernel> Table<K> {
     /// Removes the rules and routes of an earlier run that had other options. If `takes` is set, this table has its routes
     /// first: what they block stays blocked. A route that it cannot have stays where it is, and so does the rule that
-    /// leads there, until [`Self::forget_others`]. All of them stay while they cannot be
-    /// read. Those of a family stay while this run has no rule for the family. A block stays while this run cannot set its own.
+    /// leads there, until [`Self::forget_others`]. All of them stay while they
+    /// cannot be read. Those of a family stay while this run has no rule for the family. A block stays while this run cannot
+    /// set its own.
     pub(super) async fn replace_others(&mut self, takes: bool) {
         let own = self.options.table;
         match self.in_other_tables().await {

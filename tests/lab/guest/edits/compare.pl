@@ -1,4 +1,4 @@
-# What the kernel protects: ours and that of a fresh start beside it.
+# Reads from the kernel what is protected, and compares our daemon with a fresh start.
 use strict;
 use warnings;
 
@@ -57,8 +57,9 @@ sub keys_of {
     return ("route $to", "fallback $to", "nft leave-clear $from $to", "nft clear $to $from");
 }
 
-# differences OURS FRESH MAY EXACT: what is wrong in ours. MAY has the keys of SAs that a change has left, and the kind of what
-# may follow them. EXACT has those of children that are down. The SA of another child has the place of its trap or block.
+# differences OURS FRESH MAY EXACT: what is wrong in ours. MAY has the keys of SAs that may have survived a change, and the kind of
+# policy that may follow each SA. EXACT has the keys of children that are down. For all others an SA may stand in the place of a trap
+# or block.
 sub differences {
     my ($ours, $fresh, $may, $exact) = @_;
     my @wrong;

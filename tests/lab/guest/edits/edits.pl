@@ -1,4 +1,5 @@
-# The edits. Each changes the model, and says what it does to flows. It returns its name, or nothing where it cannot be.
+# The edits. Each edit changes the model, records which flows may lose packets, and returns the name of its child or
+# connection. It returns nothing if it is not possible.
 use strict;
 use warnings;
 
@@ -7,7 +8,7 @@ our ($model, $syntax, $STATE);
 our (%EDITS, %COMMANDS);
 our (%down, %untrapped, %installed, %upped, %left, %excused, %secret_at_peer);
 
-# What an edit changes: the keys of children that `start` had begun, after their connection.
+# The children with `start` that an edit changes: for each one its connection, and then its keys.
 my @begun;
 
 sub any { return $_[rand @_] }
@@ -20,22 +21,22 @@ sub pairs_of {
     return map { my $l = $_; map { [$l, $_] } @{$child->{remote_ts}} } @{$child->{local_ts}};
 }
 
-# lets_go CHILD: its SA may stay, with the selectors that it has.
+# lets_go CHILD: no longer expects anything of its SA, which may stay with its present selectors.
 sub lets_go {
     my ($name) = @_;
     my ($conn) = split / /, $name;
     $left{$conn}{$_} = 1 for map { keys_of(@$_) } pairs_of(child_of($name));
 }
 
-# edited CHILD: what a command has done to it ends.
+# edited CHILD: the effect of earlier commands on it ends.
 sub edited {
     my ($name) = @_;
     lets_go($name);
     push @begun, [$name =~ /(\S+)/, map { keys_of(@$_) } pairs_of(child_of($name))] if action($name) eq 'start';
     # A trap that a command has installed follows the child.
     delete $_->{$name} for \%down, \%untrapped, \%upped;
-    # What swanctl loads takes down what was changed, and brings it up again. After a reload another child comes up beside that
-    # of before; in the kernel of the peer the policies of both are one, and it drops what comes by the older SA.
+    # A load by swanctl takes down changed children and brings them up again. After a reload a new Child SA comes up beside the old
+    # one. In the kernel of the peer both have the same policy, and the kernel drops packets of the older SA.
     $excused{$name} = 1 if action($name) ne 'none';
 }
 
@@ -72,7 +73,7 @@ sub put_in_force {
     for (split /, /, $how) {
         swan('us', $_, '--file', $file) == 0 or die "swanctl $_\n";
     }
-    # As with charon, what `start` had begun ends with the child of before.
+    # As with charon, the SAs that `start` had begun end when their child changes.
     for (@begun_now) {
         my ($conn, @keys) = @$_;
         delete @{$left{$conn}}{@keys};
@@ -237,7 +238,7 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
         delete $installed{$name} if $child->{start_action} eq 'trap';
         return "$name $child->{start_action}";
     },
-    # It is no other child for the commands that have taken it down.
+    # With other proposals a child counts as unchanged: commands that have taken it down stay in force.
     esp_proposals => sub {
         my $name = any(children());
         my @kept = grep { $_->{$name} } \%down, \%untrapped;
@@ -246,7 +247,7 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
         $_ = $_ eq 'aes256gcm16' ? 'aes128gcm16' : 'aes256gcm16' for child_of($name)->{esp_proposals};
         return $name;
     },
-    # First at this end, where nobody gets in with that of before; then at the peer.
+    # The secret changes at this end first, and the peer cannot authenticate with the old one; then it changes at the peer.
     secret => sub {
         my $conn = any(grep { my $net = "$_ net"; child_of($net) && !$down{$net} && !$untrapped{$net} } sort keys %{$model->{conns}}) // return;
         my $secret = 'another secret ' . int rand 1e9;

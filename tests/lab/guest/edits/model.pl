@@ -1,8 +1,8 @@
-# What the configuration is, and the files that say so.
+# The model of the configuration, and the files that are written from it.
 use strict;
 use warnings;
 
-# lines PREFIX TREE: "dotted.section => [key, value]" pairs, in order.
+# sections PATH TREE OUT: adds to OUT, for each section, its dotted path and its [key, value] pairs, in order.
 sub sections {
     my ($path, $tree, $out) = @_;
     my @own = grep { ref $tree->{$_} ne 'HASH' } sort keys %$tree;
@@ -39,7 +39,7 @@ sub swanctl {
     return $text;
 }
 
-# The connections of us, as they are edited. Connection cN is to peer N mod 4 + 1, with networks of its own.
+# The connections of our daemon before the first edit. Connection cN leads to peer N mod 4 + 1, with networks of its own.
 sub first_model {
     my %model = (conns => {}, secrets => {});
     for my $n (0 .. 9) {
@@ -56,7 +56,7 @@ sub first_connection {
     return { proposals => 'aes256gcm16-prfsha256-x25519', children => { net => first_child($n, 0, $n % 2 ? 'start' : 'trap') } };
 }
 
-# Child number K of connection N has the eighth part K of the networks of the connection.
+# Child number K of connection N, 0 to 3, has quarter K of the networks of the connection.
 sub first_child {
     my ($n, $k, $action) = @_;
     my $peer = $n % 4 + 1;
@@ -64,7 +64,7 @@ sub first_child {
     return { local_ts => ["10.1.$at.0/24"], remote_ts => ["10.2$peer.$at.0/24"], start_action => $action, esp_proposals => 'aes256gcm16' };
 }
 
-# The peer's Delete does not end that a child is wanted.
+# A wanted child is started again after the peer's Delete.
 sub closes { my ($child) = @_; return $child->{start_action} eq 'start' ? 'start' : 'none' }
 
 # our_tree MODEL SOCKET
@@ -85,7 +85,7 @@ sub our_tree {
     return { connections => \%conns, secrets => $model->{secrets}, charon => \%charon };
 }
 
-# What a peer has, whatever is edited at us: a child that takes all networks of both.
+# The configuration of a peer, which no edit changes except for secrets: a child for all networks of both ends.
 sub peer_tree {
     my ($peer, $secrets) = @_;
     my (%conns, %secrets);

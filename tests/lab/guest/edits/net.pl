@@ -24,8 +24,8 @@ sub output {
     return @lines;
 }
 
-# us, the peers p1 to p4 and a bridge between them; and `fresh`, which is as us, but nobody is there. There is a way in clear
-# to all networks of the peers.
+# The namespace us, the peers p1 to p4 and a bridge between them. The namespace `fresh` is as us, but its link leads nowhere.
+# All networks of the peers can be reached in clear.
 sub lay_net {
     my @hosts = ('us', 'fresh', map { "p$_" } 1 .. 4);
     feed(join('', map { "netns add $_\n" } @hosts, 'wire', 'void'), qw(ip -batch -));
@@ -64,7 +64,7 @@ sub in_clear {
     return $count // die "no counter\n";
 }
 
-sub nothing_in_clear_yet { output(qw(ip netns exec wire nft reset rules)) }
+sub reset_counters { output(qw(ip netns exec wire nft reset rules)) }
 
 # policies NAMESPACE: of the kernel, without those of sockets.
 sub policies {

@@ -28,7 +28,7 @@ sub put_file {
     close $file;
 }
 
-# background HOST LOG COMMAND...: in the namespace of that host.
+# background HOST COMMAND...: in the namespace of that host, with its output in /out/HOST.log.
 sub background {
     my ($host, @command) = @_;
     $pids{$host} = fork // die "fork: $!";

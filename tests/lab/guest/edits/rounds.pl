@@ -1,4 +1,4 @@
-# rounds.pl SYNTAX PLANE ROUNDS SEED: edits by chance, each put in force and compared with a fresh start.
+# rounds.pl SYNTAX PLANE ROUNDS SEED: random edits. Each one is put in force, and the result compared with a fresh start.
 use strict;
 use warnings;
 use IO::Handle;
@@ -53,11 +53,11 @@ sub one_round {
     my ($what, $on, $how);
     %excused = ();
     do { ($what, $on, $how) = an_edit() } until defined $on;
-    # What the new file does not protect is not sent any more.
+    # Flows that the new file does not protect stop.
     my %then = map { $_ => 1 } served();
     flows_on(grep { $then{$_} } keys %flowing);
     $how = $how->();
-    # From now on all that the file protects is protected: also what has just been added.
+    # From now on all flows of the file are protected, also those of children that were just added.
     traffic('once', map { inside($_->[0]) . ' ' . inside($_->[1]) } map { pairs_of(child_of($_)) } grep { is_protected($_) } children());
     daemon_begin('fresh', our_tree($model, "$STATE/fresh/vici"));
     my @silent = traffic_asked('answered', served());
@@ -99,7 +99,7 @@ my @silent = traffic_asked('answered', served());
 die "not up: @silent\n" if @silent;
 flows_on(served());
 traffic_asked('count');
-nothing_in_clear_yet();
+reset_counters();
 note('up');
 my @wrong;
 for my $number (1 .. $rounds) {

@@ -206,12 +206,12 @@ fn an_ike_sa_that_the_new_configuration_would_refuse_takes_none_of_its_children(
     }
 }
 
-/// An IKE SA that the configuration does not admit any more ends at both ends. What is wanted is not given up: it is
-/// started again as soon as it can be, and its traffic does not leave meanwhile.
+/// An IKE SA that the configuration does not admit any more ends at both ends. A wanted child stays wanted: it is started
+/// again as soon as possible, and its traffic does not leave meanwhile.
 ///
 /// Faults, each by itself: in `forget`, call `unwant_of` for each reason; in `on_forget`, leave `forget` out.
 #[test]
-fn what_is_wanted_comes_back_after_its_ike_sa_was_excluded() {
+fn a_wanted_child_comes_back_after_its_ike_sa_was_excluded() {
     let mut setup = Setup::new(8);
     setup.a.net().start_action = Action::Start;
     let mut pair = setup.build();

@@ -77,7 +77,7 @@ fn a_probe_shows_what_the_path_carries() {
     }
 }
 
-/// The answer to a probe that did not fit comes for the request without padding, and says that the probe was lost. It is
+/// If a probe does not fit, the request without padding gets the answer, which shows that the probe was lost. This request is
 /// not sent in fragments: strongSwan with its mediation extension takes no INFORMATIONAL request in fragments.
 ///
 /// Fault: in `Channel::try_smaller`, leave `fall_back` out: the window is held for seconds, and for good where fragments of
@@ -185,11 +185,11 @@ fn a_probe_delays_nothing_that_waits() {
     assert!(at > last, "{requests:?}");
 }
 
-/// Whoever forges ICMP can change what the kernel tells of the path, and no more than the order in which sizes are tried.
+/// Forged ICMP changes the size that the kernel reports. It can change only the order in which sizes are tried.
 ///
 /// Fault: in `Channel::refit_request`, leave `is_probing` out.
 #[test]
-fn lies_about_the_path_do_not_make_a_probe_lost() {
+fn forged_icmp_does_not_make_a_probe_lost() {
     let mut pair = Pair::established(6);
     ask(&mut pair, 1500);
     pair.run_for(Duration::from_millis(5));

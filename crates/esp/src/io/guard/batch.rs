@@ -43,15 +43,15 @@ impl Hook {
     }
 }
 
-/// Who may change a table.
+/// The owner of a table. Only the owner may change the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// Whoever comes.
+    /// No owner: every process may change the table.
     None,
-    /// The socket that makes it. The table goes with the socket (Linux 5.12).
+    /// The socket that makes the table. The kernel removes the table when the socket is closed (Linux 5.12).
     Socket,
-    /// The socket that makes it. When the socket is gone the table stays, and is everybody's (Linux 6.10).
-    SocketForItsTime,
+    /// The socket that makes the table. When the socket is closed the table stays, without an owner (Linux 6.9).
+    SocketThenNone,
 }
 
 impl Owner {
@@ -59,7 +59,7 @@ impl Owner {
         match self {
             Self::None => 0,
             Self::Socket => TableFlags::Owner as u32,
-            Self::SocketForItsTime => TableFlags::Owner as u32 | TableFlags::Persist as u32,
+            Self::SocketThenNone => TableFlags::Owner as u32 | TableFlags::Persist as u32,
         }
     }
 }

@@ -47,7 +47,7 @@ impl Expressions {
         self.meta(MetaKeys::Mark).compare(CmpOps::Eq, &mark.to_ne_bytes())
     }
 
-    /// The packet is to go through an SA of the kernel, or it is not.
+    /// Whether the packet is to go through an SA of the kernel: yes or no.
     pub(super) fn in_tunnel(mut self, yes: bool) -> Self {
         let mut element = self.element().push_name(c"rt");
         let octets = element.as_vec_mut();
@@ -151,7 +151,7 @@ impl Expressions {
         self
     }
 
-    /// Leaves the bits of `mask` in the register, and turns those of `xor`.
+    /// Keeps the bits of `mask` in the register, and inverts those of `xor`.
     fn mask(mut self, mask: u32, xor: u32) -> Self {
         self.element()
             .nested_data_bitwise()

@@ -28,7 +28,7 @@ impl Transactions {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// An empty one.
+    /// An empty transaction.
     pub(super) fn begin(&self) -> Batch {
         Batch::new(self.sequence)
     }

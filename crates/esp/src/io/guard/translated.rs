@@ -27,13 +27,13 @@ const BEFORE_SNAT: &CStr = c"before-snat";
 const AFTER_SNAT: &CStr = c"after-snat";
 const PROTECTED: &CStr = c"protected";
 
-/// Where the priority tells of the SA: in the upper octet of a traffic class's major number. There it is 0, unless a
-/// program has chosen a class with a major number above ff.
+/// The bits of the priority that say whether the packet had an SA: the upper octet of the traffic class's major number. This
+/// octet is 0, unless a program has chosen a class with a major number above ff.
 const PLACE: u32 = 0xff00_0000;
 const HAS_SA: u32 = 0xa500_0000;
 
-/// A table that drops packets that source NAT has taken out of a tunnel of the kernel, whichever program has made that.
-/// Dropping this value leaves it: since Linux 6.10 the table stays, as policies do.
+/// A table that drops packets that source NAT has taken out of a tunnel of the kernel, also out of other programs' tunnels.
+/// Since Linux 6.9 the table stays when this value is dropped, as policies do.
 pub struct TranslatedGuard(Transactions);
 
 impl TranslatedGuard {
@@ -44,7 +44,7 @@ impl TranslatedGuard {
     pub fn start() -> io::Result<Self> {
         let mut transactions = Transactions::open()?;
         // Older kernels do not know the flags.
-        make(&mut transactions, Owner::SocketForItsTime)
+        make(&mut transactions, Owner::SocketThenNone)
             .or_else(|_| make(&mut transactions, Owner::Socket))
             .or_else(|_| make(&mut transactions, Owner::None))?;
         Ok(Self(transactions))

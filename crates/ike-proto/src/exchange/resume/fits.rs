@@ -119,7 +119,7 @@ fn print_by((seed, lookup, config): InForce<'_>, used: Used<'_>) -> u64 {
     hasher.finish()
 }
 
-/// What is in force of the secrets by which an IKE SA with this `peer` was `authenticated`.
+/// Whether the secrets by which an IKE SA with this `peer` was `authenticated` are in force.
 pub(crate) fn secrets_now(
     in_force: InForce<'_>,
     peer: &Peer,

@@ -55,7 +55,7 @@ impl Life {
 
     /// Another program takes something away. What it was is back soon.
     ///
-    /// Fault: in `Table::mend` of routes, take no step that puts back what is `lost` (H5).
+    /// Fault: in `Table::mend` of routes, take no step that puts back what is `lost`.
     fn take_away(&mut self, met: Met, hand: Hand) -> Result<(), String> {
         self.meet(met);
         if !self.take(hand) {
@@ -162,7 +162,7 @@ impl Life {
 
     /// A change of routes that changes nothing for an SA does nothing to it.
     ///
-    /// Fault: in `watch::usable` of routes, leave out links with `LinkFlags::Loopback` (H9).
+    /// Fault: in `watch::usable` of routes, leave out links with `LinkFlags::Loopback`.
     fn stir(&mut self) -> Result<(), String> {
         // What happened before may move it.
         self.run_for(Duration::from_secs(5))?;

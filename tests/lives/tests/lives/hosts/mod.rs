@@ -230,7 +230,7 @@ impl Life {
 
     /// Nothing has left in clear, but where the host has no second line, and only until what was taken away is back.
     ///
-    /// Faults, each by itself: in `Shunts::arm_first` of ike-tokio, arm nothing that is `Stage::Early` (H13); in `Table::block` of
+    /// Faults, each by itself: in `Shunts::arm_first` of ike-tokio, arm nothing that is `Stage::Early`; in `Table::block` of
     /// routes, leave `keeps` alone, so that a restart unblocks what is trapped without `hold`.
     fn prove_closed(&mut self) -> Result<(), String> {
         let leaks = std::mem::take(&mut self.world.guard.leaks);
@@ -244,7 +244,7 @@ impl Life {
     /// All carry traffic within the bound, and for [`STEADY`] from then on.
     ///
     /// Fault: in `net::source::asking` of ike-tokio, set `mark: None`. The blocks of a child that is down answer the question for
-    /// the way to its peer (H1).
+    /// the way to its peer.
     fn prove_alive(&mut self) -> Result<Duration, String> {
         let begun = self.world.now();
         let mut since = None;
