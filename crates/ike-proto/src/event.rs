@@ -510,8 +510,8 @@ pub struct IkeStatus {
     pub id: IkeSaId,
     /// Connection name.
     pub connection: String,
-    /// The configuration that it was made with; `None` as long as several are possible. After a reload, the configuration of
-    /// the same name may be another one.
+    /// The configuration that it was made with; `None` before it is established. After a reload, the configuration of the same
+    /// name may be another one.
     pub config: Option<Arc<ConnectionConfig>>,
     /// Whether the secrets that authenticated it are in force.
     pub secrets: SecretsNow,

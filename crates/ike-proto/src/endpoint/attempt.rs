@@ -713,7 +713,7 @@ impl Attempt {
         IkeStatus {
             id: self.id,
             connection: self.connection.name.clone(),
-            config: Some(Arc::clone(&self.connection)),
+            config: None,
             secrets: SecretsNow::Same,
             state: IkeState::Connecting,
             initiator: true,

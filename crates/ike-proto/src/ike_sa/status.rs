@@ -27,7 +27,7 @@ impl IkeSa {
         IkeStatus {
             id: self.channel.link().id(),
             connection: self.channel.connection().name.clone(),
-            config: Some(Arc::clone(self.channel.connection())),
+            config: established.map(|_| Arc::clone(self.channel.connection())),
             secrets: SecretsNow::Same,
             state,
             initiator: self.channel.link().is_initiator(),
