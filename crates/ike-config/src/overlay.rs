@@ -126,7 +126,7 @@ fn named_in(document: &Document) -> BTreeSet<Named> {
 /// How many names that the file has no more are known at most.
 const FORMER: usize = 10_000;
 
-/// Adds what a file has, `present`, to what files have had, `had`. If `had` has more than [`FORMER`] others,
+/// Adds what a file has, `present`, to what files have had, `had`. If `had` has more than `FORMER` others,
 /// these are forgotten.
 pub fn remember<T: Ord + Clone>(had: &mut BTreeSet<T>, present: &BTreeSet<T>) {
     had.extend(present.iter().cloned());

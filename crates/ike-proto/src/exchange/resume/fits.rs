@@ -104,7 +104,7 @@ pub(crate) fn print(ctx: &Context<'_>, used: Used<'_>) -> u64 {
     print_by((ctx.registry.seed(), ctx.lookup, ctx.io.config), used)
 }
 
-/// The seed of [`print`], and what is in force at an endpoint.
+/// The seed of [`print()`], and what is in force at an endpoint.
 pub(crate) type InForce<'a> = (HashSeed, &'a Lookup, &'a EndpointConfig);
 
 fn print_by((seed, lookup, config): InForce<'_>, used: Used<'_>) -> u64 {
