@@ -34,12 +34,9 @@ pub(crate) fn comes_back(sad: &Sad, spd: &Spd, carrier: &Sa, packet: &IpPacket) 
     false
 }
 
-/// True if `packet` is an outer packet of any SA. All SAs are looked at only if there is a path between its addresses, which
-/// a host behind the gateway cannot choose.
+/// True if `packet` is an outer packet of any SA.
 pub(crate) fn is_own(sad: &Sad, packet: &IpPacket) -> bool {
-    may_be_outer(packet)
-        && sad.has_path(packet.src, packet.dst)
-        && sad.outbound().any(|sa| is_outer(packet, &sa.path))
+    may_be_outer(packet) && sad.outbound().any(|sa| is_outer(packet, &sa.path))
 }
 
 fn may_be_outer(packet: &IpPacket) -> bool {

@@ -160,11 +160,6 @@ impl Sad {
         self.sizes.to(peer)
     }
 
-    /// True if there is a path between these outer addresses.
-    pub(crate) fn has_path(&self, local: IpAddr, peer: IpAddr) -> bool {
-        self.sizes.has(local, peer)
-    }
-
     /// See [`Sizes::probe`].
     pub(crate) fn probe(&mut self) {
         self.sizes.probe();

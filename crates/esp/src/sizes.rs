@@ -204,12 +204,6 @@ impl Sizes {
         self.paths.len()
     }
 
-    /// True if there is a path between these addresses, whatever the peer's port.
-    pub(crate) fn has(&self, local: IpAddr, peer: IpAddr) -> bool {
-        let [first, last] = [0, u16::MAX].map(|port| SocketAddr::new(peer, port));
-        self.paths.range(all_to(first, last)).any(|(ends, _)| ends.local == local)
-    }
-
     /// The paths to `peer`, whatever its port.
     #[cfg(any(feature = "tun", test))]
     pub(crate) fn to(&self, peer: IpAddr) -> Vec<Ends> {
