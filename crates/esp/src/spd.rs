@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use ipsec_types::dataplane::overlaps::{self, Held};
-use ipsec_types::dataplane::precedence::{Order, Rank};
+use ipsec_types::dataplane::precedence::{Order, Rank, is_trap_of};
 use ipsec_types::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec, TrafficSelector};
 
 use crate::selector::{Side, admits_some, is_opaque, looks_at_ports, matches};
@@ -84,10 +84,13 @@ impl Spd {
 
     /// The policy for a packet between `local` and `remote`.
     pub fn find(&self, local: &Side, remote: &Side) -> Option<&Arc<PolicySpec>> {
-        self.entries
-            .iter()
-            .find(|entry| matches(&entry.local, local) && matches(&entry.remote, remote))
-            .map(|entry| &entry.policy)
+        let takes = |entry: &&Entry| matches(&entry.local, local) && matches(&entry.remote, remote);
+        let mut taking = self.entries.iter().filter(takes).map(|entry| &entry.policy);
+        let first = taking.next()?;
+        if first.action != PolicyAction::Trap {
+            return Some(first);
+        }
+        Some(taking.find(|policy| is_trap_of(first, policy)).unwrap_or(first))
     }
 
     /// True if a fragment between `local` and `remote` does not show which policy its packet meets, because a selector

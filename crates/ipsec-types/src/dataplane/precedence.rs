@@ -11,6 +11,10 @@
 //!    by requesting the same selectors. Of one owner's policies the newest comes first, because the other end
 //!    knows that one;
 //! 6. of one owner's policies, those on standby come last, because the other end may not have the SAs yet.
+//!
+//! One rule is above these: a trap does not take packets for which its own child has an SA ([`ahead_of`]). After a change
+//! of the configuration the trap may be narrower than the SA, or have a priority that the SA lacks. The SA continues
+//! unchanged (RFC 4301 §4.4.1), and an acquire for its packets would bring up nothing.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -63,6 +67,47 @@ impl Order {
             class,
         }
     }
+}
+
+/// True if `trap` is a trap of the child whose SA `protect` names.
+pub fn is_trap_of(trap: &PolicySpec, protect: &PolicySpec) -> bool {
+    // The owner of an SA's policy is the connection, and in brackets the peer.
+    let is_owner = |rest: &str| rest.is_empty() || rest.starts_with(" [");
+    trap.action == PolicyAction::Trap
+        && matches!(protect.action, PolicyAction::Protect { .. })
+        && trap.child == protect.child
+        && protect.owner.strip_prefix(&trap.owner).is_some_and(is_owner)
+}
+
+/// The policy for packets of `protect` that the trap of its child would take by the rules above. It comes before the trap.
+/// `None` if the trap takes no such packet.
+pub fn ahead_of(trap: &PolicySpec, protect: &PolicySpec) -> Option<PolicySpec> {
+    if !is_trap_of(trap, protect) {
+        return None;
+    }
+    let (mut local_ts, mut remote_ts) = (Vec::new(), Vec::new());
+    for (local, remote) in pairs(trap) {
+        for (wide_local, wide_remote) in pairs(protect) {
+            let common = (local.intersect(wide_local), remote.intersect(wide_remote));
+            let (Some(common_local), Some(common_remote)) = common else { continue };
+            if Order::of(trap, local, remote) < Order::of(protect, wide_local, wide_remote) {
+                local_ts.push(common_local);
+                remote_ts.push(common_remote);
+            }
+        }
+    }
+    let takes_some = !local_ts.is_empty();
+    takes_some.then(|| PolicySpec {
+        local_ts,
+        remote_ts,
+        priority: trap.priority,
+        ..protect.clone()
+    })
+}
+
+fn pairs(policy: &PolicySpec) -> impl Iterator<Item = (&TrafficSelector, &TrafficSelector)> {
+    let remotes = |local| policy.remote_ts.iter().map(move |remote| (local, remote));
+    policy.local_ts.iter().flat_map(remotes)
 }
 
 /// The breadth of `selector`: the smaller, the more specific. Addresses weigh more than ports, and ports more than

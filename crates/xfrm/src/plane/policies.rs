@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ipsec_types::dataplane::patience::{Patience, Verdict};
-use ipsec_types::dataplane::precedence::{Order, Rank};
+use ipsec_types::dataplane::precedence::{Order, Rank, ahead_of};
 use ipsec_types::dataplane::{DataPlaneError, PolicyAction, PolicyId, PolicySpec};
 
 use super::fail;
 use super::mended::Mended;
 use super::others;
 use super::overlaps::Overlaps;
+use super::selectors::Unfit;
 use super::templates::{Means, Wanted, wanted};
 use super::view;
 use crate::kernel::Kernel;
@@ -43,6 +44,8 @@ pub(super) struct Policies {
 #[derive(Debug, Clone)]
 struct Entry {
     spec: Arc<PolicySpec>,
+    /// `None` for those of an earlier run.
+    means: Option<Means>,
     since: u64,
     slots: Vec<SlotId>,
 }
@@ -83,7 +86,8 @@ impl Policies {
         spec: PolicySpec,
         means: &Means,
     ) -> Result<(), DataPlaneError> {
-        let wanted = wanted(&spec, means)
+        let wanted = self
+            .wanted(&spec, means)
             .map_err(|unfit| DataPlaneError(format!("policy of child {}: {unfit}", spec.child)))?;
         if !self.entries.contains_key(&spec.id) {
             self.overlaps.judge(&spec, self.count + 1)?;
@@ -99,11 +103,14 @@ impl Policies {
             }
         };
         let inherited = before.as_ref().map_or(&[][..], |(_, claims)| claims);
-        self.put(Arc::new(spec), since, wanted, inherited);
-        let old = before.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
-        let new = self.entries.get(&id).map_or(&[][..], |entry| &entry.slots);
+        let spec = Arc::new(spec);
+        self.put(Arc::clone(&spec), *means, since, wanted, inherited);
+        let former = before.as_ref().map(|(entry, _)| &*entry.spec);
+        let protecting = self.put_ahead(former.into_iter().chain([&*spec]));
+        let mut touched: Vec<SlotId> = self.slots_of(id).to_vec();
+        touched.extend(protecting.iter().flat_map(|(entry, _)| self.slots_of(entry.spec.id)));
         // New policies are added before old ones are removed, so that there is no moment without either.
-        let touched: Vec<SlotId> = new.iter().chain(old).copied().collect();
+        touched.extend(before.iter().chain(&protecting).flat_map(|(entry, _)| &entry.slots));
         let Err(error) = self.sync(kernel, &touched) else {
             if let Some(entry) = self.entries.get(&id) {
                 self.overlaps.add(&entry.spec, since);
@@ -111,8 +118,9 @@ impl Policies {
             return Ok(());
         };
         self.take(id);
-        if let Some((entry, claims)) = before {
-            self.put_back(id, entry, claims);
+        for (entry, claims) in before.into_iter().chain(protecting) {
+            self.take(entry.spec.id);
+            self.put_back(entry, claims);
         }
         if let Err(again) = self.sync(kernel, &touched) {
             tracing::debug!(error = %again, "policies are put right later");
@@ -141,7 +149,7 @@ impl Policies {
             let rank = Rank { order, claim: u64::MAX, standby: false, since: Reverse(0) };
             slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
         }
-        self.entries.insert(spec.id, Entry { spec, since: 0, slots });
+        self.entries.insert(spec.id, Entry { spec, means: None, since: 0, slots });
     }
 
     /// Removes a policy, if it is there. The next policy in its slot takes its place.
@@ -152,9 +160,11 @@ impl Policies {
     ) -> Result<(), DataPlaneError> {
         let taken = self.take(id);
         self.overlaps.remove(id);
-        let touched = taken.as_ref().map_or(&[][..], |(entry, _)| &entry.slots);
+        let protecting = self.put_ahead(taken.iter().map(|(entry, _)| &*entry.spec));
+        let all = taken.iter().chain(&protecting);
+        let touched: Vec<SlotId> = all.flat_map(|(entry, _)| &entry.slots).copied().collect();
         // A policy that cannot be removed now is in doubt, and the next call removes it.
-        let result = self.sync(kernel, touched).map_err(fail);
+        let result = self.sync(kernel, &touched).map_err(fail);
         self.settle(kernel);
         result
     }
@@ -293,8 +303,52 @@ impl Policies {
         self.entries.is_empty() && self.slots.is_empty()
     }
 
+    /// The kernel policies for `spec`. First come those for packets that the trap of its child would take.
+    fn wanted(&self, spec: &PolicySpec, means: &Means) -> Result<Vec<Wanted>, Unfit> {
+        let mut all = Vec::new();
+        for common in self.specs().filter_map(|trap| ahead_of(trap, spec)) {
+            match wanted(&common, means) {
+                Ok(ahead) => all.extend(ahead),
+                Err(unfit) => {
+                    let PolicySpec { owner, child, .. } = spec;
+                    tracing::warn!(%owner, %child, "policy: the trap of the child takes packets of its SA, because {unfit}; give the child other selectors");
+                }
+            }
+        }
+        all.extend(wanted(spec, means)?);
+        Ok(all)
+    }
+
+    /// Puts the policies of SAs ahead of the `traps` of their children, which have just changed. Returns these policies
+    /// as they were before.
+    fn put_ahead<'a>(
+        &mut self,
+        traps: impl Iterator<Item = &'a PolicySpec> + Clone,
+    ) -> Vec<(Entry, Vec<Claim>)> {
+        let is_taken =
+            |entry: &&Entry| traps.clone().any(|trap| ahead_of(trap, &entry.spec).is_some());
+        let mut taken: Vec<Entry> = self.entries.values().filter(is_taken).cloned().collect();
+        taken.sort_by_key(|entry| entry.since);
+        let mut before = Vec::with_capacity(taken.len());
+        for Entry { spec, means, since, .. } in taken {
+            let Some(means) = means else { continue };
+            let Ok(wanted) = self.wanted(&spec, &means) else { continue };
+            let Some((entry, claims)) = self.take(spec.id) else { continue };
+            self.put(spec, means, since, wanted, &claims);
+            before.push((entry, claims));
+        }
+        before
+    }
+
     /// Adds the claims of `spec`, which had those in `before`.
-    fn put(&mut self, spec: Arc<PolicySpec>, since: u64, wanted: Vec<Wanted>, before: &[Claim]) {
+    fn put(
+        &mut self,
+        spec: Arc<PolicySpec>,
+        means: Means,
+        since: u64,
+        wanted: Vec<Wanted>,
+        before: &[Claim],
+    ) {
         let earlier: HashMap<SlotId, u64> = before
             .iter()
             .filter(|claim| claim.spec.owner == spec.owner)
@@ -313,7 +367,7 @@ impl Policies {
             let rank = Rank { order, claim, standby: spec.standby, since: Reverse(since) };
             slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
         }
-        self.entries.insert(spec.id, Entry { spec, since, slots });
+        self.entries.insert(spec.id, Entry { spec, means: Some(means), since, slots });
     }
 
     fn take(&mut self, id: PolicyId) -> Option<(Entry, Vec<Claim>)> {
@@ -326,11 +380,11 @@ impl Policies {
         Some((entry, claims))
     }
 
-    fn put_back(&mut self, id: PolicyId, entry: Entry, claims: Vec<Claim>) {
+    fn put_back(&mut self, entry: Entry, claims: Vec<Claim>) {
         for claim in claims {
             self.slots.entry(claim.policy.id).or_insert(Slot::new()).add(claim);
         }
-        self.entries.insert(id, entry);
+        self.entries.insert(entry.spec.id, entry);
     }
 
     /// Makes the first policy of each slot the one in the kernel. Policies are added first, and old ones are

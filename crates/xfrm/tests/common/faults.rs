@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use ipsec_types::dataplane::{Command, DataPlane, PolicyAction, PolicyId};
+use ipsec_types::dataplane::{Command, DataPlane, PolicyAction, PolicyId, PolicySpec};
 use netlink_packet_xfrm::XfrmMessage;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::{Error, FaultyTransport, Kind, NetlinkFault, Transport};
@@ -336,6 +336,25 @@ pub fn set_a_trap() -> Scenario {
     }
 }
 
+/// The trap of a child that is up becomes narrower, and the policy of the SA goes ahead of it.
+/// Fault: in `Policies::install`, put back `before` alone.
+pub fn narrow_a_trap() -> Scenario {
+    let child = Child::new(1, 1);
+    let of_child = |trap: Child| {
+        let spec = PolicySpec { child: "net1".into(), ..trap.spec(PolicyAction::Trap) };
+        Command::InstallPolicy(Box::new(spec))
+    };
+    let narrow = trap().between("10.1.0.0/24", "10.2.0.0/24");
+    Scenario {
+        name: "narrow a trap",
+        before: [of_child(trap())].into_iter().chain(child.up()).collect(),
+        steps: undone_by(vec![of_child(narrow), of_child(trap())], || vec![of_child(trap())]),
+        guarded: true,
+        done: vec![0x1000, 0x1001],
+        failed: Box::new(|_| vec![0x1000, 0x1001]),
+    }
+}
+
 pub fn a_shunt_stays() -> Scenario {
     let child = Child::new(1, 1);
     let shunt = Child::new(8, 8).act(PolicyAction::Shunt { silent: true });
@@ -391,13 +410,14 @@ pub fn flush() -> Scenario {
     }
 }
 
-pub const ALL: [fn() -> Scenario; 10] = [
+pub const ALL: [fn() -> Scenario; 11] = [
     install,
     install_under_a_trap,
     rekey,
     delete_above_a_trap,
     move_above_a_trap,
     set_a_trap,
+    narrow_a_trap,
     a_shunt_stays,
     two_at_once,
     other_selectors,

@@ -68,6 +68,18 @@ impl Case<'_> {
         id: u64,
         owner: &str,
         what: Do,
+        selectors: (&str, &str),
+        priority: u32,
+    ) {
+        self.install_of((id, &format!("child{id}")), owner, what, selectors, priority);
+    }
+
+    /// Installs a policy of a child with this name.
+    fn install_of(
+        &mut self,
+        (id, child): (u64, &str),
+        owner: &str,
+        what: Do,
         (local, remote): (&str, &str),
         priority: u32,
     ) {
@@ -118,7 +130,7 @@ impl Case<'_> {
         }
         let spec = PolicySpec {
             id: PolicyId(id),
-            child: format!("child{id}"),
+            child: child.into(),
             owner: owner.into(),
             local_ts,
             remote_ts,
@@ -154,8 +166,10 @@ impl Case<'_> {
 
 /// All cases, each in an empty plane.
 pub fn all(mut fresh: impl FnMut() -> Box<dyn Tester>) {
-    let cases: [fn(&mut Case<'_>); 9] = [
+    let cases: [fn(&mut Case<'_>); 11] = [
         narrower_wins,
+        a_trap_takes_no_packet_of_its_child,
+        a_child_comes_before_its_trap,
         priorities,
         shunts_come_last,
         same_selectors,
@@ -187,6 +201,53 @@ fn narrower_wins(case: &mut Case<'_>) {
     case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(1));
     case.remove(1);
     case.udp("10.1.0.1", "10.2.0.1", Meets::Drop);
+}
+
+/// After a change of the configuration a trap is narrower than the SA of its child, on one side or both, or has a priority.
+/// The engine answers its acquires with that SA, so its packets must find it.
+/// Faults: in `Spd::find`, return `first`; in `Policies::wanted`, leave out the loop; in `put_ahead`, return at once.
+fn a_trap_takes_no_packet_of_its_child(case: &mut Case<'_>) {
+    let sa = ("10.1.0.0/16", "10.2.0.0/16");
+    case.install_of((1, "net"), "site [peer]", Do::Protect, sa, 0);
+    for (local, remote, priority) in [
+        ("10.1.0.0/24", "10.2.0.0/24", 0),
+        ("10.1.0.0/25", "10.0.0.0/12", 0),
+        ("10.9.0.0/24,10.1.0.0/24", "10.2.0.0/24", 0),
+        (sa.0, sa.1, 7),
+        ("10.0.0.0/8", "10.0.0.0/8", 7),
+    ] {
+        case.install_of((2, "net"), "site", Do::Trap, (local, remote), priority);
+        case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(1));
+        case.udp("10.1.200.1", "10.2.200.1", Meets::Sa(1));
+    }
+    case.udp("10.3.0.1", "10.2.0.1", Meets::Trap);
+    // Traps of other children and connections are narrower as ever.
+    for (name, owner) in [("net2", "site"), ("net", "site2"), ("net", "sit")] {
+        case.install_of((3, name), owner, Do::Trap, ("10.1.0.1/32", "10.2.0.0/24"), 0);
+        case.install_of((2, "net"), "site", Do::Trap, ("10.1.0.0/24", "10.2.0.0/24"), 0);
+        case.udp("10.1.0.1", "10.2.0.1", Meets::Trap);
+        case.udp("10.1.0.2", "10.2.0.1", Meets::Sa(1));
+    }
+    case.remove(3);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(1));
+    case.remove(1);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Trap);
+}
+
+/// A peer may have agreed to the wider of two selectors alone.
+/// Faults: those of `a_trap_takes_no_packet_of_its_child`.
+fn a_child_comes_before_its_trap(case: &mut Case<'_>) {
+    let trap = ("10.1.0.0/16", "10.0.0.0/8,10.2.0.0/16");
+    case.install_of((1, "net"), "site", Do::Trap, trap, 0);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Trap);
+    case.install_of((2, "net"), "site [peer]", Do::Protect, ("10.1.0.0/16", "10.0.0.0/8"), 0);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(2));
+    case.udp("10.1.0.1", "10.3.0.1", Meets::Sa(2));
+    case.remove(1);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Sa(2));
+    case.install_of((1, "net"), "site", Do::Trap, trap, 0);
+    case.remove(2);
+    case.udp("10.1.0.1", "10.2.0.1", Meets::Trap);
 }
 
 fn priorities(case: &mut Case<'_>) {
