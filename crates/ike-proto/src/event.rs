@@ -19,7 +19,7 @@ use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType};
 pub use disbelief::{AuthKind, Disbelief};
 pub use hint::{BothSelectors, Hint};
-pub use notice::Notice;
+pub use notice::{ChildElsewhere, Notice, Redundancy};
 
 pub use crate::ids::{ChildSaId, IkeSaId, Path, RequestId, Ticket, Transport};
 use crate::reason::DropReason;

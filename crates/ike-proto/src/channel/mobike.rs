@@ -34,6 +34,25 @@ pub(crate) struct Mobike {
     retries: u8,
 }
 
+/// What this end was doing when a response came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Heard {
+    probing: bool,
+    astray: bool,
+}
+
+impl Heard {
+    /// True if the request was sent by several paths.
+    pub(crate) fn was_probing(self) -> bool {
+        self.probing
+    }
+
+    /// True if this end was without the address that the peer knows.
+    pub(crate) fn was_astray(self) -> bool {
+        self.astray
+    }
+}
+
 impl Mobike {
     /// For an end that `decides`, whose peer has announced these addresses, and that has announced those in `told`.
     pub(super) fn new(decides: bool, peer: Vec<IpAddr>, told: Vec<IpAddr>) -> Self {
@@ -162,10 +181,10 @@ impl Mobike {
         self.probing = true;
     }
 
-    /// Handles a response. Returns whether its request was sent by several paths, and whether this end was without the
-    /// address that the peer knows.
-    pub(super) fn heard(&mut self) -> (bool, bool) {
-        (std::mem::take(&mut self.probing), std::mem::take(&mut self.astray))
+    /// Handles a response.
+    pub(super) fn heard(&mut self) -> Heard {
+        let Self { probing, astray, .. } = self;
+        Heard { probing: std::mem::take(probing), astray: std::mem::take(astray) }
     }
 
     /// Records the peer's list of addresses, which came from the address `from`.

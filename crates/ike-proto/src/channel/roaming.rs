@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::io::Io;
 use super::link::Link;
-use super::mobike::Mobike;
+use super::mobike::{Heard, Mobike};
 use super::nat::NatStatus;
 use super::route::{EspMove, Route};
 use super::stream::Stream;
@@ -50,9 +50,8 @@ impl Roaming<'_> {
 
     // ---- the peer's responses ----
 
-    /// Handles a response. Returns whether its request was sent by several paths, and whether this end was without the
-    /// address that the peer knows.
-    pub(crate) fn heard(&mut self) -> Option<(bool, bool)> {
+    /// Handles a response.
+    pub(crate) fn heard(&mut self) -> Option<Heard> {
         self.ask(Mobike::heard)
     }
 

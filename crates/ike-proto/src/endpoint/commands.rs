@@ -16,7 +16,7 @@ use crate::event::{ChildSaId, Command, Event, Failure, IkeSaId, Now, Output, Pat
 use crate::exchange::redirect::Redirected;
 use crate::exchange::sent::Retry;
 use crate::ike_sa::collision::IkeActivity;
-use crate::ike_sa::context::Effect;
+use crate::ike_sa::context::{Effect, TicketChange};
 use crate::ike_sa::state::{IkePhase, State, Task};
 use crate::reason::PolicyReason;
 use crate::wants::aftermath::{End, Wishes, after, may_lock_account};
@@ -551,7 +551,8 @@ impl Endpoint {
     /// A peer that does not answer the Delete of `ike` must not come back with a ticket meanwhile.
     fn void_tickets_of(&mut self, now: Now, ike: IkeSaId) {
         if let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) {
-            self.end_ticket(now, ike, sa.peer.spis_of_tickets(&sa.channel));
+            let void = TicketChange::Void(sa.peer.spis_of_tickets(&sa.channel));
+            self.on_ticket(now, ike, void);
         }
     }
 

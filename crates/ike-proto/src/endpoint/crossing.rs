@@ -27,15 +27,16 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::deadline::Deadline;
+use super::id_set::IdSet;
 use super::index::{key_of, own_key};
 use super::{Endpoint, Entry, Shards, Slot};
 use crate::config::{ConnectionConfig, IdMatch, Unique};
-use crate::event::{Failure, IkeSaId, Notice, Now, Path, RequestId};
+use crate::event::{Failure, IkeSaId, Notice, Now, Path, Redundancy, RequestId};
 use crate::exchange::auth::local_id_at;
 use crate::ike_sa::context::Effect;
 use crate::ike_sa::crossing::{self, AGAIN, Cover, OWN_STAYS, SetUp, THEIRS_STAYS};
 use crate::ike_sa::{Carries, IkeSa};
-use crate::table::OwnTable;
+use crate::table::{Hashed, OwnTable};
 use crate::wants::Sought;
 use crate::wire::registry::IdType;
 
@@ -45,14 +46,14 @@ const VERDICT_HOLDS: Duration = Duration::from_secs(50);
 const OTHER_RULE: Duration = Duration::from_secs(5);
 /// How long after ours a peer's IKE_SA_INIT request may come if it was sent before. The peer retransmitted it
 /// while this host was not up, and continues with it.
-pub(super) const LATE_INIT: Duration = Duration::from_secs(60);
+const LATE_INIT: Duration = Duration::from_secs(60);
 /// An IKE SA of this age is crossed by no other one: every set-up has ended by then.
-pub(super) const OLD: Duration = Duration::from_secs(15 * 60);
+const OLD: Duration = Duration::from_secs(15 * 60);
 
 /// An established IKE SA that another one may cross. The registry keeps one for each IKE SA for a while, so it is
 /// small.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Party {
+struct Party {
     /// Connection and the peer's address, hashed with a key of the registry. Another SA with the same hash may
     /// cross this one.
     with: u64,
@@ -95,17 +96,17 @@ impl Party {
     }
 
     /// True if the two crossed. The peer's request may come up to `late` after.
-    pub(super) fn crosses(&self, other: &Self, late: Duration) -> bool {
+    fn crosses(&self, other: &Self, late: Duration) -> bool {
         self.with == other.with && crossing::crosses(self.set_up(), other.set_up(), late)
     }
 
     /// True if this one of two that crossed is redundant.
-    pub(super) fn yields_to(&self, other: &Self) -> bool {
+    fn yields_to(&self, other: &Self) -> bool {
         crossing::is_redundant(self.spis, other.spis)
     }
 
     /// True if no SA can cross it any more.
-    pub(super) fn is_old(&self, now: Instant) -> bool {
+    fn is_old(&self, now: Instant) -> bool {
         self.done + OLD <= now
     }
 }
@@ -121,7 +122,7 @@ pub(super) struct Crossed {
 
 /// What a redundant IKE SA carries, for the SA that takes its place.
 #[derive(Debug, Clone)]
-pub(super) struct Estate {
+struct Estate {
     children: Vec<Carries>,
     /// When this end found that the two had crossed.
     since: Instant,
@@ -143,21 +144,98 @@ struct Claim {
     configured: bool,
 }
 
-impl Estate {
-    /// True if the children that the other SA lacks have been requested.
-    pub(super) fn is_asked_for(&self) -> bool {
-        self.asked
+/// What the shards of a host share of IKE SAs that cross, or are one too many.
+#[derive(Default)]
+pub(super) struct SharedCrossings {
+    /// Established IKE SAs that another one may still cross.
+    parties: Parties,
+    /// What redundant IKE SAs carry until they end.
+    estates: OwnTable<IkeSaId, Estate>,
+}
+
+/// Established SAs that another one may cross. They are in two tables. The older table is dropped as a whole when
+/// all of its SAs are too old to be crossed.
+#[derive(Default)]
+struct Parties {
+    new: OwnTable<IkeSaId, Party>,
+    old: OwnTable<IkeSaId, Party>,
+    /// When `new` was started.
+    since: Option<Instant>,
+}
+
+impl Parties {
+    fn insert(&mut self, id: IkeSaId, party: Party, now: Instant) {
+        let since = *self.since.get_or_insert(now);
+        if since + OLD <= now {
+            self.old = std::mem::take(&mut self.new);
+            self.since = Some(now);
+        }
+        self.new.insert(id, party);
     }
 
-    /// They have.
-    pub(super) fn note_asked(&mut self) {
-        self.asked = true;
+    fn get(&self, id: IkeSaId) -> Option<&Party> {
+        self.new.get(&id).or_else(|| self.old.get(&id))
+    }
+}
+
+impl SharedCrossings {
+    /// The IKE SA has ended.
+    pub(super) fn remove(&mut self, id: IkeSaId) {
+        self.parties.new.remove(&id);
+        self.parties.old.remove(&id);
+        self.estates.remove(&id);
     }
 
-    /// The same with `asked`, if it is not set yet.
-    pub(super) fn asked_for(mut self, asked: bool) -> Self {
-        self.asked |= asked;
-        self
+    /// Those of `established` that others may cross.
+    fn parties_of(&self, established: &IdSet) -> impl Iterator<Item = (IkeSaId, &Party)> {
+        established.iter().filter_map(|id| Some((id, self.parties.get(id)?)))
+    }
+
+    /// Adds an established SA as one that others may cross. Returns those of `established`, which are between the same
+    /// identities, that it crosses.
+    fn note_party(
+        &mut self,
+        established: &IdSet,
+        id: IkeSaId,
+        party: Party,
+        now: Instant,
+    ) -> Vec<Crossed> {
+        let others = self.parties_of(established).filter(|(other, known)| {
+            *other != id && !known.is_old(now) && party.crosses(known, LATE_INIT)
+        });
+        let crossed = others.map(|(other, known)| Crossed {
+            other,
+            yields: known.yields_to(&party),
+            overlaps: party.crosses(known, Duration::ZERO),
+        });
+        let crossed = crossed.collect();
+        self.parties.insert(id, party, now);
+        crossed
+    }
+
+    /// Those of `established` whose set-ups overlap with that of `party`.
+    fn crossed_by(&self, established: &IdSet, party: &Party) -> Vec<IkeSaId> {
+        let others = self.parties_of(established);
+        others.filter(|(_, other)| party.crosses(other, Duration::ZERO)).map(|(id, _)| id).collect()
+    }
+
+    /// Records what the redundant IKE SA `id` carries.
+    fn set_estate(&mut self, id: IkeSaId, mut estate: Estate) {
+        estate.asked |= self.estates.get(&id).is_some_and(|known| known.asked);
+        self.estates.insert(id, estate);
+    }
+
+    /// The children that another IKE SA lacks have been requested for `id`, if that is still on record: another shard
+    /// may have removed it.
+    fn note_asked(&mut self, id: IkeSaId) {
+        if let Some(estate) = self.estates.get_mut(&id) {
+            estate.asked = true;
+        }
+    }
+
+    /// Removes the record of what the SA carries: it is gone, or stays.
+    fn forget_estate(&mut self, id: IkeSaId) {
+        self.estates.remove(&id);
     }
 }
 
@@ -201,10 +279,12 @@ impl Endpoint {
             return Vec::new();
         };
         let Some(party) = Party::of(sa, &self.registry) else { return Vec::new() };
-        let crossed = self.registry.note_party(identity, ike, party, now.mono);
+        let crossed = self.registry.with_crossings_of(identity, |shared, established| {
+            shared.note_party(established, ike, party, now.mono)
+        });
         for Crossed { other, yields, .. } in &crossed {
             let (redundant, kept) = if *yields { (*other, ike) } else { (ike, *other) };
-            self.notify(now, redundant, Notice::Crossed(kept));
+            self.notify(now, redundant, Notice::Redundancy(Redundancy::Crossed(kept)));
         }
         crossed
     }
@@ -215,13 +295,34 @@ impl Endpoint {
             return Vec::new();
         };
         match (sa.identities(), Party::of(sa, &self.registry)) {
-            (Some(identities), Some(party)) => self.registry.crossed_by(identities, &party),
+            (Some(identities), Some(party)) => {
+                let identities = Hashed::new(identities, self.registry.seed());
+                self.registry.with_crossings_of(&identities, |shared, established| {
+                    shared.crossed_by(established, &party)
+                })
+            }
             _ => Vec::new(),
         }
     }
 
+    /// Handles what another IKE SA with the same peer says of `ike`, or asks of it.
+    pub(super) fn on_redundancy(&mut self, now: Now, ike: IkeSaId, redundancy: Redundancy) {
+        match redundancy {
+            Redundancy::Crossed(kept) => self.on_crossed(now, ike, kept),
+            Redundancy::TakeOver(redundant) => self.on_take_over(now, ike, redundant),
+            Redundancy::Another => self.on_another(now, ike),
+            Redundancy::StandIn(double) => self.on_offered(now, ike, double),
+            Redundancy::Covered => self.on_covered(now, ike),
+        }
+    }
+
+    /// What the redundant IKE SA `ike` carries, as last recorded.
+    fn estate(&self, ike: IkeSaId) -> Option<Estate> {
+        self.registry.with_crossings(|shared| shared.estates.get(&ike).cloned())
+    }
+
     /// Handles the verdict that the IKE SA `ike` is redundant.
-    pub(super) fn on_crossed(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId) {
+    fn on_crossed(&mut self, now: Now, ike: IkeSaId, kept: IkeSaId) {
         let Some(Slot { entry: Entry::Sa(sa), .. }) = self.entries.get(&ike) else {
             return tracing::debug!(?ike, ?kept, "crossing IKE SAs: the redundant one has ended");
         };
@@ -260,11 +361,12 @@ impl Endpoint {
         if now.mono >= since + VERDICT_HOLDS {
             tracing::debug!(?ike, ?kept, "crossing IKE SAs: both stay");
             self.crossings.redundant.remove(&ike);
-            return self.registry.forget_estate(ike);
+            return self.registry.with_crossings(|shared| shared.forget_estate(ike));
         }
         if let Some(children) = self.established(ike).and_then(IkeSa::carried) {
-            self.registry.set_estate(ike, Estate { children, since, asked: false, claim: None });
-            self.notify(now, kept, Notice::TakeOver(ike));
+            let estate = Estate { children, since, asked: false, claim: None };
+            self.registry.with_crossings(|shared| shared.set_estate(ike, estate));
+            self.notify(now, kept, Notice::Redundancy(Redundancy::TakeOver(ike)));
         }
         if self.crossings.redundant.contains_key(&ike) {
             self.look_at_crossing(ike, now.mono + AGAIN);
@@ -272,8 +374,8 @@ impl Endpoint {
     }
 
     /// The IKE SA `redundant` is to end for `kept`, which belongs to this shard.
-    pub(super) fn on_take_over(&mut self, now: Now, kept: IkeSaId, redundant: IkeSaId) {
-        let both = self.established(kept).zip(self.registry.estate(redundant));
+    fn on_take_over(&mut self, now: Now, kept: IkeSaId, redundant: IkeSaId) {
+        let both = self.established(kept).zip(self.estate(redundant));
         let Some((sa, estate)) = both else {
             return tracing::debug!(?kept, ?redundant, "IKE SAs for the same: one has ended");
         };
@@ -287,13 +389,13 @@ impl Endpoint {
                 let known = Kept { connection, path, children, until };
                 self.crossings.kept.insert(kept, known);
                 self.look_at_crossing(kept, until);
-                self.notify(now, redundant, Notice::Covered(kept));
+                self.notify(now, redundant, Notice::Redundancy(Redundancy::Covered));
             }
             Cover::Whole => self.with_sa(now, kept, |sa, _| {
                 sa.when_established(|established, _| established.ask_for_life());
             }),
             Cover::Lacks(lacks) if !estate.asked => {
-                self.registry.note_asked(redundant);
+                self.registry.with_crossings(|shared| shared.note_asked(redundant));
                 self.with_sa(now, kept, |sa, _| sa.make_missing(lacks));
             }
             Cover::Lacks(_) | Cover::Later | Cover::Never => {}
@@ -301,9 +403,9 @@ impl Endpoint {
     }
 
     /// Ends the IKE SA `ike`, because the other one has its children.
-    pub(super) fn on_covered(&mut self, now: Now, ike: IkeSaId) {
+    fn on_covered(&mut self, now: Now, ike: IkeSaId) {
         let carried = self.established(ike).and_then(IkeSa::carried);
-        let known = self.registry.estate(ike).map(|estate| estate.children);
+        let known = self.estate(ike).map(|estate| estate.children);
         let asked = self.crossings.redundant.contains_key(&ike)
             || self.crossings.doubles.contains_key(&ike);
         if !asked || carried.is_none() || carried != known {
@@ -319,7 +421,7 @@ impl Endpoint {
     fn forget_crossing(&mut self, ike: IkeSaId) {
         let crossed = self.crossings.redundant.remove(&ike).is_some();
         if self.crossings.doubles.remove(&ike).is_some() || crossed {
-            self.registry.forget_estate(ike);
+            self.registry.with_crossings(|shared| shared.forget_estate(ike));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::handover::To;
 use super::traps::{follow, send_home};
 use super::{Endpoint, Entry, Slot};
 use crate::config::Unique;
@@ -80,9 +81,7 @@ impl Endpoint {
                 self.run_traps(now);
             }
             Effect::Redirect(redirection) => self.follow_redirect(now, *redirection),
-            Effect::Ticket(ike, held) => self.keep_ticket(ike, held),
-            Effect::NoTicket(ike) => self.on_no_ticket(now, ike),
-            Effect::TicketOver(ike, given) => self.end_ticket(now, ike, given),
+            Effect::Ticket(ike, change) => self.on_ticket(now, ike, change),
             Effect::RemoveLater(all) => self.remove_later(now, all),
             Effect::HandOver(ike) => self.look_at_handovers(now, ike),
             Effect::Reauthenticate(ike) => {
@@ -144,6 +143,7 @@ impl Endpoint {
         };
         let replaced = sa.peer.reauthenticates();
         let unique = sa.channel.connection().unique;
+        let address = sa.channel.route().path().remote.ip().to_canonical();
         let waiting = std::mem::take(&mut sa.waiting);
         let identity = identity.clone();
         let crossed = self.note_crossings(now, ike);
@@ -189,13 +189,13 @@ impl Endpoint {
                 }
             }
             // An SA from the same address is a new authentication of the same client, as in charon.
-            Unique::Keep => self.keep_others(now, &others, ike),
+            Unique::Keep => self.keep_others(now, &others, ike, address),
             Unique::Replace => {
                 let (local, remote) = (**identity).clone();
                 self.out.push_back(Output::Event(Event::Unique { ike, local, remote }));
                 for other in others {
                     match self.config.shard.has(other.0) {
-                        true => self.replace(now, ike, other),
+                        true => self.replace(now, To::Here(ike), other),
                         false => self.notify(now, other, Notice::Replaced),
                     }
                 }
@@ -204,10 +204,9 @@ impl Endpoint {
         }
     }
 
-    /// `unique = keep`: `ike`, which is new, ends if the peer of one of `others` has another address. What another
-    /// shard has, that shard looks at.
-    fn keep_others(&mut self, now: Now, others: &[IkeSaId], ike: IkeSaId) {
-        let Some(address) = self.peer_address(ike) else { return };
+    /// `unique = keep`: `ike`, which is new and has its peer at `address`, ends if the peer of one of `others` has
+    /// another address. What another shard has, that shard looks at.
+    fn keep_others(&mut self, now: Now, others: &[IkeSaId], ike: IkeSaId, address: IpAddr) {
         let (here, elsewhere): (Vec<IkeSaId>, Vec<IkeSaId>) =
             others.iter().copied().partition(|other| self.config.shard.has(other.0));
         let is_apart = |other: IkeSaId| self.peer_address(other).is_some_and(|it| it != address);
@@ -250,12 +249,12 @@ impl Endpoint {
     /// Ends IKE SAs that the peer has begun on the connection of `ike` and that are not authenticated.
     fn end_rivals(&mut self, now: Now, ike: IkeSaId) {
         let path = match self.entries.get(&ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) if sa.channel.route().path().transport == Transport::Tcp => {
-                sa.channel.route().path()
-            }
-            _ => return,
+            Some(Entry::Sa(sa)) => Some(sa.channel.route().path()),
+            _ => None,
         };
-        for rival in self.index.users_of(&path) {
+        let path = path.filter(|path| path.transport == Transport::Tcp);
+        let rivals = path.map(|path| self.index.users_of(&path)).unwrap_or_default();
+        for rival in rivals {
             if let Some(Slot { entry: Entry::Parked(_), .. }) = self.entries.get(&rival) {
                 self.remove(now, rival, Failure::Replaced);
                 continue;
@@ -298,21 +297,14 @@ impl Endpoint {
             }
             Notice::Replaced => {
                 for ike in self.line_from(ike) {
-                    self.replace_from_elsewhere(now, ike);
+                    self.replace(now, To::Elsewhere, ike);
                 }
             }
             Notice::UnknownSpi(sa) => self.doubt(now, sa),
-            Notice::Crossed(kept) => self.on_crossed(now, ike, kept),
-            Notice::TakeOver(redundant) => self.on_take_over(now, ike, redundant),
             Notice::Newcomer(newcomer) => self.on_newcomer(now, ike, newcomer),
             Notice::Unwelcome => self.refuse_newcomer(now, ike),
-            Notice::ChildUp(digest) => self.on_child_up_elsewhere(digest),
-            Notice::ChildTrapped(digest) | Notice::ChildGivenUp(digest) => {
-                self.on_child_settled_elsewhere(digest);
-            }
-            Notice::Another => self.on_another(now, ike),
-            Notice::StandIn(double) => self.on_offered(now, ike, double),
-            Notice::Covered(_) => self.on_covered(now, ike),
+            Notice::Redundancy(redundancy) => self.on_redundancy(now, ike, redundancy),
+            Notice::Child(digest, what) => self.on_child_elsewhere(digest, what),
             Notice::Resumed(spi_i, spi_r) => self.on_resumed(now, ike, (spi_i, spi_r)),
             Notice::NotFirstContact => {
                 let entry = self.entries.get_mut(&ike).map(|slot| &mut slot.entry);

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::deadline::Deadline;
-use super::{Endpoint, Entry};
+use super::{Endpoint, Entries, Entry};
 use crate::event::{Failure, IkeSaId, Now, RequestId};
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::Effect;
@@ -36,7 +36,7 @@ const MOST: usize = 8;
 
 /// Which IKE SA makes the children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum To {
+pub(super) enum To {
     /// One of this shard.
     Here(IkeSaId),
     /// One of another shard.
@@ -144,7 +144,9 @@ impl Handovers {
 
     /// The new IKE SA of `old` still lacks so many children.
     fn wait(&mut self, old: IkeSaId, lacks: usize, until: Instant) {
-        let Some(handover) = self.all.get_mut(&old) else { return };
+        let Some(handover) = self.all.get_mut(&old) else {
+            return debug_assert!(false, "a handover waits that is not there");
+        };
         self.due.remove(&(handover.until, old));
         (handover.lacks, handover.until) = (lacks, until);
         self.due.insert((until, old));
@@ -178,14 +180,9 @@ impl Endpoint {
         all
     }
 
-    /// `unique` lets `ike`, which the peer has begun, take the place of `old`.
-    pub(super) fn replace(&mut self, now: Now, ike: IkeSaId, old: IkeSaId) {
-        self.begin_handover(now, To::Here(ike), old, None);
-    }
-
-    /// The same if the new IKE SA is of another shard.
-    pub(super) fn replace_from_elsewhere(&mut self, now: Now, old: IkeSaId) {
-        self.begin_handover(now, To::Elsewhere, old, None);
+    /// `unique` lets an IKE SA that the peer has begun take the place of `old`.
+    pub(super) fn replace(&mut self, now: Now, new: To, old: IkeSaId) {
+        self.begin_handover(now, new, old, None);
     }
 
     fn begin_handover(&mut self, now: Now, to: To, old: IkeSaId, asked: Option<Vec<String>>) {
@@ -211,10 +208,7 @@ impl Endpoint {
 
     /// The IKE SA, if it is established.
     pub(super) fn established(&self, ike: IkeSaId) -> Option<&IkeSa> {
-        match self.entries.get(&ike).map(|slot| &slot.entry) {
-            Some(Entry::Sa(sa)) if matches!(sa.state, State::Established(_)) => Some(sa),
-            _ => None,
-        }
+        established(&self.entries, ike)
     }
 
     /// Something of `ike` may have changed.
@@ -250,7 +244,9 @@ impl Endpoint {
 
     fn look_at_handover(&mut self, now: Now, old: IkeSaId) {
         self.ask_for_missing(now, old);
-        let Some(handover) = self.handovers.all.get(&old) else { return };
+        let Some(handover) = self.handovers.all.get(&old) else {
+            return tracing::debug!(ike = ?old, "handover: has ended while another one was examined");
+        };
         let new = match handover.to {
             To::Here(ike) => self.established(ike),
             To::Elsewhere => None,
@@ -308,33 +304,26 @@ impl Endpoint {
     /// A reauthentication began with the children that the old IKE SA had then. This end asks for those that have come
     /// since.
     fn ask_for_missing(&mut self, now: Now, old: IkeSaId) {
-        let Some(Handover { to: To::Here(ike), asked: Some(asked), .. }) =
-            self.handovers.all.get(&old)
-        else {
-            return;
-        };
-        let ike = *ike;
-        let missing = |new: &IkeSa, sa: &IkeSa| -> (Vec<String>, Vec<_>) {
+        let entries = &self.entries;
+        if let Some(Handover { to: To::Here(ike), asked: Some(asked), .. }) =
+            self.handovers.all.get_mut(&old)
+            && let Some((new, sa)) = established(entries, *ike).zip(established(entries, old))
+        {
+            let ike = *ike;
             let lacks = |name: &String| {
                 sa.carries(Sought::Named(name))
                     && !asked.contains(name)
                     && !new.carries(Sought::Named(name))
             };
             let names: Vec<_> = sa.names_of_children().into_iter().filter(lacks).collect();
-            let connection = new.channel.connection();
-            let configs = names.iter().filter_map(|name| connection.child(name).cloned());
-            let configs = configs.collect();
-            (names, configs)
-        };
-        let both = self.established(ike).zip(self.established(old));
-        let (names, configs) = both.map(|(new, sa)| missing(new, sa)).unwrap_or_default();
-        if names.is_empty() {
-            return;
+            if !names.is_empty() {
+                let connection = new.channel.connection();
+                let configs = names.iter().filter_map(|name| connection.child(name).cloned());
+                let configs = configs.collect();
+                asked.extend(names);
+                self.with_sa(now, ike, |sa, _| sa.make_missing(configs));
+            }
         }
-        if let Some(Handover { asked: Some(asked), .. }) = self.handovers.all.get_mut(&old) {
-            asked.extend(names);
-        }
-        self.with_sa(now, ike, |sa, _| sa.make_missing(configs));
     }
 
     /// The old IKE SA ends: the new one has what it carries, or will not get it.
@@ -398,7 +387,10 @@ impl Endpoint {
     pub(super) fn move_handovers(&mut self, now: Now, from: IkeSaId, to: IkeSaId) {
         self.handovers.leaving.rename(from, to);
         for key in self.handovers.with(from) {
-            let Some(handover) = self.handovers.remove(key) else { continue };
+            let Some(handover) = self.handovers.remove(key) else {
+                tracing::debug!(ike = ?key, "handover: has ended while another one was examined");
+                continue;
+            };
             let asks = handover.asked.is_some();
             let renamed = |ike: IkeSaId| if ike == from { to } else { ike };
             let new = match handover.to {
@@ -434,5 +426,12 @@ impl Endpoint {
         if !all.all.is_empty() && (all.is_old(ike) || all.of(ike).next().is_some()) {
             self.effects.push_back(Effect::HandOver(ike));
         }
+    }
+}
+
+fn established(entries: &Entries, ike: IkeSaId) -> Option<&IkeSa> {
+    match entries.get(&ike).map(|slot| &slot.entry) {
+        Some(Entry::Sa(sa)) if matches!(sa.state, State::Established(_)) => Some(sa),
+        _ => None,
     }
 }

@@ -48,6 +48,7 @@ use crate::event::{
     TransmitKind,
 };
 use crate::exchange::resume::fits;
+use crate::exchange::sa_init;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
 use crate::ike_sa::path_probe::PathProbe;
@@ -56,8 +57,8 @@ use crate::question::Answer;
 use crate::reason::DropReason;
 use crate::shares::Origin;
 use crate::table::{HashSeed, OwnTable};
-use crate::wire::registry::{ExchangeType, NotifyType};
-use crate::wire::{DecodeError, Header, Message};
+use crate::wire::registry::ExchangeType;
+use crate::wire::{DecodeError, Message};
 use admission::{Courtesy, HalfOpen, Refused};
 use attempt::Attempt;
 pub use brief::{ChildBrief, IkeBrief};
@@ -405,7 +406,9 @@ impl Endpoint {
 
     /// Hands an answer to the SA that asked, if it still exists and still waits.
     fn on_answered(&mut self, now: Now, ticket: Ticket, answer: Answer) {
-        let Some(answer) = self.on_ends(now, ticket, answer) else { return };
+        if let Some(asked) = self.wants.asked.remove(&ticket) {
+            return self.on_ends(now, asked, answer);
+        }
         let Some(owner) = self.ids.asked.remove(&ticket) else {
             return self.refuse_lease(answer);
         };
@@ -414,7 +417,7 @@ impl Endpoint {
             Some(Entry::Attempt(attempt)) => attempt.on_answered(&mut ctx, ticket, answer),
             Some(Entry::Sa(sa)) => sa.on_answered(&mut ctx, ticket, answer),
             Some(Entry::Parked(_)) => return self.on_init_exchanged(now, owner, ticket, answer),
-            None => return,
+            None => return tracing::debug!(ike = ?owner, "answer not used: its IKE SA has ended"),
         }
         self.settle(now, owner);
     }
@@ -434,30 +437,10 @@ impl Endpoint {
     /// A message that is not IKEv2, or is malformed outside its SK payload.
     fn on_undecodable(&mut self, now: Now, path: Path, octets: &[u8], error: DecodeError) {
         self.drop_datagram(path, DropReason::Malformed);
-        let Some(header) = Header::peek(octets) else { return };
-        let refusal = match error {
-            //= https://www.rfc-editor.org/rfc/rfc7296#section-2.5
-            //# If an endpoint receives a message with a higher major version number,
-            //# it MUST drop the message and SHOULD send an unauthenticated Notify
-            //# message of type INVALID_MAJOR_VERSION containing the highest
-            //# (closest) version number it supports.
-            // The answer's header has the highest version. Only a request is answered (RFC 7296 §1.5).
-            DecodeError::Version(version) if version >> 4 > 2 => {
-                NotifyType::INVALID_MAJOR_VERSION.into()
-            }
-            DecodeError::UnsupportedCritical(_)
-                if header.spi_r == 0
-                    && matches!(
-                        header.exchange,
-                        ExchangeType::IKE_SA_INIT | ExchangeType::IKE_SESSION_RESUME
-                    ) =>
-            {
-                error.into()
-            }
-            _ => return,
-        };
-        if !header.flags.response && self.courtesy.take(now.mono) {
-            self.send_unprotected(path, crate::exchange::sa_init::refuse(&header, &refusal));
+        if let Some(refusal) = sa_init::refusal_of(octets, error)
+            && self.courtesy.take(now.mono)
+        {
+            self.send_unprotected(path, refusal);
         }
     }
 
@@ -575,7 +558,9 @@ impl Endpoint {
     fn settle(&mut self, now: Now, id: IkeSaId) {
         self.take_winner(now, id);
         let (slot, mut ctx) = self.lend(now, id);
-        let Some(slot) = slot else { return };
+        let Some(slot) = slot else {
+            return tracing::debug!(ike = ?id, "IKE SA or attempt: has ended before it was settled");
+        };
         let deadline = match &mut slot.entry {
             Entry::Attempt(attempt) => attempt.deadline(&mut ctx),
             Entry::Sa(sa) => sa.finish(&mut ctx),
@@ -656,7 +641,9 @@ impl Endpoint {
     }
 
     fn remove(&mut self, now: Now, id: IkeSaId, reason: Failure) {
-        let Some(mut slot) = self.entries.remove(&id) else { return };
+        let Some(mut slot) = self.entries.remove(&id) else {
+            return tracing::debug!(ike = ?id, "IKE SA or attempt: removed, and has ended before");
+        };
         self.crash.forget_coming(id, slot.keys.coming.take());
         if let Some(unused) = self.index.remove(id, slot.keys) {
             self.tell_streams(unused);

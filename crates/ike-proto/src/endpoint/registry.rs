@@ -8,9 +8,9 @@ use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
-use super::crossing::{Crossed, Estate, LATE_INIT, OLD, Party};
+use super::crossing::SharedCrossings;
 use super::id_set::IdSet;
 use super::index::IdKey;
 use super::spent::{Spent, Void};
@@ -41,10 +41,7 @@ pub(super) type Between = Hashed<(IdKey, Option<IdKey>)>;
 struct Tables {
     /// Established IKE SAs by identities, for INITIAL_CONTACT and `unique`.
     established: OwnTable<Arc<Identities>, IdSet>,
-    /// Established IKE SAs that another one may still cross.
-    parties: Parties,
-    /// What redundant IKE SAs carry until they end.
-    estates: OwnTable<IkeSaId, Estate>,
+    crossings: SharedCrossings,
     /// New IKE SAs that other shards look at, with the address of the peer.
     newcomers: OwnTable<IkeSaId, IpAddr>,
     /// Shards that wait for a child of another shard, by its digest.
@@ -64,36 +61,6 @@ struct Tables {
     lent: BTreeMap<(u64, u64), Box<[IpAddr]>>,
     /// Of the first shard: for digests, and for the hashes of identities.
     seed: Option<HashSeed>,
-}
-
-/// Established SAs that another one may cross. They are in two tables. The older table is dropped as a whole when
-/// all of its SAs are too old to be crossed.
-#[derive(Default)]
-struct Parties {
-    new: OwnTable<IkeSaId, Party>,
-    old: OwnTable<IkeSaId, Party>,
-    /// When `new` was started.
-    since: Option<Instant>,
-}
-
-impl Parties {
-    fn insert(&mut self, id: IkeSaId, party: Party, now: Instant) {
-        let since = *self.since.get_or_insert(now);
-        if since + OLD <= now {
-            self.old = std::mem::take(&mut self.new);
-            self.since = Some(now);
-        }
-        self.new.insert(id, party);
-    }
-
-    fn get(&self, id: IkeSaId) -> Option<&Party> {
-        self.new.get(&id).or_else(|| self.old.get(&id))
-    }
-
-    fn remove(&mut self, id: IkeSaId) {
-        self.new.remove(&id);
-        self.old.remove(&id);
-    }
 }
 
 /// Attempts and established SAs between two identities.
@@ -161,37 +128,30 @@ impl Shards {
     /// Removes it again.
     pub(super) fn forget(&self, identities: &Identities, id: IkeSaId) {
         let mut tables = self.tables();
-        tables.parties.remove(id);
+        tables.crossings.remove(id);
         tables.newcomers.remove(&id);
-        tables.estates.remove(&id);
         IdSet::leave(&mut tables.established, identities, id);
+    }
+
+    /// Lends what the shards share of IKE SAs that cross.
+    pub(super) fn with_crossings<T>(&self, f: impl FnOnce(&mut SharedCrossings) -> T) -> T {
+        f(&mut self.tables().crossings)
+    }
+
+    /// The same with the SAs established between these identities, in one step.
+    pub(super) fn with_crossings_of<T>(
+        &self,
+        identities: &Identities,
+        f: impl FnOnce(&mut SharedCrossings, &IdSet) -> T,
+    ) -> T {
+        let mut tables = self.tables();
+        let Tables { crossings, established, .. } = &mut *tables;
+        f(crossings, established.get(identities).unwrap_or(&IdSet::default()))
     }
 
     /// A number for `value` that is the same in all shards and that no peer can predict.
     pub(super) fn digest(&self, value: impl Hash) -> u64 {
         self.seed.hash_one(value)
-    }
-
-    /// Adds an established SA as one that others may cross. Returns the SAs that it crosses.
-    pub(super) fn note_party(
-        &self,
-        identities: &Identities,
-        id: IkeSaId,
-        party: Party,
-        now: Instant,
-    ) -> Vec<Crossed> {
-        let mut tables = self.tables();
-        let others = tables.parties_of(identities).filter(|(other, known)| {
-            *other != id && !known.is_old(now) && party.crosses(known, LATE_INIT)
-        });
-        let crossed = others.map(|(other, known)| Crossed {
-            other,
-            yields: known.yields_to(&party),
-            overlaps: party.crosses(known, Duration::ZERO),
-        });
-        let crossed = crossed.collect();
-        tables.parties.insert(id, party, now);
-        crossed
     }
 
     /// Those established between these identities beside `id`, if they are `most` at the most.
@@ -205,14 +165,6 @@ impl Shards {
     /// True if an SA other than `id` is established between these identities.
     pub(crate) fn has_another(&self, identities: (IdData, IdData), id: IkeSaId) -> bool {
         self.tables().established_between(self.seed, identities).any(|other| other != id)
-    }
-
-    /// The SAs whose set-ups overlap with that of `party`.
-    pub(super) fn crossed_by(&self, identities: (IdData, IdData), party: &Party) -> Vec<IkeSaId> {
-        let tables = self.tables();
-        let identities = Hashed::new(identities, self.seed);
-        let others = tables.parties_of(&identities);
-        others.filter(|(_, other)| party.crosses(other, Duration::ZERO)).map(|(id, _)| id).collect()
     }
 
     /// The IKE SA `id` is new, and its peer has `address`.
@@ -237,36 +189,6 @@ impl Shards {
     /// The shards that wait for the child with this digest. Each is told once.
     pub(super) fn take_waiting(&self, digest: u64) -> Vec<u8> {
         self.tables().waiting.remove(&digest).unwrap_or_default()
-    }
-
-    /// Records what the redundant IKE SA `id` carries.
-    pub(super) fn set_estate(&self, id: IkeSaId, estate: Estate) {
-        let mut tables = self.tables();
-        let asked = tables.estates.get(&id).is_some_and(Estate::is_asked_for);
-        tables.estates.insert(id, estate.asked_for(asked));
-    }
-
-    /// The children that another IKE SA lacks have been requested for `id`, if that is still on record: another shard
-    /// may have removed it.
-    pub(super) fn note_asked(&self, id: IkeSaId) {
-        if let Some(estate) = self.tables().estates.get_mut(&id) {
-            estate.note_asked();
-        }
-    }
-
-    /// The number of records.
-    pub(super) fn estates(&self) -> usize {
-        self.tables().estates.len()
-    }
-
-    /// What `id` carries, as last recorded.
-    pub(super) fn estate(&self, id: IkeSaId) -> Option<Estate> {
-        self.tables().estates.get(&id).cloned()
-    }
-
-    /// Removes the record: the SA is gone, or stays.
-    pub(super) fn forget_estate(&self, id: IkeSaId) {
-        self.tables().estates.remove(&id);
     }
 
     /// The copy of `between` in this registry, if there is one.
@@ -390,12 +312,6 @@ impl Tables {
         all.into_iter().flat_map(IdSet::iter)
     }
 
-    /// Established SAs between these identities that others may cross.
-    fn parties_of(&self, identities: &Identities) -> impl Iterator<Item = (IkeSaId, &Party)> {
-        let all = self.established.get(identities).into_iter().flat_map(IdSet::iter);
-        all.filter_map(|id| Some((id, self.parties.get(id)?)))
-    }
-
     fn add_contact(&mut self, between: &Arc<Between>, attempt: Option<IkeSaId>) {
         match self.locals.get_mut(&between.0) {
             Some(count) => *count += 1,
@@ -411,7 +327,9 @@ impl Tables {
     }
 
     fn remove_contact(&mut self, id: IkeSaId, between: &Between) {
-        let Some(contact) = self.contacts.get_mut(between) else { return };
+        let Some(contact) = self.contacts.get_mut(between) else {
+            return debug_assert!(false, "a contact is taken back that was never given");
+        };
         let attempt = contact.attempts.remove(id);
         contact.count = contact.count.saturating_sub(1);
         if contact.count == 0 {

@@ -18,6 +18,7 @@ use crate::exchange::resume::former::Held;
 use crate::exchange::resume::granting::wants_ticket;
 use crate::exchange::resume::{fits, responder};
 use crate::exchange::sa_init;
+use crate::ike_sa::context::TicketChange;
 use crate::ike_sa::state::Task;
 use crate::reason::{DropReason, TicketReason};
 use crate::table::OwnTable;
@@ -111,13 +112,20 @@ fn is_good(held: &Held, now: Instant) -> bool {
 }
 
 impl Endpoint {
-    // ---- client ----
-
-    pub(super) fn keep_ticket(&mut self, ike: IkeSaId, held: Box<Held>) {
-        if self.entries.contains_key(&ike) {
-            self.tickets.of.insert(ike, Arc::from(held));
+    /// Handles a change of the tickets of an IKE SA.
+    pub(super) fn on_ticket(&mut self, now: Now, ike: IkeSaId, change: TicketChange) {
+        match change {
+            TicketChange::Given(held) => {
+                if self.entries.contains_key(&ike) {
+                    self.tickets.of.insert(ike, Arc::from(held));
+                }
+            }
+            TicketChange::Refused => self.on_no_ticket(now, ike),
+            TicketChange::Void(given) => self.end_ticket(now, ike, given),
         }
     }
+
+    // ---- client ----
 
     /// Handles the end of an IKE SA. If it was lost, the next attempt may use its ticket.
     pub(super) fn lose_ticket(&mut self, ike: IkeSaId) {
@@ -127,7 +135,7 @@ impl Endpoint {
     }
 
     /// Handles a refusal of another ticket. The gateway may change its mind while the present ticket is valid.
-    pub(super) fn on_no_ticket(&mut self, now: Now, ike: IkeSaId) {
+    fn on_no_ticket(&mut self, now: Now, ike: IkeSaId) {
         if self.tickets.of.get(&ike).is_some_and(|held| is_good(held, now.mono)) {
             self.with_sa(now, ike, |sa, ctx| {
                 sa.when_established(|established, _| established.life.ask_again(ctx.io.now.mono));
@@ -186,7 +194,7 @@ impl Endpoint {
     // ---- both ----
 
     /// Makes the tickets of an IKE SA void.
-    pub(super) fn end_ticket(&mut self, now: Now, ike: IkeSaId, given: Option<(u64, u64)>) {
+    fn end_ticket(&mut self, now: Now, ike: IkeSaId, given: Option<(u64, u64)>) {
         self.tickets.forget(ike);
         if let Some(spis) = given {
             let until = now.wall + self.config.resumption.lifetime.max(self.tickets.longest);

@@ -119,6 +119,24 @@ impl Want {
         })
     }
 
+    /// Handles that it is up, as an earlier configuration has it: it is started as it is now.
+    fn is_up_as_before(&mut self, now: Now) {
+        self.up = Some(now.mono);
+        if !self.asked {
+            self.at.get_or_insert(now.mono);
+        }
+    }
+
+    /// Handles that it is up; `named` if it is one child, and not whatever the connection has. Returns the policies that
+    /// kept its traffic from leaving.
+    fn is_up(&mut self, now: Now, named: bool) -> Vec<PolicyId> {
+        self.up = Some(now.mono);
+        (self.at, self.elsewhere, self.put_off) = (None, false, false);
+        // The question for the addresses of one child is dropped with its start.
+        self.asked &= !named;
+        std::mem::take(&mut self.held)
+    }
+
     /// Records who wants it.
     fn note_wish(&mut self, by: By) {
         // A command outlives a configuration that wants the same.
@@ -143,7 +161,7 @@ struct Again {
 }
 
 /// Starts that wait for the addresses of a connection.
-enum Asked {
+pub(super) enum Asked {
     Want(Name),
     Again(Box<NewAttempt>),
 }
@@ -154,7 +172,7 @@ pub(crate) struct Wants {
     // Boxes, because half of the capacity of a B-tree's nodes may be empty.
     all: Watched<BTreeMap<Box<Name>, Box<Want>>>,
     again: Watched<Vec<Again>>,
-    asked: BTreeMap<Ticket, Asked>,
+    pub(super) asked: BTreeMap<Ticket, Asked>,
     /// Policies that keep a child's traffic in until another shard has its trap installed, by the child's digest.
     until_trapped: Vec<(u64, Vec<PolicyId>)>,
     /// The deadline that is armed.
@@ -513,21 +531,17 @@ impl Endpoint {
         let name = (connection.to_owned(), child.map(str::to_owned));
         self.tell_child_up(&name);
         let is_former = self.has_former(&name);
-        let Some(want) = self.wants.all.get_mut(&name) else { return };
-        want.up = Some(now.mono);
-        if is_former {
-            if !want.asked {
-                want.at.get_or_insert(now.mono);
+        match self.wants.all.get_mut(&name) {
+            Some(want) if is_former => want.is_up_as_before(now),
+            Some(want) => {
+                let held = want.is_up(now, child.is_some());
+                self.remove_each(held.into_iter().map(Removal::Policy));
+                // A start of the same child by this end is not needed any more.
+                self.drop_parked(&|other: &Name| *other == name && child.is_some(), false, &Ok(()));
             }
-            return;
+            // The peer has made it, or an operator who wanted it only once.
+            None => {}
         }
-        (want.at, want.elsewhere, want.put_off) = (None, false, false);
-        // The question for its addresses is dropped below.
-        want.asked &= child.is_none();
-        let held = std::mem::take(&mut want.held);
-        self.remove_each(held.into_iter().map(Removal::Policy));
-        // A start of the same child by this end is not needed any more.
-        self.drop_parked(&|other: &Name| *other == name && child.is_some(), false, &Ok(()));
     }
 
     /// True if an IKE SA of this shard has or makes the child as an earlier configuration had it, and nothing has or makes

@@ -19,25 +19,39 @@ pub enum Notice {
     NotFirstContact,
     /// The IKE SA with these SPIs was resumed by a ticket. If this IKE SA has them, it ends.
     Resumed(u64, u64),
+    /// One of this IKE SA and another one with the same peer may be redundant.
+    Redundancy(Redundancy),
+    /// What another shard does with a child that this shard wants, and has no IKE SA for. The number that comes with the
+    /// notice names no IKE SA, but the shard; this one names the child.
+    Child(u64, ChildElsewhere),
+    /// The peer says, unprotected, that it does not have this outbound SA. The number names no IKE SA, but the shard.
+    UnknownSpi(SaId),
+}
+
+/// What happens to one of two IKE SAs with the same peer, so that one of them stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redundancy {
     /// This IKE SA crossed the other one, which both ends keep.
     Crossed(IkeSaId),
-    /// This IKE SA crossed the other one, which waits to end. Answer [`Covered`](Self::Covered) once this IKE SA
-    /// has all of its children.
+    /// This IKE SA crossed the other one, which waits to end. Answer [`Covered`](Self::Covered) once this IKE SA has all
+    /// of its children.
     TakeOver(IkeSaId),
     /// There is another IKE SA between the same identities: one of them may be one too many.
     Another,
     /// The other IKE SA may be one too many. If this IKE SA may stand in for it, this is as
     /// [`TakeOver`](Self::TakeOver).
     StandIn(IkeSaId),
-    /// This IKE SA may end: the other one has its children, and the peer has answered on the other one.
-    Covered(IkeSaId),
-    /// A child that this shard wants, and has no IKE SA for, is up on another shard. The number names no IKE SA, but the
-    /// shard; this one names the child.
-    ChildUp(u64),
-    /// Another shard has installed the trap of such a child. The numbers are as those of [`ChildUp`](Self::ChildUp).
-    ChildTrapped(u64),
-    /// Another shard brings such a child up no more. The numbers are as those of [`ChildUp`](Self::ChildUp).
-    ChildGivenUp(u64),
-    /// The peer says, unprotected, that it does not have this outbound SA. The number names no IKE SA, but the shard.
-    UnknownSpi(SaId),
+    /// This IKE SA may end: another one has its children, and the peer has answered on that one.
+    Covered,
+}
+
+/// What another shard does with a child.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChildElsewhere {
+    /// It is up there.
+    Up,
+    /// Its trap is installed there.
+    Trapped,
+    /// It is not brought up there any more.
+    GivenUp,
 }

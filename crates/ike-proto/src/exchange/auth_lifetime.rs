@@ -13,7 +13,7 @@ use crate::channel::Channel;
 use crate::channel::timer::{Timer, TimerKey};
 use crate::config::ConnectionConfig;
 use crate::exchange::sent::Sent;
-use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::ike_sa::{Life, Seen, Stem};
 use crate::wire::registry::NotifyType;
@@ -49,10 +49,8 @@ impl Established {
         if stem.channel.connection().session_resumption && !stem.channel.link().extensions().client
         {
             // The ticket has the earlier limit.
-            ctx.effects.push_back(Effect::TicketOver(
-                stem.channel.link().id(),
-                stem.peer.spis_of_tickets(stem.channel),
-            ));
+            let spis = stem.peer.spis_of_tickets(stem.channel);
+            ctx.void_tickets(stem.channel.link().id(), spis);
         }
         if !self.identity.may_reauthenticate(stem.seen()) {
             self.queue.push(Task::AuthLifetime);

@@ -217,7 +217,7 @@ fn has_config(first: PayloadType, octets: &[u8]) -> bool {
 }
 
 impl Established {
-    /// Reads from the last IKE_AUTH response what was requested as `vips`.
+    /// Reads from the last IKE_AUTH response what was requested as `vips`, which has at least one address.
     pub(crate) fn take_configuration(
         &mut self,
         stem: &mut Stem<'_>,
@@ -225,8 +225,9 @@ impl Established {
         vips: &[IpAddr],
         payloads: &[Payload<'_>],
     ) {
-        let Some(given) = attributes(payloads, CfgType::REPLY).filter(|_| !vips.is_empty()) else {
-            return;
+        let ike = stem.channel.link().id();
+        let Some(given) = attributes(payloads, CfgType::REPLY) else {
+            return tracing::debug!(?ike, "configuration: requested, and the peer has sent none");
         };
         let mut wanted: Vec<_> = vips.iter().map(IpAddr::is_ipv4).collect();
         let mut own: Vec<IpAddr> = Vec::new();

@@ -134,7 +134,7 @@ pub(super) fn on_established_closed(
     // learns of the loss by a token does (RFC 6290 §7).
     let lost = matches!(reason, Failure::Timeout | Failure::LostByPeer);
     if channel.connection().session_resumption && (wanted || !lost) {
-        ctx.effects.push_back(Effect::TicketOver(ike, peer.spis_of_tickets(channel)));
+        ctx.void_tickets(ike, peer.spis_of_tickets(channel));
     }
     let Released { children, lingering, installing } = children.dissolve();
     let (mut batch, mut stay) = (Vec::new(), Vec::new());

@@ -95,6 +95,11 @@ impl Context<'_> {
         }
     }
 
+    /// The tickets of `ike` are void. `spis` are its own if it is a gateway's and a ticket was given.
+    pub(crate) fn void_tickets(&mut self, ike: IkeSaId, spis: Option<(u64, u64)>) {
+        self.effects.push_back(Effect::Ticket(ike, TicketChange::Void(spis)));
+    }
+
     /// Deletes an SA that this end has made and must not use.
     pub(crate) fn discard(&mut self, mut new: IkeSa) {
         new.mark_redundant();
@@ -197,18 +202,24 @@ pub(crate) enum Effect {
     Moved { connection: String, from: IpAddr, to: Path },
     /// Goes to another gateway.
     Redirect(Box<Redirection>),
-    /// This client has a ticket for the SA.
-    Ticket(IkeSaId, Box<Held>),
-    /// The tickets of this SA are void. With its SPIs if it is a gateway's and a ticket was given.
-    TicketOver(IkeSaId, Option<(u64, u64)>),
-    /// The gateway has given no ticket.
-    NoTicket(IkeSaId),
+    /// The tickets of this SA change.
+    Ticket(IkeSaId, TicketChange),
     /// Removes inbound SAs when no packet for them can be in flight any more.
     RemoveLater(Vec<SaId>),
     /// This IKE SA takes the place of another one, and its state may have changed.
     HandOver(IkeSaId),
     /// Starts a new IKE SA that replaces this one.
     Reauthenticate(IkeSaId),
+}
+
+/// How the tickets of an IKE SA change (RFC 5723).
+pub(crate) enum TicketChange {
+    /// This client has one.
+    Given(Box<Held>),
+    /// The gateway has given none.
+    Refused,
+    /// They are void. With the SPIs of the SA if it is a gateway's and a ticket was given.
+    Void(Option<(u64, u64)>),
 }
 
 /// Numbers that are unique in an endpoint.
@@ -348,7 +359,10 @@ impl EspIndex {
     /// Releases the SPI and the outbound SA of the same child.
     pub(crate) fn remove(&mut self, spi_in: &u32) {
         let Some(Inbound { owner: (_, child), outbound, .. }) = self.inbound.remove(spi_in) else {
-            return;
+            return tracing::debug!(
+                spi = format_args!("{spi_in:08x}"),
+                "inbound SPI: released before"
+            );
         };
         self.children.remove(&child);
         if let Some(outbound) = outbound {

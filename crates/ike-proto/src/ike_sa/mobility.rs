@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::context::Context;
 use super::state::{Established, IkePhase, Task};
 use crate::channel::Whereabouts;
-use crate::channel::mobike::Mobike;
+use crate::channel::mobike::{Heard, Mobike};
 use crate::channel::{Channel, NatStatus};
 use crate::event::{Output, Path, Transmit, TransmitKind, Transport};
 use crate::exchange::mobike::Ends;
@@ -294,8 +294,9 @@ impl Established {
         channel: &mut Channel,
         ctx: &mut Context<'_>,
         path: Path,
+        heard: Heard,
     ) {
-        let Some((probing, astray)) = channel.roaming().heard() else { return };
+        let probing = heard.was_probing();
         channel.deadlines().on_response_over(path.transport);
         let ends = |path: Path| {
             (path.local.ip().to_canonical(), path.remote.ip().to_canonical(), path.transport)
@@ -321,7 +322,7 @@ impl Established {
         // The peer answers by this path, and not by the one in use.
         if channel.route().decides() {
             self.move_to(channel, ctx, path);
-        } else if astray {
+        } else if heard.was_astray() {
             channel.take_path(&mut ctx.io, path);
             self.move_children(channel, ctx);
             self.tell_again(Mobility::Addresses);

@@ -164,7 +164,9 @@ impl Established {
     }
 
     fn on_inactivity(&mut self, ctx: &mut Context<'_>, id: ChildSaId, idle: Option<Duration>) {
-        let Some(child) = self.children.get(id) else { return };
+        let Some(child) = self.children.get(id) else {
+            return tracing::debug!(child = ?id, "inactivity: the child has ended meanwhile");
+        };
         let limit = child.config.inactivity;
         let idle =
             idle.unwrap_or_else(|| ctx.io.now.mono.saturating_duration_since(child.installed));

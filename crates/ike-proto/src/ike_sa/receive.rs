@@ -84,7 +84,9 @@ impl IkeSa {
             }
             self.when_established(|established, stem| {
                 established.follow(stem.channel, ctx, path);
-                established.on_response_by(stem.channel, ctx, path);
+                if let Some(heard) = stem.channel.roaming().heard() {
+                    established.on_response_by(stem.channel, ctx, path, heard);
+                }
             });
             match decoded {
                 Ok(payloads) => self.on_response(ctx, &payloads, inner),

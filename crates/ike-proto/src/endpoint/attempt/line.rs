@@ -134,7 +134,11 @@ impl Attempt {
 
     pub(super) fn on_line_timeout(&mut self, ctx: &mut Context<'_>) {
         let now = ctx.io.now.mono;
-        self.consider_tcp(now);
+        if let TcpUse::Fallback(patience) = self.connection.enable_tcp
+            && self.fall_back_at.is_some_and(|at| at <= now)
+        {
+            self.consider_tcp(now, patience);
+        }
         if self.is_over_tcp() && self.sent.is_empty() && now >= self.started + OPENING {
             return self.give_up(ctx, Failure::Timeout);
         }
@@ -156,11 +160,7 @@ impl Attempt {
     //# initial message over UDP be retransmitted at least once before
     //# falling back to TCP
     /// Changes to TCP if the present request got no answer within the fallback time.
-    fn consider_tcp(&mut self, now: Instant) {
-        let TcpUse::Fallback(patience) = self.connection.enable_tcp else { return };
-        if self.fall_back_at.is_none_or(|at| at > now) {
-            return;
-        }
+    fn consider_tcp(&mut self, now: Instant, patience: Duration) {
         let heard = self.candidates.iter().map(|candidate| candidate.channel.last_heard()).max();
         let due = heard.map_or(self.heard, |heard| heard.max(self.heard)) + patience;
         // A signature, a verdict or a key exchange takes time at this end, not on the path.

@@ -115,19 +115,16 @@ impl Attempt {
 
     pub(super) fn on_resume_timeout(&mut self, ctx: &mut Context<'_>) {
         let won = self.candidates.iter().any(|candidate| candidate.channel.link().is_genuine());
-        if won
-            || self.switch.is_some()
-            || self.patience_ends().is_none_or(|at| at > ctx.io.now.mono)
-        {
-            return;
-        }
-        let Some(carried) = &mut self.ticket else { return };
-        let first = carried.turn == 0;
-        (carried.presents, carried.turn) = (!carried.presents, carried.turn + 1);
-        self.switch = Some(Switch::Anew);
-        if first {
-            let why = TicketReason::NoAnswer;
-            ctx.io.event(Event::TicketRefused { path: self.path, client: true, why });
+        let undecided = !won && self.switch.is_none();
+        let due = self.patience_ends().is_some_and(|at| at <= ctx.io.now.mono);
+        if let Some(carried) = self.ticket.as_mut().filter(|_| undecided && due) {
+            let first = carried.turn == 0;
+            (carried.presents, carried.turn) = (!carried.presents, carried.turn + 1);
+            self.switch = Some(Switch::Anew);
+            if first {
+                let why = TicketReason::NoAnswer;
+                ctx.io.event(Event::TicketRefused { path: self.path, client: true, why });
+            }
         }
     }
 }

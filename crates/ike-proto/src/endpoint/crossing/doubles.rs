@@ -18,7 +18,7 @@ use super::super::{Endpoint, Entry, Shards, Slot};
 use super::{Claim, Estate};
 use crate::channel::Channel;
 use crate::config::{Action, Unique};
-use crate::event::{IkeSaId, Notice, Now};
+use crate::event::{IkeSaId, Notice, Now, Redundancy};
 use crate::ike_sa::crossing::doubles::{PATIENCE, THEIRS_FIRST};
 use crate::ike_sa::crossing::is_redundant;
 use crate::ike_sa::state::{Established, IkePhase};
@@ -86,14 +86,14 @@ impl Endpoint {
     /// IKE SAs on record because another one may take their place, of all shards. For tests: where there is no IKE SA,
     /// there is none.
     pub fn offered(&self) -> usize {
-        self.registry.estates()
+        self.registry.with_crossings(|shared| shared.estates.len())
     }
 
     /// The IKE SA `ike` is new, or has taken the place of another one: it may be one too many, or make another one so.
     pub(in crate::endpoint) fn look_for_doubles(&mut self, now: Now, ike: IkeSaId) {
         let others = self.others_of(ike);
         for other in &others {
-            self.notify(now, *other, Notice::Another);
+            self.notify(now, *other, Notice::Redundancy(Redundancy::Another));
         }
         if !others.is_empty() {
             self.on_another(now, ike);
@@ -111,7 +111,7 @@ impl Endpoint {
     }
 
     /// There is another IKE SA between the identities of `ike`.
-    pub(in crate::endpoint) fn on_another(&mut self, now: Now, ike: IkeSaId) {
+    pub(super) fn on_another(&mut self, now: Now, ike: IkeSaId) {
         let may_be_double =
             |sa: &IkeSa| sa.established().is_some_and(|own| own.may_be_double(sa.seen()));
         let double = self.established(ike).is_some_and(may_be_double);
@@ -126,7 +126,7 @@ impl Endpoint {
         match self.crossings.doubles.remove(&from) {
             // However often it is rekeyed, its time comes.
             Some(Double { since, .. }) => {
-                self.registry.forget_estate(from);
+                self.registry.with_crossings(|shared| shared.forget_estate(from));
                 let next = (since + PATIENCE).max(now.mono + OFTEN);
                 self.offer_at(to, Double { since, next, ask_again: next + ASK_AGAIN });
             }
@@ -152,10 +152,10 @@ impl Endpoint {
         let Some((sa, own)) = double.filter(|(sa, own)| own.may_be_double(sa.seen())) else {
             // What was asked for it does not count for the next double.
             self.crossings.doubles.remove(&ike);
-            return self.registry.forget_estate(ike);
+            return self.registry.with_crossings(|shared| shared.forget_estate(ike));
         };
         if ask_again <= now.mono {
-            self.registry.forget_estate(ike);
+            self.registry.with_crossings(|shared| shared.forget_estate(ike));
             ask_again = now.mono + ASK_AGAIN;
         }
         if let Some(children) = own.carried() {
@@ -163,9 +163,10 @@ impl Endpoint {
             let claim = Some(own.children.claim(&sa.channel, &self.registry, late));
             // The other one has to have been heard since then.
             let since = now.mono.checked_sub(SELDOM).map_or(since, |at| at.max(since + PATIENCE));
-            self.registry.set_estate(ike, Estate { children, since, asked: false, claim });
+            let estate = Estate { children, since, asked: false, claim };
+            self.registry.with_crossings(|shared| shared.set_estate(ike, estate));
             for other in others {
-                self.notify(now, other, Notice::StandIn(ike));
+                self.notify(now, other, Notice::Redundancy(Redundancy::StandIn(ike)));
             }
         }
         if self.crossings.doubles.contains_key(&ike) {
@@ -175,13 +176,13 @@ impl Endpoint {
     }
 
     /// The IKE SA `double` is offered; `ike` is of this shard, and may stand in for it.
-    pub(in crate::endpoint) fn on_offered(&mut self, now: Now, ike: IkeSaId, double: IkeSaId) {
+    pub(super) fn on_offered(&mut self, now: Now, ike: IkeSaId, double: IkeSaId) {
         let stays = |sa: &IkeSa, Estate { children, claim, .. }: &Estate| {
             sa.established().zip(claim.as_ref()).is_some_and(|(own, claim)| {
                 own.stands_in(&sa.channel, now, &self.registry, claim, children.len())
             })
         };
-        let both = self.established(ike).zip(self.registry.estate(double));
+        let both = self.established(ike).zip(self.estate(double));
         if both.is_some_and(|(sa, estate)| stays(sa, &estate)) {
             self.on_take_over(now, ike, double);
         }

@@ -5,7 +5,7 @@
 
 use super::{Endpoint, Name, Removal};
 use crate::dataplane::PolicyId;
-use crate::event::{Event, IkeSaId, Notice, Now, Output};
+use crate::event::{ChildElsewhere, Event, IkeSaId, Notice, Now, Output};
 use crate::exchange::followup::PEER_GOES_ON;
 
 impl Endpoint {
@@ -38,12 +38,12 @@ impl Endpoint {
 
     /// Tells the shards that wait for `name` that this shard has brought it up.
     pub(super) fn tell_child_up(&mut self, name: &Name) {
-        self.tell_waiting_shards(name, Notice::ChildUp);
+        self.tell_waiting_shards(name, ChildElsewhere::Up);
     }
 
     /// Tells the shards that wait for `child` that its trap is installed.
     pub(in crate::endpoint) fn tell_trapped(&mut self, name: &Name) {
-        self.tell_waiting_shards(name, Notice::ChildTrapped);
+        self.tell_waiting_shards(name, ChildElsewhere::Trapped);
     }
 
     /// Tells the shards that wait for `name` that this shard neither brings it up nor traps it.
@@ -52,10 +52,10 @@ impl Endpoint {
             // Only its trap is gone. This shard is bringing it up, and will say what becomes of that.
             return;
         }
-        self.tell_waiting_shards(name, Notice::ChildGivenUp);
+        self.tell_waiting_shards(name, ChildElsewhere::GivenUp);
     }
 
-    fn tell_waiting_shards(&mut self, name: &Name, notice: fn(u64) -> Notice) {
+    fn tell_waiting_shards(&mut self, name: &Name, what: ChildElsewhere) {
         let shard = self.config.shard;
         if shard.count <= 1 {
             return;
@@ -67,28 +67,31 @@ impl Endpoint {
             } else {
                 // A number stands for its shard.
                 let to = IkeSaId(index.into());
-                self.out.push_back(Output::Event(Event::Notice(to, notice(digest))));
+                let notice = Notice::Child(digest, what);
+                self.out.push_back(Output::Event(Event::Notice(to, notice)));
             }
         }
     }
 
-    /// Another shard has the child with this digest up: what keeps its traffic in here is lifted.
-    pub(in crate::endpoint) fn on_child_up_elsewhere(&mut self, digest: u64) {
+    /// Handles what another shard does with the child of this digest.
+    pub(in crate::endpoint) fn on_child_elsewhere(&mut self, digest: u64, what: ChildElsewhere) {
         self.lift_until_trapped(digest);
-        if let Some(name) = self.waiting_for(digest)
-            && let Some(want) = self.wants.all.get_mut(&name)
-        {
-            let held = std::mem::take(&mut want.held);
-            self.remove_each(held.into_iter().map(Removal::Policy));
-        }
-    }
-
-    /// Another shard has the trap of the child with this digest, or brings it up no more and has said so to the operator:
-    /// this shard wants it no more either.
-    pub(in crate::endpoint) fn on_child_settled_elsewhere(&mut self, digest: u64) {
-        self.lift_until_trapped(digest);
-        if let Some(name) = self.waiting_for(digest) {
-            self.unwant_name(&name);
+        let Some(name) = self.waiting_for(digest) else {
+            return tracing::debug!(
+                ?what,
+                "child of another shard: this shard does not wait for it"
+            );
+        };
+        match what {
+            // What keeps its traffic in here is lifted.
+            ChildElsewhere::Up => {
+                if let Some(want) = self.wants.all.get_mut(&name) {
+                    let held = std::mem::take(&mut want.held);
+                    self.remove_each(held.into_iter().map(Removal::Policy));
+                }
+            }
+            // If it was given up, the other shard has said so to the operator. This shard wants it no more either.
+            ChildElsewhere::Trapped | ChildElsewhere::GivenUp => self.unwant_name(&name),
         }
     }
 

@@ -49,13 +49,7 @@ impl Endpoint {
     }
 
     /// Handles the addresses of a connection, or their absence, from the driver.
-    pub(in crate::endpoint) fn on_ends(
-        &mut self,
-        now: Now,
-        ticket: Ticket,
-        answer: Answer,
-    ) -> Option<Answer> {
-        let Some(asked) = self.wants.asked.remove(&ticket) else { return Some(answer) };
+    pub(in crate::endpoint) fn on_ends(&mut self, now: Now, asked: Asked, answer: Answer) {
         let ends = match answer {
             Answer::Ends { local, remote } => Ok((local, remote)),
             Answer::Failed(why) => Err(Failure::Config(why)),
@@ -64,12 +58,16 @@ impl Endpoint {
         match (asked, ends) {
             (Asked::Want(name), Ok(ends)) => self.start_between(now, name, ends),
             (Asked::Want(name), Err(why)) => {
-                let want = self.wants.all.get_mut(&name)?;
+                let Some(want) = self.wants.all.get_mut(&name) else {
+                    return tracing::debug!(
+                        ?name,
+                        "child: not wanted any more, and has no address"
+                    );
+                };
                 want.asked = false;
                 let forever = self.lookup.connection(&name.0).is_some_and(|c| c.keyingtries == 0);
                 if !forever {
-                    self.give_up(&name, &why);
-                    return None;
+                    return self.give_up(&name, &why);
                 }
                 want.begun = Some(now.mono);
                 self.start_again(now, name, (Next::StartLater, false), None, Vec::new(), &why);
@@ -77,11 +75,12 @@ impl Endpoint {
             (Asked::Again(new), Ok(ends)) => self.again_between(now, *new, ends),
             (Asked::Again(new), Err(why)) => self.attempt_has_no_way(now, *new, &why),
         }
-        None
     }
 
     fn start_between(&mut self, now: Now, name: Name, (local, remote): Ends) {
-        let Some(want) = self.wants.all.get_mut(&name) else { return };
+        let Some(want) = self.wants.all.get_mut(&name) else {
+            return tracing::debug!(?name, "child: not started, because it is not wanted any more");
+        };
         want.asked = false;
         let Some(connection) = self.lookup.connection(&name.0).cloned() else {
             return self.unwant_name(&name);

@@ -358,7 +358,9 @@ impl ExpectAuthResponse {
             return State::Established(established);
         }
         stem.peer.take_token(stem.channel, payloads);
-        established.take_configuration(stem, ctx, &vips, payloads);
+        if !vips.is_empty() {
+            established.take_configuration(stem, ctx, &vips, payloads);
+        }
         established.take_auth_lifetime(stem.channel, ctx.io.now.mono, &parsed);
         established.take_ticket(stem.seen(), ctx, &parsed, true);
         ctx.effects.push_back(Effect::Established {

@@ -13,7 +13,7 @@ use crate::channel::timer::{Timer, TimerKey};
 use crate::exchange::sent::Sent;
 use crate::exchange::{OwnedNotifies, Payloads};
 use crate::ike_sa::collision::IkeActivity;
-use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::context::{Context, Effect, TicketChange};
 use crate::ike_sa::state::{Established, IkePhase, Task};
 use crate::ike_sa::{Life, Stem};
 use crate::ike_sa::{Peer, Seen, notify};
@@ -61,7 +61,10 @@ impl Established {
                 true if at_once => self.queue.push(Task::RequestTicket),
                 true => self.life.ask_again(ctx.io.now.mono),
                 // The refusal may be temporary. The present ticket stays valid.
-                false => ctx.effects.push_back(Effect::NoTicket(seen.channel.link().id())),
+                false => {
+                    let ike = seen.channel.link().id();
+                    ctx.effects.push_back(Effect::Ticket(ike, TicketChange::Refused));
+                }
             }
             return;
         };
@@ -82,7 +85,8 @@ impl Established {
             reauth_by: self.life.at(TimerKey::Ike(Timer::ReauthIke)),
             vips,
         };
-        ctx.effects.push_back(Effect::Ticket(seen.channel.link().id(), Box::new(held)));
+        let given = TicketChange::Given(Box::new(held));
+        ctx.effects.push_back(Effect::Ticket(seen.channel.link().id(), given));
         //= https://www.rfc-editor.org/rfc/rfc5723#section-4.1
         //# or when the ticket lifetime is about to expire
         self.life.set(TimerKey::Ike(Timer::Ticket), now + lifetime.mul_f64(0.8));

@@ -18,7 +18,7 @@ use crate::exchange::auth::rounds::{AuthReply, OwnAuth, used};
 use crate::exchange::sa_init::{Answer, NatHashes, detect_nat, status};
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Stem;
-use crate::ike_sa::context::{Context, Effect};
+use crate::ike_sa::context::Context;
 use crate::ike_sa::keeping::no_room;
 use crate::ike_sa::state::{AwaitVerdict, ExpectAuthRequest, InitTranscript, State};
 use crate::keys::Spis;
@@ -287,7 +287,7 @@ impl ExpectAuthRequest {
             return Err(failed());
         }
         // There may be tickets of another configuration, which are valid for longer.
-        ctx.effects.push_back(Effect::TicketOver(stem.channel.link().id(), Some(*spis)));
+        ctx.void_tickets(stem.channel.link().id(), Some(*spis));
         let octets = self.transcript.own_covered(stem.channel, own_id).octets;
         let data = auth_by(stem.channel.session().prf, keys.pr(), &octets);
         let used = used(own_id.clone(), METHOD);

@@ -21,7 +21,7 @@ pub(crate) use initiator::{
 };
 pub(crate) use nat::{NatHashes, detect_nat};
 pub(crate) use responder::{Answer, respond};
-pub(crate) use unprotected::{answer_alone, answer_unknown_spi, demand_cookie, refuse};
+pub(crate) use unprotected::{answer_alone, answer_unknown_spi, demand_cookie, refusal_of, refuse};
 
 use super::redirect::is_supported;
 use super::{Payloads, Refusal};

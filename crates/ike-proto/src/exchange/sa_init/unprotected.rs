@@ -3,12 +3,34 @@
 use crate::exchange::Refusal;
 use crate::exchange::qcd::OwnToken;
 use crate::wire::payload::{Notify, Payload};
-use crate::wire::registry::{NotifyType, PayloadType};
-use crate::wire::{Flags, Header, encode_message};
+use crate::wire::registry::{ExchangeType, NotifyType, PayloadType};
+use crate::wire::{DecodeError, Flags, Header, encode_message};
 
 /// An unprotected answer that refuses `request` and keeps no state.
 pub(crate) fn refuse(request: &Header, refusal: &Refusal) -> Vec<u8> {
     stateless(request, request.spi_r, Notify::new(refusal.kind, &refusal.data))
+}
+
+/// The answer to `octets`, which cannot be decoded because of `error`; `None` if they are no request, or if no answer is
+/// due.
+pub(crate) fn refusal_of(octets: &[u8], error: DecodeError) -> Option<Vec<u8>> {
+    let request = Header::peek(octets).filter(|header| !header.flags.response)?;
+    let begins = request.spi_r == 0
+        && matches!(request.exchange, ExchangeType::IKE_SA_INIT | ExchangeType::IKE_SESSION_RESUME);
+    let refusal = match error {
+        //= https://www.rfc-editor.org/rfc/rfc7296#section-2.5
+        //# If an endpoint receives a message with a higher major version number,
+        //# it MUST drop the message and SHOULD send an unauthenticated Notify
+        //# message of type INVALID_MAJOR_VERSION containing the highest
+        //# (closest) version number it supports.
+        // The answer's header has the highest version. Only a request is answered (RFC 7296 §1.5).
+        DecodeError::Version(version) if version >> 4 > 2 => {
+            Some(NotifyType::INVALID_MAJOR_VERSION.into())
+        }
+        DecodeError::UnsupportedCritical(_) if begins => Some(Refusal::from(error)),
+        _ => None,
+    };
+    refusal.map(|refusal| refuse(&request, &refusal))
 }
 
 /// The answer to a request for an IKE SA that this end does not have, with the tokens of RFC 6290 §4.5.

@@ -113,7 +113,9 @@ impl Established {
             self.activate(channel, ctx, new);
         }
         let ike = channel.link().id();
-        let Some(child) = self.children.remove(id) else { return };
+        let Some(child) = self.children.remove(id) else {
+            return tracing::debug!(?ike, child = ?id, "child: dropped, and has ended before");
+        };
         self.life.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
         self.answering.drop_chains(&mut self.life, ctx, |chain| {
@@ -247,7 +249,9 @@ impl Established {
             return self.queue.push(Task::DeleteChild { child: id, reason, request: None });
         }
         let installed = self.children.get(id).filter(|child| child.phase == Phase::Installed);
-        let Some(child) = installed else { return };
+        let Some(child) = installed else {
+            return tracing::debug!(child = ?id, "child: expired, and is not in use");
+        };
         let rekeyed = !matches!(self.work().activity(child, &self.children), ChildActivity::Idle);
         let anew = !rekeyed && child.cpu.is_none() && self.holds_or_starts(channel, ctx, child);
         let config = Arc::clone(&child.config);
