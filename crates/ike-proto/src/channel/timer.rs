@@ -36,7 +36,7 @@ pub(crate) enum Timer {
     /// Delete a rekeyed IKE SA that the peer has not deleted.
     DeleteReplaced,
     /// Remove a rekeyed IKE SA, whether the peer has answered its Delete or not.
-    DeleteOldIke,
+    RemoveReplaced,
     /// The peer's additional key exchanges did not come in time (RFC 9370 §2.2.4).
     Followup,
     /// Open another TCP connection after one that broke (RFC 9329 §6.1).

@@ -196,6 +196,6 @@ impl Established {
         for task in self.queue.drain() {
             ctx.done(task.request().0, Ok(()));
         }
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono);
+        self.life.set(TimerKey::Ike(Timer::RemoveReplaced), ctx.io.now.mono);
     }
 }

@@ -149,7 +149,7 @@ impl Established {
         for timer in lives.into_iter().chain([Timer::Dpd]) {
             self.life.clear(TimerKey::Ike(timer));
         }
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono + REPLACED_LINGERS);
+        self.life.set(TimerKey::Ike(Timer::RemoveReplaced), ctx.io.now.mono + REPLACED_LINGERS);
         let estate = self.release_children(channel);
         ctx.effects.push_back(Effect::MoveChildren { from, to, estate });
         ctx.io.event(Event::IkeRekeyed { old: from, new: to });

@@ -90,7 +90,7 @@ impl Life {
 
     /// The peer has replaced this SA. If the peer has sent no Delete by `at`, this end sends one.
     pub(crate) fn await_delete_until(&mut self, at: Instant) {
-        self.clear(TimerKey::Ike(Timer::DeleteOldIke));
+        self.clear(TimerKey::Ike(Timer::RemoveReplaced));
         self.set(TimerKey::Ike(Timer::DeleteReplaced), at);
     }
 

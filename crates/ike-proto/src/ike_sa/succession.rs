@@ -87,7 +87,7 @@ impl Established {
     ) {
         self.inherit(channel, ctx, estate);
         self.phase = IkePhase::Closing;
-        self.life.set(TimerKey::Ike(Timer::DeleteOldIke), ctx.io.now.mono);
+        self.life.set(TimerKey::Ike(Timer::RemoveReplaced), ctx.io.now.mono);
     }
 }
 

@@ -71,9 +71,9 @@ impl Established {
             Timer::DeleteReplaced => {
                 let task = Task::DeleteIke { reason: Failure::Replaced, request: None };
                 self.queue.push_first(task);
-                self.life.set(TimerKey::Ike(Timer::DeleteOldIke), now + REPLACED_LINGERS);
+                self.life.set(TimerKey::Ike(Timer::RemoveReplaced), now + REPLACED_LINGERS);
             }
-            Timer::DeleteOldIke => stem.ending.end(Failure::Replaced),
+            Timer::RemoveReplaced => stem.ending.end(Failure::Replaced),
             Timer::Pace
             | Timer::Retransmit
             | Timer::HalfOpen
