@@ -16,10 +16,42 @@ pub(super) type Held = (BTreeSet<Route>, Vec<TrafficSelector>);
 #[derive(Debug, Default)]
 pub(super) struct Holders {
     policies: BTreeMap<PolicyId, Held>,
-    /// The same routes by their place, in the order of their policies.
-    places: BTreeMap<Place, BTreeSet<(PolicyId, Route)>>,
+    /// The same routes by their place.
+    places: BTreeMap<Place, Shared>,
     /// How many policies have each wall.
     walls: BTreeMap<Prefix, usize>,
+}
+
+/// The routes of all policies to one place.
+#[derive(Debug, Default)]
+struct Shared {
+    /// In the order of their policies.
+    routes: BTreeSet<(PolicyId, Route)>,
+    /// How many of them are lasting blocks.
+    lasting: usize,
+    /// How many lead somewhere, and are of policies without a block there: of children that are up.
+    up: usize,
+}
+
+impl Shared {
+    /// A policy with the routes `all` has `route`, or has it no more.
+    fn count(&mut self, all: &BTreeSet<Route>, route: Route, add: bool) {
+        let change = |count: &mut usize| *count = if add { *count + 1 } else { *count - 1 };
+        if route.via.is_lasting() {
+            change(&mut self.lasting);
+        }
+        if route.via != Via::Elsewhere && !blocks(all, route.prefix) {
+            change(&mut self.up);
+        }
+    }
+}
+
+/// True if a block of this prefix is among `routes`.
+fn blocks(routes: &BTreeSet<Route>, prefix: Prefix) -> bool {
+    let to = |via| Route { prefix, via };
+    // The kinds of blocks follow one another.
+    let mut to_nowhere = routes.range(to(Via::Unreachable)..=to(Via::BlackHole));
+    to_nowhere.any(|route| route.via.is_block())
 }
 
 /// What becomes of a route that a policy no longer has.
@@ -38,7 +70,9 @@ impl Holders {
     pub(super) fn insert(&mut self, policy: PolicyId, held: Held) {
         self.remove(policy);
         for &route in &held.0 {
-            self.places.entry(route.place()).or_default().insert((policy, route));
+            let place = self.places.entry(route.place()).or_default();
+            place.routes.insert((policy, route));
+            place.count(&held.0, route, true);
             if route.via == Via::Wall {
                 *self.walls.entry(route.prefix).or_default() += 1;
             }
@@ -50,9 +84,10 @@ impl Holders {
     pub(super) fn remove(&mut self, policy: PolicyId) -> Held {
         let held = self.policies.remove(&policy).unwrap_or_default();
         for &route in &held.0 {
-            if let Some(holders) = self.places.get_mut(&route.place()) {
-                holders.remove(&(policy, route));
-                if holders.is_empty() {
+            if let Some(place) = self.places.get_mut(&route.place()) {
+                place.routes.remove(&(policy, route));
+                place.count(&held.0, route, false);
+                if place.routes.is_empty() {
                     self.places.remove(&route.place());
                 }
             }
@@ -70,7 +105,9 @@ impl Holders {
 
     /// What becomes of `route`, which a policy had. `gone` are the local selectors of that policy, if it was removed.
     pub(super) fn fate(&self, route: Route, gone: Option<&[TrafficSelector]>) -> Fate {
-        let Some(holders) = self.places.get(&route.place()) else { return Fate::Goes };
+        let Some(Shared { routes: holders, .. }) = self.places.get(&route.place()) else {
+            return Fate::Goes;
+        };
         let held = holders.iter().filter_map(|(policy, heir)| {
             self.policies.get(policy).map(|(routes, local)| (*heir, routes, local))
         });
@@ -89,17 +126,11 @@ impl Holders {
     /// whose child is down, gives way to the policy of a child that is up: the route decides about the source address, and
     /// with another one the packets would not match the child that is up.
     pub(super) fn yields(&self, routes: &BTreeSet<Route>, route: Route) -> bool {
-        let mut others = self.places.get(&route.place()).into_iter().flatten();
-        let blocks = |routes: &BTreeSet<Route>| {
-            routes.iter().any(|other| other.prefix == route.prefix && other.via.is_block())
-        };
+        let Some(others) = self.places.get(&route.place()) else { return false };
         match route.via {
-            Via::Prohibited => others.any(|(_, other)| other.via.is_lasting()),
-            Via::Device(_) | Via::Narrow { .. } | Via::Peer { .. } if blocks(routes) => {
-                others.any(|(policy, other)| {
-                    let is_up = || self.policies.get(policy).is_some_and(|(all, _)| !blocks(all));
-                    other.via != Via::Elsewhere && is_up()
-                })
+            Via::Prohibited => others.lasting != 0,
+            Via::Device(_) | Via::Narrow { .. } | Via::Peer { .. } => {
+                others.up != 0 && blocks(routes, route.prefix)
             }
             _ => false,
         }
@@ -109,7 +140,7 @@ impl Holders {
     pub(super) fn unblocked(&self) -> BTreeSet<Prefix> {
         let led = self.policies.values().flat_map(|(routes, _)| {
             let is_led = |route: &&Route| matches!(route.via, Via::Device(_) | Via::Narrow { .. });
-            let own = |prefix| routes.iter().any(|r| r.prefix == prefix && r.via.is_block());
+            let own = |prefix| blocks(routes, prefix);
             let led = routes.iter().filter(is_led).map(|route| route.prefix);
             led.filter(move |prefix| !own(*prefix))
         });
@@ -130,7 +161,7 @@ impl Holders {
     pub(super) fn to(&self, prefix: Prefix) -> impl Iterator<Item = Route> {
         let places = [(prefix, false), (prefix, true)];
         let holders = places.into_iter().filter_map(|place| self.places.get(&place));
-        holders.flatten().map(|(_, route)| *route)
+        holders.flat_map(|place| &place.routes).map(|(_, route)| *route)
     }
 
     /// The routes of each policy, and its local selectors.
@@ -142,6 +173,7 @@ impl Holders {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::route::LOOKS;
 
     fn prefix(address: &str, len: u8) -> Prefix {
         Prefix { address: address.parse().unwrap(), len }
@@ -217,5 +249,37 @@ mod tests {
         assert_eq!(holders.walls().keys().collect::<Vec<_>>(), [&prefix("10.2.0.0", 16)]);
         holders.remove(PolicyId(2));
         assert!(holders.walls().is_empty());
+    }
+
+    /// A look at all routes asks of each whether it yields. Many children that are down may have the same prefix.
+    ///
+    /// Faults: in `yields`, look at the routes of the others; in `count`, take nothing from `up`.
+    #[test]
+    fn the_looks_at_many_policies_with_one_prefix_grow_with_their_number() {
+        const MANY: u64 = 1000;
+        let mut holders = Holders::default();
+        let at = |via| Route { prefix: prefix("10.2.0.0", 16), via };
+        let down = || BTreeSet::from([at(Via::Device(1)), at(Via::Unreachable)]);
+        for policy in 0..MANY {
+            holders.insert(PolicyId(policy), (down(), Vec::new()));
+        }
+        let all = |holders: &Holders| {
+            let before = LOOKS.get();
+            let yields = holders.all().filter(|(all, _)| holders.yields(all, at(Via::Device(1))));
+            (yields.count() as u64, LOOKS.get() - before)
+        };
+        let (yields, looks) = all(&holders);
+        assert_eq!(yields, 0, "nobody is up");
+        assert!(looks <= 4 * MANY, "{looks} looks");
+        holders.insert(PolicyId(MANY), held(Via::Device(1), "10.1.0.0/16"));
+        assert_eq!(all(&holders).0, MANY, "all but the one that is up");
+        holders.insert(PolicyId(MANY), (down(), Vec::new()));
+        assert_eq!(all(&holders).0, 0);
+        assert!(holders.yields(&BTreeSet::new(), at(Via::Prohibited)));
+        for policy in 0..=MANY {
+            holders.remove(PolicyId(policy));
+        }
+        holders.insert(PolicyId(0), (BTreeSet::from([at(Via::Prohibited)]), Vec::new()));
+        assert!(!holders.yields(&BTreeSet::new(), at(Via::Prohibited)), "no lasting block is left");
     }
 }

@@ -52,6 +52,12 @@ impl Route {
     }
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often a test has looked at a route.
+    pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 impl Via {
     /// True if it leads nowhere because a child is down.
     pub(super) fn is_block(self) -> bool {
@@ -60,6 +66,8 @@ impl Via {
 
     /// True for a block that the next run keeps, because the child was up.
     pub(super) fn is_lasting(self) -> bool {
+        #[cfg(test)]
+        LOOKS.set(LOOKS.get() + 1);
         matches!(self, Self::Unreachable | Self::BlackHole)
     }
 }
