@@ -63,12 +63,17 @@ fn lower_in(segment: &mut [u8], size: u16) -> Option<()> {
 }
 
 /// True if a MAC over the segment is among the `options` of a TCP header.
-pub(crate) fn is_signed(mut options: &[u8]) -> bool {
+pub(crate) fn is_signed(options: &[u8]) -> bool {
+    has_any(options, &[MD5, AUTHENTICATION])
+}
+
+/// True if an option of one of `kinds` is among the `options` of a TCP header.
+pub(crate) fn has_any(mut options: &[u8], kinds: &[u8]) -> bool {
     while let [kind, rest @ ..] = options {
         match *kind {
             END => return false,
             NO_OPERATION => options = rest,
-            MD5 | AUTHENTICATION => return true,
+            kind if kinds.contains(&kind) => return true,
             _ => {
                 let len = rest.first().map_or(2, |len| usize::from(*len).max(2));
                 options = options.get(len..).unwrap_or_default();

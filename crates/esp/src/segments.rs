@@ -19,6 +19,8 @@ const RST: u8 = 0x04;
 const PSH: u8 = 0x08;
 const URG: u8 = 0x20;
 const CWR: u8 = 0x80;
+/// In the octet before.
+const AE: u8 = 0x01;
 
 /// Divides the TCP segment `packet` into packets of `most` octets at the most. `None` if it is none, or cannot be divided:
 /// it opens or resets a connection, has urgent data or a wrong checksum, or is signed (RFC 2385, RFC 5925).
@@ -37,8 +39,27 @@ pub(crate) fn divide(packet: &[u8], most: u16) -> Option<Vec<Vec<u8>>> {
     let (headers, payload) = packet.split_at_checked(ip.base_len + header)?;
     let room = usize::from(most).checked_sub(headers.len()).filter(|room| *room >= LEAST)?;
     let last = payload.len().checked_sub(1)? / room;
-    let pieces = payload.chunks(room).enumerate();
-    pieces.map(|(number, data)| piece(&ip, headers, number * room, data, number..=last)).collect()
+    let counter = counts_ce(segment, options);
+    let pieces = payload.chunks(room).enumerate().map(|(number, data)| {
+        let of_last = if number == last { 0 } else { FIN | PSH };
+        let of_first = if number == 0 || counter { 0 } else { CWR };
+        piece(&ip, headers, (number, number * room), data, of_last | of_first)
+    });
+    pieces.collect()
+}
+
+/// True if AE, CWR and ECE are the counter of AccECN (RFC 9768 §3.2.2) and not events of RFC 3168. AE has no other use
+/// (RFC 8311 §3.3), and only AccECN has the options 172 and 174.
+///
+/// All pieces have the same counter, as all segments have until the next packet with CE comes: the other end adds up how the
+/// counter has changed. With CWR in the first piece alone, the counter would seem to have gone round. A counter of 2 or 3
+/// without the options cannot be told from a CWR of RFC 3168. There CWR is in the first piece alone, as in the segments that
+/// network devices make, because RFC 3168 is what most hosts use.
+fn counts_ce(segment: &[u8], options: &[u8]) -> bool {
+    const ACCECN_0: u8 = 172;
+    const ACCECN_1: u8 = 174;
+    let has_ae = segment.get(12).is_some_and(|octet| octet & AE != 0);
+    has_ae || mss::has_any(options, &[ACCECN_0, ACCECN_1])
 }
 
 /// True if the checksum is right. The pieces get new ones, which must not make octets right that were damaged before.
@@ -48,34 +69,27 @@ fn is_whole(ip: &IpPacket, segment: &[u8]) -> bool {
     right == segment
 }
 
-/// The piece of a segment whose `data` begins at `offset` in the payload. `numbers` goes from the number of this piece to
-/// that of the last one.
+/// The piece of a segment with this number, whose `data` begins at `offset` in the payload, without the flags in `cleared`.
 fn piece(
     ip: &IpPacket,
     headers: &[u8],
-    offset: usize,
+    (number, offset): (usize, usize),
     data: &[u8],
-    numbers: std::ops::RangeInclusive<usize>,
+    cleared: u8,
 ) -> Option<Vec<u8>> {
     let mut piece = [headers, data].concat();
     let (head, segment) = piece.split_at_mut_checked(ip.base_len)?;
     let sequence = segment.get_mut(4..8)?;
     let first = u32::from_be_bytes(*sequence.first_chunk()?);
     sequence.copy_from_slice(&first.wrapping_add(u32::try_from(offset).ok()?).to_be_bytes());
-    let flags = segment.get_mut(13)?;
-    if *numbers.start() != 0 {
-        *flags &= !CWR;
-    }
-    if numbers.start() != numbers.end() {
-        *flags &= !(FIN | PSH);
-    }
+    *segment.get_mut(13)? &= !cleared;
     ip::fix_checksum(ip.src, ip.dst, proto::TCP, segment);
     let octets = segment.len();
     if ip.dst.is_ipv4() {
         let total = u16::try_from(head.len() + octets).ok()?;
         head.get_mut(2..4)?.copy_from_slice(&total.to_be_bytes());
         let id = head.get_mut(4..6)?;
-        let own = u16::from_be_bytes(*id.first_chunk()?).wrapping_add(*numbers.start() as u16);
+        let own = u16::from_be_bytes(*id.first_chunk()?).wrapping_add(number as u16);
         id.copy_from_slice(&own.to_be_bytes());
         head.get_mut(10..12)?.fill(0);
         let sum = ip::checksum(&[head]);
@@ -146,6 +160,37 @@ mod tests {
                 }
                 assert_eq!(data, whole[headers..]);
                 assert!(ids.windows(2).all(|two| two[1] == two[0].wrapping_add(1)), "{ids:?}");
+            }
+        }
+    }
+
+    /// In RFC 3168, CWR says once that the sender has slowed down. In AccECN it is a bit of a counter that each segment has.
+    ///
+    /// Faults: in `divide`, let `counter` be false: the other end counts marks that no packet had. Let it be true: CWR in each
+    /// piece ends the ECE that a marked piece has just begun.
+    #[test]
+    fn the_counter_of_accecn_is_in_each_piece_and_cwr_of_rfc_3168_in_the_first_alone() {
+        const ECE: u8 = 0x40;
+        let orders = [172, 174].map(|kind| [1, kind, 11, 0, 0, 1, 0, 0, 1, 0, 0, 1]);
+        let stamp = [1, 1, 8, 10, 0, 0, 0, 172, 0, 0, 0, 174];
+        let all = [(false, stamp), (true, orders[0]), (true, orders[1])];
+        for (v6, (has_option, options)) in
+            [false, true].into_iter().flat_map(|v6| all.map(|of| (v6, of)))
+        {
+            for ace in 0..8 {
+                let bit = |at: u8, flag: u8| if ace & at == 0 { 0 } else { flag };
+                let (ae, others) = (bit(4, AE), bit(2, CWR) | bit(1, ECE));
+                let mut whole = segment(v6, 0x10 | others, &options, 1388);
+                let ip = IpPacket::parse(&whole).unwrap();
+                whole[ip.base_len + 12] |= ae;
+                ip::fix_checksum(ip.src, ip.dst, proto::TCP, &mut whole[ip.base_len..]);
+                let pieces = divide(&whole, 800).unwrap();
+                let seen = |piece: &Vec<u8>| {
+                    [piece[ip.base_len + 12] & AE, piece[ip.base_len + 13] & 0xc0]
+                };
+                let later = if ae != 0 || has_option { others } else { others & !CWR };
+                let seen: Vec<_> = pieces.iter().map(seen).collect();
+                assert_eq!(seen, [[ae, others], [ae, later]], "{ace}, {has_option}");
             }
         }
     }
