@@ -27,6 +27,8 @@ mod inbound;
 #[cfg(all(feature = "tun", target_os = "linux"))]
 pub mod io;
 pub mod ip;
+#[cfg(test)]
+mod looks;
 mod looping;
 mod mss;
 mod outbound;

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use ipsec_types::dataplane::{Encapsulation, PolicyAction};
+use ipsec_types::dataplane::PolicyAction;
 
 use crate::ip::{IpPacket, proto};
 use crate::sad::{Path, Sa, Sad};
@@ -34,9 +34,9 @@ pub(crate) fn comes_back(sad: &Sad, spd: &Spd, carrier: &Sa, packet: &IpPacket) 
     false
 }
 
-/// True if `packet` is an outer packet of any SA.
-pub(crate) fn is_own(sad: &Sad, packet: &IpPacket) -> bool {
-    may_be_outer(packet) && sad.outbound().any(|sa| is_outer(packet, &sa.path))
+/// True if `packet` may be an outer packet of any SA.
+pub(crate) fn may_be_own_outer(sad: &Sad, packet: &IpPacket) -> bool {
+    may_be_outer(packet) && sad.may_have_sent(packet)
 }
 
 fn may_be_outer(packet: &IpPacket) -> bool {
@@ -45,7 +45,7 @@ fn may_be_outer(packet: &IpPacket) -> bool {
 
 /// True if `packet` may be one that an SA with `path` has sent. Later fragments show no ports.
 fn is_outer(packet: &IpPacket, path: &Path) -> bool {
-    let (protocol, source, destination) = outside(path);
+    let (protocol, source, destination) = path.outside();
     let same = |seen: Option<u16>, own: Option<u16>| seen.is_none() || own.is_none() || seen == own;
     (packet.src, packet.dst) == (path.src, path.dst)
         && packet.protocol == Some(protocol)
@@ -55,26 +55,11 @@ fn is_outer(packet: &IpPacket, path: &Path) -> bool {
 
 /// The path of the SA that would carry the packets of one with `path`.
 fn next(sad: &Sad, spd: &Spd, path: &Path) -> Option<Path> {
-    let (protocol, source, destination) = outside(path);
+    let (protocol, source, destination) = path.outside();
     let side = |address: IpAddr, port| Side { address, port, protocol: Some(protocol) };
     let policy = spd.find(&side(path.src, source), &side(path.dst, destination))?;
     match policy.action {
         PolicyAction::Protect { outbound, .. } => Some(sad.get(outbound?)?.path),
         _ => None,
-    }
-}
-
-/// Protocol and ports of the outer packets of an SA with `path`. The port from which a TCP connection was opened is not
-/// known.
-fn outside(path: &Path) -> (u8, Option<u16>, Option<u16>) {
-    let known = |port: u16| (port != 0).then_some(port);
-    match path.encap {
-        None => (proto::ESP, None, None),
-        Some(Encapsulation::Udp(ports)) => {
-            (proto::UDP, known(ports.src_port), known(ports.dst_port))
-        }
-        Some(Encapsulation::Tcp(ports)) => {
-            (proto::TCP, known(ports.src_port), known(ports.dst_port))
-        }
     }
 }

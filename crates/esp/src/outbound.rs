@@ -507,7 +507,9 @@ fn decide(shared: &Shared, packet: &[u8]) -> Decision {
     }
     let policy = tables.spd.find(&local, &remote);
     let goes_on = |action| matches!(action, &PolicyAction::Protect { .. } | &PolicyAction::Pass);
-    if !policy.is_some_and(|policy| goes_on(&policy.action)) && looping::is_own(&tables.sad, &ip) {
+    if !policy.is_some_and(|policy| goes_on(&policy.action))
+        && looping::may_be_own_outer(&tables.sad, &ip)
+    {
         return Decision::Drop(DropReason::OwnOuter);
     }
     let Some(policy) = policy else { return Decision::Drop(DropReason::NoPolicy) };

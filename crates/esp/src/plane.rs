@@ -202,8 +202,8 @@ impl Plane {
     /// Turns on probes of paths (RFC 8899): [`Event::ProbePath`] asks for a probe, and [`Command::PathProbed`] brings its
     /// result. To be called before the first SA is installed. Until there is a result, ESP packets of more than 1,280 octets
     /// are sent without Don't Fragment.
-    pub fn probe_paths(&self) {
-        self.shared.amend(|tables| tables.sad.probe());
+    pub fn enable_probes(&self) {
+        self.shared.amend(|tables| tables.sad.enable_probes());
     }
 
     /// The MTU that every link is assumed to have.
@@ -291,13 +291,26 @@ impl Plane {
             self.shared.note(true);
         }
         if self.shared.tables().sad.is_probing() {
-            let questions = self.shared.amend(|tables| {
-                tables.sad.doubt(now, now.saturating_sub(SILENCE));
-                tables.sad.questions(now)
-            });
-            for (sa, octets) in questions {
-                self.shared.events.push(Event::ProbePath { sa, octets });
-            }
+            self.ask_for_probes(now);
+        }
+    }
+
+    /// Asks for the probes that are due at `now` (ms). The SAs are looked through while the workers go on.
+    fn ask_for_probes(&self, now: u64) {
+        let silent = self.shared.tables().sad.silent(now, now.saturating_sub(SILENCE));
+        if !silent.is_empty() {
+            self.shared.amend(|tables| silent.iter().for_each(|ends| tables.sad.doubt(now, *ends)));
+        }
+        let unasked = self.shared.tables().sad.unasked(now);
+        if unasked.is_empty() {
+            return;
+        }
+        let questions: Vec<_> = self.shared.amend(|tables| {
+            let ask = |(sa, ends)| Some((sa, tables.sad.ask(now, ends)?));
+            unasked.into_iter().filter_map(ask).collect()
+        });
+        for (sa, octets) in questions {
+            self.shared.events.push(Event::ProbePath { sa, octets });
         }
     }
 
@@ -537,10 +550,15 @@ impl Shared {
     #[cold]
     pub(crate) fn ask_for_probe(&self, sa: &Sa, now: u64) {
         let ends = sa.ends();
-        if self.tables().sad.is_asked(now, ends) {
+        if self.tables().sad.has_no_question(now, ends) {
             return;
         }
-        if let Some(octets) = self.amend(|tables| tables.sad.ask(now, ends)) {
+        let (gives_up, octets) =
+            self.amend(|tables| (tables.sad.give_up(now, ends), tables.sad.ask(now, ends)));
+        if self.note(gives_up) {
+            info!(peer = %ends.peer, octets = BASE, "probes of the path of ESP packets have no result: the path counts as one of this size until they have");
+        }
+        if let Some(octets) = octets {
             self.events.push(Event::ProbePath { sa: sa.id, octets });
         }
     }

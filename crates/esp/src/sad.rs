@@ -1,8 +1,8 @@
 //! The security association database (RFC 4301 §4.4.2).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use ipsec_types::crypto::CipherProvider;
@@ -10,11 +10,13 @@ use ipsec_types::dataplane::{
     DataPlaneError, Direction, EncapPorts, Encapsulation, Probed, SaId, SaSpec,
 };
 
-use crate::ip::{IPV4_HEADER, IPV6_HEADER};
+use crate::ip::{IPV4_HEADER, IPV6_HEADER, IpPacket, proto};
 use crate::sizes::{Ends, Sizes};
 
+mod outers;
 mod state;
 
+use outers::Outers;
 pub(crate) use state::Fit;
 pub use state::{Accepted, Accepting, Contents, Exhausted, Refused, SaState, Spent};
 
@@ -55,6 +57,10 @@ pub struct Sad {
     sas: HashMap<SaId, Arc<Sa>>,
     /// Inbound SAs by SPI: mostly one each.
     inbound: HashMap<u32, Vec<Arc<Sa>>>,
+    /// The SAs of each path, those that are outbound last. With 10,000 SAs a look at all of them would stop the workers.
+    paths: BTreeSet<(Ends, bool, SaId)>,
+    /// The outer packets of the outbound SAs.
+    outers: Outers,
     sizes: Sizes,
     /// Octets of the longest packet that the device brings.
     mtu: u16,
@@ -89,7 +95,7 @@ impl Sad {
 
     /// Removes an SA, if it is there.
     pub fn remove(&mut self, id: SaId) {
-        self.sas.remove(&id);
+        self.take_out(id);
         self.drop_inbound(id.spi, |sa| sa.id == id);
     }
 
@@ -97,7 +103,7 @@ impl Sad {
     /// [`Self::forget`]. `None` if there is no such inbound SA.
     pub fn retire(&mut self, id: SaId) -> Option<Arc<Sa>> {
         self.sas.get(&id).filter(|sa| sa.direction == Direction::In)?;
-        self.sas.remove(&id)
+        self.take_out(id)
     }
 
     /// Removes the rest of a retired SA. A new SA of its name stays.
@@ -133,7 +139,7 @@ impl Sad {
         // An SA may have two paths for a moment.
         if self.sizes.len() > 2 * self.sas.len() + SPARE_PATHS {
             // The link is set before its SA is installed.
-            let used = self.sas.values().map(|sa| sa.ends()).chain([ends]);
+            let used = self.paths.iter().map(|(ends, ..)| *ends).chain([ends]);
             let used: HashSet<Ends> = used.collect();
             self.sizes.keep(&used);
         }
@@ -160,9 +166,9 @@ impl Sad {
         self.sizes.to(peer)
     }
 
-    /// See [`Sizes::probe`].
-    pub(crate) fn probe(&mut self) {
-        self.sizes.probe();
+    /// See [`Sizes::enable_probes`].
+    pub(crate) fn enable_probes(&mut self) {
+        self.sizes.enable_probes();
     }
 
     /// See [`Sizes::is_probing`].
@@ -171,9 +177,9 @@ impl Sad {
         self.sizes.is_probing()
     }
 
-    /// See [`Sizes::is_asked`].
-    pub(crate) fn is_asked(&self, now: u64, ends: Ends) -> bool {
-        self.sizes.is_asked(now, ends)
+    /// See [`Sizes::has_no_question`].
+    pub(crate) fn has_no_question(&self, now: u64, ends: Ends) -> bool {
+        self.sizes.has_no_question(now, ends)
     }
 
     /// See [`Sizes::ask`].
@@ -190,29 +196,32 @@ impl Sad {
         news
     }
 
-    /// Begins a new search on paths on which packets have left since `since` (ms) and none has come.
-    pub(crate) fn doubt(&mut self, now: u64, since: u64) {
-        let mut heard: HashMap<Ends, [bool; 2]> = HashMap::new();
-        for sa in self.sas.values() {
-            let lately = sa.usage().2.is_some_and(|last| last >= since);
-            let [sent, came] = heard.entry(sa.ends()).or_default();
-            match sa.direction {
-                Direction::Out => *sent |= lately,
-                Direction::In => *came |= lately,
-            }
+    /// See [`Sizes::give_up`].
+    pub(crate) fn give_up(&mut self, now: u64, ends: Ends) -> bool {
+        let gives_up = self.sizes.give_up(now, ends);
+        if gives_up {
+            self.refit(ends);
         }
-        let silent = heard.into_iter().filter(|(_, heard)| *heard == [true, false]);
-        silent.for_each(|(ends, _)| self.sizes.doubt(now, ends));
+        gives_up
     }
 
-    /// An outbound SA and a size for each path that is to be probed. On untried paths a probe waits for a packet that needs
-    /// it.
-    pub(crate) fn questions(&mut self, now: u64) -> Vec<(SaId, u16)> {
-        let Self { sas, sizes, .. } = self;
-        let leaving = sas.values().filter(|sa| sa.direction == Direction::Out);
-        let wanted = leaving.filter(|sa| !sizes.is_untried(sa.ends()));
-        let wanted: Vec<_> = wanted.map(|sa| (sa.id, sa.ends())).collect();
-        wanted.into_iter().filter_map(|(id, ends)| Some((id, sizes.ask(now, ends)?))).collect()
+    /// The paths that may be confirmed at `now` (ms), and on which packets have left since `since` (ms) and none has come.
+    pub(crate) fn silent(&self, now: u64, since: u64) -> Vec<Ends> {
+        let lately = |sa: &Arc<Sa>| sa.usage().2.is_some_and(|last| last >= since);
+        let any = |ends, direction| self.on(ends, direction).any(lately);
+        let silent = |ends: &Ends| any(*ends, Direction::Out) && !any(*ends, Direction::In);
+        self.sizes.unconfirmed(now).filter(silent).collect()
+    }
+
+    /// See [`Sizes::doubt`].
+    pub(crate) fn doubt(&mut self, now: u64, ends: Ends) {
+        self.sizes.doubt(now, ends);
+    }
+
+    /// An outbound SA for each path that is to be probed. See [`Sizes::unasked`].
+    pub(crate) fn unasked(&self, now: u64) -> Vec<(SaId, Ends)> {
+        let leaving = |ends| self.on(ends, Direction::Out).next().map(|sa| (sa.id, ends));
+        self.sizes.unasked(now).filter_map(leaving).collect()
     }
 
     /// See [`Sizes::undivided`].
@@ -239,7 +248,18 @@ impl Sad {
     }
 
     fn refit(&self, ends: Ends) {
-        self.sas.values().filter(|sa| sa.ends() == ends).for_each(|sa| self.fit(sa));
+        for direction in [Direction::In, Direction::Out] {
+            self.on(ends, direction).for_each(|sa| self.fit(sa));
+        }
+    }
+
+    /// The SAs of one direction on the path between `ends`.
+    fn on(&self, ends: Ends, direction: Direction) -> impl Iterator<Item = &Arc<Sa>> {
+        let out = direction == Direction::Out;
+        let (first, last) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), Ipv6Addr::from(u128::MAX).into());
+        let [first, last] = [(0, first), (u32::MAX, last)].map(|(spi, dst)| SaId { spi, dst });
+        let all = self.paths.range((ends, out, first)..=(ends, out, last));
+        all.filter_map(|(.., id)| self.sas.get(id))
     }
 
     /// The SA, with what its path takes.
@@ -262,6 +282,8 @@ impl Sad {
     pub fn clear(&mut self) {
         self.sas.clear();
         self.inbound.clear();
+        self.paths.clear();
+        self.outers = Outers::default();
     }
 
     /// The SA `id`.
@@ -278,9 +300,9 @@ impl Sad {
         }
     }
 
-    /// All outbound SAs.
-    pub(crate) fn outbound(&self) -> impl Iterator<Item = &Arc<Sa>> {
-        self.sas.values().filter(|sa| sa.direction == Direction::Out)
+    /// True if an outbound SA may have sent `packet`.
+    pub(crate) fn may_have_sent(&self, packet: &IpPacket) -> bool {
+        self.outers.have(packet)
     }
 
     /// Number of SAs.
@@ -308,7 +330,22 @@ impl Sad {
             list.retain(|other| other.id != sa.id);
             list.push(Arc::clone(&sa));
         }
+        let out = sa.direction == Direction::Out;
+        if out {
+            self.outers.add(&sa.path);
+        }
+        self.paths.insert((sa.ends(), out, sa.id));
         self.sas.insert(sa.id, sa);
+    }
+
+    fn take_out(&mut self, id: SaId) -> Option<Arc<Sa>> {
+        let sa = self.sas.remove(&id)?;
+        let out = sa.direction == Direction::Out;
+        if out {
+            self.outers.remove(&sa.path);
+        }
+        self.paths.remove(&(sa.ends(), out, id));
+        Some(sa)
     }
 }
 
@@ -323,6 +360,8 @@ pub(crate) fn no_such_sa(id: SaId) -> DataPlaneError {
 impl Sa {
     /// The peer and this end.
     pub(crate) fn ends(&self) -> Ends {
+        #[cfg(test)]
+        crate::looks::note();
         self.path.ends(self.direction)
     }
 
@@ -350,6 +389,23 @@ impl Sa {
 }
 
 impl Path {
+    /// Protocol and ports of the outer packets of an SA with this path. The port from which a TCP connection was opened is
+    /// not known.
+    pub(crate) fn outside(&self) -> (u8, Option<u16>, Option<u16>) {
+        #[cfg(test)]
+        crate::looks::note();
+        let known = |port: u16| (port != 0).then_some(port);
+        match self.encap {
+            None => (proto::ESP, None, None),
+            Some(Encapsulation::Udp(ports)) => {
+                (proto::UDP, known(ports.src_port), known(ports.dst_port))
+            }
+            Some(Encapsulation::Tcp(ports)) => {
+                (proto::TCP, known(ports.src_port), known(ports.dst_port))
+            }
+        }
+    }
+
     /// The peer and this end, for an SA of `direction`.
     pub(crate) fn ends(&self, direction: Direction) -> Ends {
         let Self { src, dst, encap } = *self;
@@ -379,5 +435,167 @@ impl fmt::Debug for Sa {
             .field("direction", &self.direction)
             .field("path", &self.path)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ike_wire::registry::{EncrId, IntegId};
+    use ipsec_types::crypto::{CipherSuite, Secret};
+    use ipsec_types::dataplane::{Limits, Mode, PolicyId};
+
+    use super::*;
+    use crate::ip;
+    use crate::{looks, looping};
+
+    const MANY: u32 = 10_000;
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+    /// How many looks are few.
+    const FEW: usize = 16;
+
+    fn peer(number: u32) -> IpAddr {
+        IpAddr::V4((0x0a00_0000 + number).into())
+    }
+
+    fn spec(number: u32, direction: Direction, encap: Option<Encapsulation>) -> SaSpec {
+        let (src, dst) = match direction {
+            Direction::Out => (HERE, peer(number)),
+            Direction::In => (peer(number), HERE),
+        };
+        SaSpec {
+            id: SaId { spi: 1000 + number, dst },
+            src,
+            direction,
+            mode: Mode::Tunnel,
+            policy: PolicyId(1),
+            suite: CipherSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: IntegId::NONE },
+            encr_key: Secret::new(vec![1; 20]),
+            integ_key: Secret::new(Vec::new()),
+            esn: false,
+            replay_window: 0,
+            encap,
+            local_ts: Vec::new(),
+            remote_ts: Vec::new(),
+            limits: Limits::default(),
+            lifetime: std::time::Duration::ZERO,
+            cpu: None,
+            processing: Arc::default(),
+        }
+    }
+
+    /// Both SAs of many peers, on paths that are probed if `links`.
+    fn many(links: bool) -> Sad {
+        let mut sad = Sad::with_mtu(1400);
+        sad.enable_probes();
+        for number in 0..MANY {
+            if links {
+                sad.link(ends(number), 1500);
+            }
+            for direction in [Direction::In, Direction::Out] {
+                sad.install(spec(number, direction, None), &pq_kem::sym::Ciphers).unwrap();
+            }
+        }
+        sad
+    }
+
+    fn ends(number: u32) -> Ends {
+        Ends { peer: SocketAddr::new(peer(number), 0), local: HERE }
+    }
+
+    fn packet(dst: IpAddr, protocol: u8, ports: [u16; 2]) -> Vec<u8> {
+        let payload = ports.map(u16::to_be_bytes).concat();
+        let (head, len) = ip::header(HERE, dst, 0, protocol, payload.len()).unwrap();
+        [&head[..len], &payload].concat()
+    }
+
+    fn is_own(sad: &Sad, packet: &[u8]) -> bool {
+        looping::may_be_own_outer(sad, &IpPacket::parse(packet).unwrap())
+    }
+
+    /// A host behind the gateway that sends to a blocked address begins a new flow with each packet. The paths of a plane
+    /// without links are not known, and its packets are found all the same.
+    ///
+    /// Fault: in `may_be_own_outer`, compare the packet with each outbound SA.
+    #[test]
+    fn an_outer_packet_is_looked_for_in_few_looks() {
+        let mut sad = many(false);
+        let asks = |dst, protocol, ports, own| {
+            let packet = packet(dst, protocol, ports);
+            let (is, looks) = looks::of(|| is_own(&sad, &packet));
+            assert_eq!(is, own, "{dst} {protocol} {ports:?}");
+            assert!(looks <= FEW, "{looks} looks for {dst}");
+        };
+        asks(peer(MANY - 1), proto::ESP, [0, 0], true);
+        asks(peer(MANY), proto::ESP, [0, 0], false);
+        asks(peer(7), proto::UDP, [4500, 4500], false);
+        // Neighbours behind one NAT have one address.
+        for number in MANY..2 * MANY {
+            let ports = EncapPorts { src_port: 4500, dst_port: 1000 + number as u16 };
+            let mut spec = spec(number, Direction::Out, Some(Encapsulation::Udp(ports)));
+            spec.id.dst = peer(7);
+            sad.install(spec, &pq_kem::sym::Ciphers).unwrap();
+        }
+        let asks = |ports, own| {
+            let packet = packet(peer(7), proto::UDP, ports);
+            let (is, looks) = looks::of(|| is_own(&sad, &packet));
+            assert_eq!(is, own, "{ports:?}");
+            assert!(looks <= FEW, "{looks} looks for {ports:?}");
+        };
+        asks([4500, 1000 + MANY as u16], true);
+        asks([4500, 999], false);
+        asks([53, 1000 + MANY as u16], false);
+    }
+
+    /// Fault: in `take_out`, leave the outer packets or the path of the SA as they are.
+    #[test]
+    fn an_sa_that_is_removed_or_moves_leaves_nothing_in_the_indices() {
+        let udp = |to| Some(Encapsulation::Udp(EncapPorts { src_port: 4500, dst_port: to }));
+        let mut sad = Sad::with_mtu(1400);
+        let id = |spi| SaId { spi, dst: peer(1) };
+        for (number, to) in [(1, 4500), (2, 4500), (3, 0)] {
+            let mut spec = spec(number, Direction::Out, udp(to));
+            spec.id.dst = peer(1);
+            sad.install(spec, &pq_kem::sym::Ciphers).unwrap();
+        }
+        let of = |port| packet(peer(1), proto::UDP, [4500, port]);
+        let mut later = of(4500);
+        later[6..8].copy_from_slice(&[0, 9]);
+        assert!(is_own(&sad, &of(9)), "the port of the third SA is not known");
+        sad.remove(id(1003));
+        assert!(is_own(&sad, &of(4500)) && is_own(&sad, &later) && !is_own(&sad, &of(9)));
+        sad.remove(id(1001));
+        assert!(is_own(&sad, &of(4500)), "the second one is there");
+        let path = Path { src: HERE, dst: peer(2), encap: udp(4500) };
+        sad.update(id(1002), path).unwrap();
+        assert!(!is_own(&sad, &of(4500)) && !is_own(&sad, &later));
+        assert!(is_own(&sad, &packet(peer(2), proto::UDP, [4500, 4500])));
+        sad.remove(SaId { spi: 1002, dst: peer(2) });
+        assert!(sad.paths.is_empty() && format!("{:?}", sad.outers) == "Outers({})");
+    }
+
+    /// What changes the tables keeps the workers waiting, so it looks at the SAs of one path alone.
+    ///
+    /// Faults: in `refit`, look at all SAs for those of the path; in `unasked`, begin with the SAs and not with the paths.
+    #[test]
+    fn what_is_done_about_one_path_looks_at_its_own_sas() {
+        let mut sad = many(true);
+        let carried = |octets| Probed::Carried(octets);
+        assert_eq!(looks::of(|| sad.unasked(0)), (Vec::new(), 0), "no packet needs it");
+        assert_eq!(sad.ask(0, ends(7)), Some(1500));
+        let (news, looks) = looks::of(|| sad.take(0, ends(7), carried(1500), 1500));
+        assert!(news && looks <= FEW, "{looks} looks");
+        sad.get(SaId { spi: 1007, dst: peer(7) }).unwrap().take_sequence(1, 9000).unwrap();
+        let (silent, looks) = looks::of(|| sad.silent(10_000, 5000));
+        assert!(silent == [ends(7)] && looks <= FEW, "{silent:?}, {looks} looks");
+        let (_, looks) = looks::of(|| sad.doubt(10_000, ends(7)));
+        assert!(looks <= FEW, "{looks} looks");
+        let (unasked, looks) = looks::of(|| sad.unasked(10_000));
+        assert_eq!(unasked, [(SaId { spi: 1007, dst: peer(7) }, ends(7))]);
+        assert!(looks <= FEW, "{looks} looks");
+        let (lowered, looks) = looks::of(|| sad.lower(10_000, ends(7), 1400));
+        assert!(lowered && looks <= FEW, "{looks} looks");
+        let limit =
+            |number| sad.get(SaId { spi: 1000 + number, dst: peer(number) }).unwrap().fit().limit;
+        assert!(limit(7) > limit(8) && limit(7) < 1400);
     }
 }

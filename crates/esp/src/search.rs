@@ -20,6 +20,10 @@ const LOST: u8 = 3;
 /// Milliseconds after which a probe without a result is asked for again.
 const NO_ANSWER: u64 = 10 * 1000;
 
+/// Milliseconds without the result of any probe, after which a path is no longer one that may carry more. This is [`LOST`]
+/// probes.
+const UNANSWERED: u64 = LOST as u64 * NO_ANSWER;
+
 /// Sizes that paths have: VXLAN, WireGuard, PPPoE and others.
 const USUAL: [u16; 14] =
     [1300, 1320, 1340, 1360, 1380, 1400, 1420, 1440, 1450, 1460, 1472, 1480, 1492, 1500];
@@ -37,8 +41,11 @@ pub(crate) struct Search {
     lost: u8,
     /// True if the hint of a router was tried.
     hinted: bool,
-    /// When a probe was asked for last.
+    /// True if the size is in use, and it is not known whether the path still carries it.
+    confirms: bool,
+    /// When a probe was asked for last, and when first since the last result.
     asked: Option<u64>,
+    first: Option<u64>,
 }
 
 /// The result of a search so far.
@@ -55,8 +62,22 @@ pub(crate) enum Step {
 impl Search {
     /// A search between `carried` and the size of the link, which is tried first.
     pub(crate) fn new(carried: u16, link: u16) -> Self {
-        let beyond = link.saturating_add(1);
-        Self { carried, beyond, size: link, lost: 0, hinted: false, asked: None }
+        Self {
+            carried,
+            beyond: link.saturating_add(1),
+            size: link,
+            lost: 0,
+            hinted: false,
+            confirms: false,
+            asked: None,
+            first: None,
+        }
+    }
+
+    /// Asks whether the path still carries `size`, which is in use. The search for a smaller one begins only when that is
+    /// lost as often as a size may be.
+    pub(crate) fn confirm(size: u16) -> Self {
+        Self { confirms: true, ..Self::new(BASE, size) }
     }
 
     /// The size to be probed at `now` (ms); `None` while a result is to come.
@@ -65,7 +86,13 @@ impl Search {
             return None;
         }
         self.asked = Some(now);
+        self.first.get_or_insert(now);
         Some(self.size)
+    }
+
+    /// True if probes have had no result for [`UNANSWERED`].
+    pub(crate) fn is_unanswered(&self, now: u64) -> bool {
+        self.first.is_some_and(|first| now.saturating_sub(first) >= UNANSWERED)
     }
 
     /// True if the result of a probe is to come.
@@ -75,7 +102,7 @@ impl Search {
 
     /// Takes the result of a probe.
     pub(crate) fn take(&mut self, probed: Probed) -> Step {
-        self.asked = None;
+        (self.asked, self.first) = (None, None);
         // A cipher with blocks makes a probe a few octets smaller than it was to be.
         let tried = self.size.saturating_sub(BLOCK)..=self.size;
         match probed {
@@ -85,6 +112,11 @@ impl Search {
             }
             Probed::Lost { octets, hint } if tried.contains(&octets) => {
                 self.lost += 1;
+                // RFC 8899 §5.2 (SEARCH_COMPLETE): only MAX_PROBES lost probes in a row lead to the BASE state.
+                if self.confirms && self.lost < LOST {
+                    return Step::Open;
+                }
+                self.confirms = false;
                 let hint = hint.filter(|hint| (self.carried + 1..octets).contains(hint));
                 if let Some(hint) = hint.filter(|_| !std::mem::replace(&mut self.hinted, true)) {
                     (self.size, self.lost) = (hint, 0);
@@ -97,7 +129,7 @@ impl Search {
                 self.beyond = self.size;
                 self.next(self.carried);
             }
-            Probed::Carried(_) | Probed::Lost { .. } | Probed::Never => return Step::Open,
+            Probed::Carried(_) | Probed::Lost { .. } | Probed::Impossible => return Step::Open,
         }
         match self.size {
             0 => Step::Found(self.carried),

@@ -3,8 +3,9 @@
 //! A path begins with the MTU of its link. Reports lower it. A lowered MTU ages: after ten minutes the path has the MTU of
 //! its link again (RFC 4301 §8.2.2).
 //!
-//! Where probes are sent ([`Sizes::probe`]), a path begins with 1,280 octets. Larger packets go without Don't Fragment until
-//! a probe has shown what the path carries. A lowered MTU that has aged stays until a probe has shown more.
+//! Where probes are sent ([`Sizes::enable_probes`]), a path begins with 1,280 octets. Larger packets go without Don't Fragment until
+//! a probe has shown what the path carries. An MTU grows only when a probe has shown more: a lowered one that has aged, and that
+//! of a path whose link has grown.
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -27,7 +28,7 @@ const BETWEEN: u64 = 1000;
 /// Milliseconds for which packets may be fragmented on a path, because of a report that is not believed.
 const DIVIDED: u64 = 60 * 1000;
 
-/// Milliseconds between two searches on one path that begin because nothing comes back.
+/// Milliseconds between two confirmations of one path, where nothing comes back (CONFIRMATION_TIMER in RFC 8899 §5.1.1).
 const DOUBTED: u64 = 60 * 1000;
 
 /// MTUs of usual links, for routers that do not say theirs (RFC 1191 §7).
@@ -63,7 +64,7 @@ struct Size {
     search: Option<Search>,
     /// Larger packets are sent without Don't Fragment, because it is not known whether the path carries them.
     untried: bool,
-    /// When the MTU was last doubted.
+    /// When the MTU was last to be confirmed.
     doubted: Option<u64>,
 }
 
@@ -74,7 +75,7 @@ impl Sizes {
     }
 
     /// Turns on probes of paths that are added from now on.
-    pub(crate) fn probe(&mut self) {
+    pub(crate) fn enable_probes(&mut self) {
         self.probes = true;
     }
 
@@ -89,7 +90,7 @@ impl Sizes {
     }
 
     /// True if no probe is to be asked for between `ends` at `now` (ms): nothing is searched, or a result is to come.
-    pub(crate) fn is_asked(&self, now: u64, ends: Ends) -> bool {
+    pub(crate) fn has_no_question(&self, now: u64, ends: Ends) -> bool {
         let search = self.paths.get(&ends).and_then(|size| size.search.as_ref());
         search.is_none_or(|search| search.is_asked(now))
     }
@@ -107,7 +108,7 @@ impl Sizes {
         let Some(search) = &mut size.search else { return false };
         let before = (size.now, size.untried);
         let step = match probed {
-            Probed::Never => Step::Found(size.link.min(unproven)),
+            Probed::Impossible => Step::Found(size.link.min(unproven)),
             probed => search.take(probed),
         };
         match step {
@@ -124,17 +125,42 @@ impl Sizes {
         before != (size.now, size.untried)
     }
 
-    /// Begins a new search between `ends` at `now` (ms), because packets leave and nothing comes back: the path may carry
-    /// less than it did.
+    /// The paths that are searched, where no result is to come at `now` (ms). On untried paths a probe waits for a packet that
+    /// needs it.
+    pub(crate) fn unasked(&self, now: u64) -> impl Iterator<Item = Ends> {
+        let unasked = move |size: &Size| {
+            !size.untried && size.search.as_ref().is_some_and(|search| !search.is_asked(now))
+        };
+        self.paths.iter().filter(move |(_, size)| unasked(size)).map(|(ends, _)| *ends)
+    }
+
+    /// Takes the path between `ends` for one of [`BASE`] octets (BASE_PLPMTU in RFC 8899 §5.1.2) if its probes have had no
+    /// result for long, at `now` (ms): IKE may be unable to send them. A later result still counts. True if that changes what
+    /// is done about larger packets.
+    pub(crate) fn give_up(&mut self, now: u64, ends: Ends) -> bool {
+        let unanswered = |size: &Size| {
+            size.untried && size.search.as_ref().is_some_and(|search| search.is_unanswered(now))
+        };
+        let size = self.paths.get_mut(&ends).filter(|size| unanswered(size));
+        size.map(|size| size.untried = false).is_some()
+    }
+
+    /// The paths whose MTU may be confirmed at `now` (ms): nothing is searched on them, and the last confirmation was long ago.
+    pub(crate) fn unconfirmed(&self, now: u64) -> impl Iterator<Item = Ends> {
+        let lately =
+            move |size: &Size| size.doubted.is_some_and(|at| now.saturating_sub(at) < DOUBTED);
+        let all = self.paths.iter().filter(|_| self.probes);
+        let may =
+            all.filter(move |(_, size)| size.search.is_none() && size.now > BASE && !lately(size));
+        may.map(|(ends, _)| *ends)
+    }
+
+    /// Has the MTU of the path between `ends` confirmed, from `now` (ms) on, because packets leave and nothing comes back: the
+    /// path may carry less than it did. The MTU stays until the confirmation fails ([`Search::confirm`]).
     pub(crate) fn doubt(&mut self, now: u64, ends: Ends) {
-        let lately = |size: &Size| size.doubted.is_some_and(|at| now.saturating_sub(at) < DOUBTED);
-        if let Some(size) = self.paths.get_mut(&ends).filter(|_| self.probes)
-            && size.search.is_none()
-            && size.now > BASE
-            && !lately(size)
-        {
+        if let Some(size) = self.paths.get_mut(&ends) {
             size.doubted = Some(now);
-            size.search = Some(Search::new(BASE, size.now));
+            size.search = Some(Search::confirm(size.now));
         }
     }
 
@@ -157,10 +183,19 @@ impl Sizes {
             doubted: None,
         };
         let size = self.paths.entry(ends).or_insert_with(new);
+        if size.untried && size.link != octets {
+            size.search = untried.then(|| Search::new(BASE, octets));
+            size.untried = untried;
+        }
         size.link = octets;
         let now = match (size.since, &size.search) {
             (None, Some(_)) if size.untried => BASE,
             (Some(_), _) | (None, Some(_)) => size.now.min(octets),
+            // RFC 8899 §5.2 (SEARCHING): only a probe shows that the path carries more.
+            (None, None) if untried && (1..octets).contains(&size.now) => {
+                size.search = Some(Search::new(size.now, octets));
+                size.now
+            }
             (None, None) => octets,
         };
         std::mem::replace(&mut size.now, now) != now
@@ -342,5 +377,103 @@ mod tests {
         assert_eq!(sizes.try_larger(2 * AGES + 9), []);
         assert!(!sizes.link(ends, 1500));
         assert!(sizes.link(ends, 1450), "a link of its own");
+    }
+
+    /// Probing sizes, with one path of a link of `octets`.
+    fn probing(octets: u16) -> (Sizes, Ends) {
+        let (mut sizes, ends) = (Sizes::default(), ends(false));
+        sizes.enable_probes();
+        sizes.link(ends, octets);
+        (sizes, ends)
+    }
+
+    /// RFC 8899 §5.2: a larger size is used once a probe has shown it.
+    ///
+    /// Fault: in `link`, leave out the arm that begins a search: the size of the link is taken.
+    #[test]
+    fn a_link_that_grows_is_searched_before_the_path_grows() {
+        let (mut sizes, ends) = probing(1400);
+        assert_eq!(sizes.ask(0, ends), Some(1400));
+        assert!(sizes.take(0, ends, Probed::Carried(1400), 1500));
+        assert!(!sizes.link(ends, 1500), "the path is as it was");
+        assert_eq!(sizes.outer(ends), Some(1400));
+        assert!(!sizes.is_untried(ends), "no packet over 1,400 goes meanwhile");
+        assert_eq!(sizes.unasked(0).collect::<Vec<_>>(), [ends]);
+        assert_eq!(sizes.ask(0, ends), Some(1500));
+        assert!(sizes.take(0, ends, Probed::Carried(1500), 1500));
+        assert_eq!(sizes.outer(ends), Some(1500));
+        // What is not larger than the base needs no probe, and a smaller link needs none.
+        let (mut small, of_small) = probing(1000);
+        assert!(small.link(of_small, 1200) && small.outer(of_small) == Some(1200));
+        assert!(sizes.link(ends, 1300) && sizes.outer(ends) == Some(1300));
+    }
+
+    /// Fault: in `link`, leave the search of an untried path as it is: packets of 1,280 octets leave on a link of 1,200, or
+    /// 1,500 octets are probed on one of 1,400.
+    #[test]
+    fn a_link_that_changes_before_the_first_probe_begins_the_search_anew() {
+        let (mut sizes, ends) = probing(1500);
+        assert!(!sizes.link(ends, 1400));
+        assert_eq!((sizes.outer(ends), sizes.ask(0, ends)), (Some(BASE), Some(1400)));
+        assert!(sizes.is_untried(ends));
+        assert!(sizes.link(ends, 1200));
+        assert_eq!((sizes.outer(ends), sizes.is_untried(ends)), (Some(1200), false));
+    }
+
+    /// Where IKE cannot send the probes, the path has the base size after half a minute. A result that comes later counts.
+    ///
+    /// Fault: in `Search::is_unanswered`, return false: larger packets go without Don't Fragment for good.
+    #[test]
+    fn a_path_whose_probes_have_no_result_has_the_base_size_after_half_a_minute() {
+        let (mut sizes, ends) = probing(1500);
+        for now in [0, 10_000, 20_000] {
+            assert_eq!((sizes.give_up(now, ends), sizes.ask(now, ends)), (false, Some(1500)));
+        }
+        assert!(!sizes.give_up(29_999, ends) && sizes.is_untried(ends));
+        assert!(sizes.give_up(30_000, ends) && !sizes.give_up(30_000, ends));
+        assert_eq!((sizes.outer(ends), sizes.is_untried(ends)), (Some(BASE), false));
+        assert_eq!(sizes.unasked(30_000).collect::<Vec<_>>(), [ends], "it is asked again");
+        assert_eq!(sizes.ask(30_000, ends), Some(1500));
+        assert!(sizes.take(30_500, ends, Probed::Carried(1500), 1500));
+        assert_eq!(sizes.outer(ends), Some(1500));
+        // A result of any kind shows that probes are sent.
+        let (mut slow, of_slow) = probing(1500);
+        slow.ask(0, of_slow);
+        slow.take(25_000, of_slow, Probed::Lost { octets: 1500, hint: None }, 1500);
+        assert!(!slow.give_up(40_000, of_slow));
+    }
+
+    /// RFC 8899 §5.2: the size of a path falls when as many probes in a row are lost as a size may lose, and not with the
+    /// first one. Traffic in one direction alone has the size confirmed each minute.
+    ///
+    /// Faults: in `doubt`, begin `Search::new(BASE, size.now)`: one lost probe has senders told of 1,280 octets. In
+    /// `unconfirmed`, leave `lately` out.
+    #[test]
+    fn one_way_traffic_keeps_its_size_until_three_probes_are_lost() {
+        let (mut sizes, ends) = probing(1500);
+        sizes.ask(0, ends);
+        sizes.take(0, ends, Probed::Carried(1500), 1500);
+        let lost = |hint| Probed::Lost { octets: 1500, hint };
+        let unconfirmed = |sizes: &Sizes, now| sizes.unconfirmed(now).count();
+        for minute in [0, DOUBTED] {
+            assert_eq!(unconfirmed(&sizes, minute), 1);
+            sizes.doubt(minute, ends);
+            assert_eq!(unconfirmed(&sizes, minute), 0, "a result is to come");
+            for hint in [None, Some(1400)] {
+                assert_eq!(sizes.ask(minute, ends), Some(1500));
+                assert!(!sizes.take(minute, ends, lost(hint), 1500));
+                assert_eq!((sizes.outer(ends), sizes.is_untried(ends)), (Some(1500), false));
+            }
+            assert_eq!(sizes.ask(minute, ends), Some(1500));
+            assert!(!sizes.take(minute, ends, Probed::Carried(1500), 1500));
+            assert_eq!(unconfirmed(&sizes, minute + DOUBTED - 1), 0, "within the minute");
+        }
+        sizes.doubt(3 * DOUBTED, ends);
+        for _ in 0..3 {
+            assert_eq!((sizes.outer(ends), sizes.ask(0, ends)), (Some(1500), Some(1500)));
+            sizes.take(0, ends, lost(None), 1500);
+        }
+        assert_eq!(sizes.outer(ends), Some(BASE), "now it is searched");
+        assert!((BASE + 1..1500).contains(&sizes.ask(0, ends).unwrap()));
     }
 }

@@ -435,7 +435,7 @@ pub enum Probed {
         hint: Option<u16>,
     },
     /// The path cannot be probed: IKE takes another path, or runs over TCP.
-    Never,
+    Impossible,
 }
 
 /// Counters of one SA.

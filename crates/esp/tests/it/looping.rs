@@ -97,7 +97,7 @@ fn a_tunnel_does_not_carry_its_own_packets() {
 /// The tunnel of a road warrior carries its virtual IP alone, and the outer packets have another address. If they come back
 /// to the device, they are dropped as outer packets, so that the log says so.
 ///
-/// Faults: in `decide`, leave `is_own` out, or ask it without a policy alone: the test panics with another reason.
+/// Faults: in `decide`, leave `may_be_own_outer` out, or ask it without a policy alone: the test panics with another reason.
 #[test]
 fn outer_packets_that_no_tunnel_covers_are_dropped_as_outer_packets() {
     let (host, peer) = (addr("192.0.2.1"), addr("198.51.100.1"));

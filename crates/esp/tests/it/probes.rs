@@ -17,7 +17,7 @@ fn peer(tunnel: &Tunnel) -> SocketAddr {
 /// A pair of planes. The left one, the sender, asks for probes.
 fn probing(tunnel: &Tunnel) -> Pair {
     let pair = tunnel.connect();
-    pair.left.probe_paths();
+    pair.left.enable_probes();
     pair.left.set_link(tunnel.left, peer(tunnel), 1500);
     pair
 }
@@ -96,7 +96,7 @@ fn the_size_of_a_black_hole_is_found() {
     }
 }
 
-/// Fault: in `Sizes::try_larger`, take the link's size without a probe; or in `Sad::questions`, ask nothing.
+/// Fault: in `Sizes::try_larger`, take the link's size without a probe; or in `Sad::unasked`, name nothing.
 #[test]
 fn a_path_that_grows_again_is_found_after_ten_minutes() {
     let tunnel = Tunnel::v4();
@@ -118,7 +118,7 @@ fn a_path_that_grows_again_is_found_after_ten_minutes() {
 
 /// A path may lose what it carried before, without a word.
 ///
-/// Fault: in `Sad::doubt`, take paths on which packets come for silent ones; or in `Sizes::doubt`, leave `DOUBTED` out.
+/// Fault: in `Sad::silent`, take paths on which packets come for silent ones; or in `Sizes::unconfirmed`, leave `DOUBTED` out.
 #[test]
 fn a_path_without_answers_is_probed_again() {
     let tunnel = Tunnel::v4();
@@ -143,7 +143,7 @@ fn a_path_without_answers_is_probed_again() {
     assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1400));
 }
 
-/// Fault: in `Sizes::take`, leave `Probed::Never` or `unproven` out.
+/// Fault: in `Sizes::take`, leave `Probed::Impossible` or `unproven` out.
 #[test]
 fn where_no_probe_can_be_sent_icmp_decides() {
     for (believes, size) in [(true, 1500), (false, 1280)] {
@@ -152,8 +152,31 @@ fn where_no_probe_can_be_sent_icmp_decides() {
         pair.left.believe_icmp(believes);
         pair.seal(&tunnel.packet(1400)).unwrap();
         assert_eq!(asked(&mut pair), Some(1500));
-        tell(&mut pair, &tunnel, Probed::Never);
+        tell(&mut pair, &tunnel, Probed::Impossible);
         assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(size));
         assert_eq!(asked(&mut pair), None);
     }
+}
+
+/// The engine may be unable to send a probe, and no result comes. A packet that is too large for the base size then comes back
+/// to its sender.
+///
+/// Fault: in `Shared::ask_for_probe`, leave `give_up` out.
+#[test]
+fn a_path_without_results_has_the_base_size_after_half_a_minute() {
+    let tunnel = Tunnel::v4();
+    let mut pair = probing(&tunnel);
+    let large = tunnel.packet(1400);
+    for _ in 0..3 {
+        assert!(!pair.seal(&large).unwrap().0.fields.dont_fragment);
+        assert_eq!(asked(&mut pair), Some(1500));
+        pair.advance(10 * SECOND);
+    }
+    assert!(!pair.seal(&large).unwrap().0.fields.dont_fragment, "the last one");
+    let Err(Verdict::TooBig(most)) = pair.seal(&large) else { panic!("it goes on") };
+    assert!(pair.seal(&tunnel.packet(usize::from(most) - 28)).unwrap().0.fields.dont_fragment);
+    assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1280));
+    assert_eq!(asked(&mut pair), Some(1500));
+    tell(&mut pair, &tunnel, Probed::Carried(1500));
+    assert!(pair.seal(&large).unwrap().0.fields.dont_fragment, "a late result counts");
 }

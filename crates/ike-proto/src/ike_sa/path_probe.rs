@@ -32,7 +32,7 @@ impl PathProbe {
     /// Queues the probe that the data plane wants, unless another one is under way: the data plane asks again later.
     pub(crate) fn queue(self, sa: &mut Established, stem: &Stem<'_>, ctx: &mut Context<'_>) {
         if !Probing::is_possible(stem.channel) {
-            return self.tell(sa, ctx, Probed::Never);
+            return self.tell(sa, ctx, Probed::Impossible);
         }
         let under_way = matches!(sa.sent, Some(Sent::Probe { .. }))
             || sa.queue.all().any(|task| matches!(task, Task::Probe { .. }));
@@ -51,7 +51,7 @@ impl PathProbe {
             );
         }
         if !Probing::is_possible(stem.channel) {
-            return self.tell(sa, ctx, Probed::Never);
+            return self.tell(sa, ctx, Probed::Impossible);
         }
         match Probing::send(stem.channel, &mut ctx.io, self.octets) {
             Ok(octets) => {

@@ -123,7 +123,7 @@ impl Plane {
         let (bell, lost) = (plane.event_ready(), plane.lost());
         let esp = plane.plane().clone();
         // The engine sends the probes.
-        esp.probe_paths();
+        esp.enable_probes();
         // Routes do not know sources.
         let blocked = plane.blocked().into_iter().map(|to| (any_like(to), to)).collect();
         Ok((Self { bell, ike: Some(receiver), lost, blocked, ..Self::new(plane) }, esp))
