@@ -20,7 +20,7 @@ const LOST: u8 = 3;
 /// Milliseconds after which a probe without a result is asked for again.
 const NO_ANSWER: u64 = 10 * 1000;
 
-/// Milliseconds without the result of any probe, after which a path is no longer one that may carry more. This is [`LOST`]
+/// Milliseconds without a result of any probe, after which a path counts as one of [`BASE`] octets: the time of [`LOST`]
 /// probes.
 const UNANSWERED: u64 = LOST as u64 * NO_ANSWER;
 

@@ -48,8 +48,8 @@ pub(crate) fn divide(packet: &[u8], most: u16) -> Option<Vec<Vec<u8>>> {
     pieces.collect()
 }
 
-/// True if AE, CWR and ECE are the counter of AccECN (RFC 9768 §3.2.2) and not events of RFC 3168. AE has no other use
-/// (RFC 8311 §3.3), and only AccECN has the options 172 and 174.
+/// True if AE, CWR and ECE are the ACE field, the counter of AccECN (RFC 9768 §3.2.2), and not the flags of RFC 3168. AE has
+/// no other use (RFC 8311 §3.3), and only AccECN has the options 172 and 174.
 ///
 /// All pieces have the same counter, as all segments have until the next packet with CE comes: the other end adds up how the
 /// counter has changed. With CWR in the first piece alone, the counter would seem to have gone round. A counter of 2 or 3

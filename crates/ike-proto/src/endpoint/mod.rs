@@ -642,7 +642,7 @@ impl Endpoint {
 
     fn remove(&mut self, now: Now, id: IkeSaId, reason: Failure) {
         let Some(mut slot) = self.entries.remove(&id) else {
-            return tracing::debug!(ike = ?id, "IKE SA or attempt: removed, and has ended before");
+            return tracing::debug!(ike = ?id, "IKE SA or attempt: not removed, because it has already ended");
         };
         self.crash.forget_coming(id, slot.keys.coming.take());
         if let Some(unused) = self.index.remove(id, slot.keys) {

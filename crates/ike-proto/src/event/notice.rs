@@ -21,8 +21,8 @@ pub enum Notice {
     Resumed(u64, u64),
     /// One of this IKE SA and another one with the same peer may be redundant.
     Redundancy(Redundancy),
-    /// What another shard does with a child that this shard wants, and has no IKE SA for. The number that comes with the
-    /// notice names no IKE SA, but the shard; this one names the child.
+    /// What another shard does with a child that this shard wants, and has no IKE SA for. The IKE SA number that
+    /// comes with the notice names the shard instead. The number in the notice names the child.
     Child(u64, ChildElsewhere),
     /// The peer says, unprotected, that it does not have this outbound SA. The number names no IKE SA, but the shard.
     UnknownSpi(SaId),

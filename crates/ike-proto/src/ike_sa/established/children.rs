@@ -114,7 +114,7 @@ impl Established {
         }
         let ike = channel.link().id();
         let Some(child) = self.children.remove(id) else {
-            return tracing::debug!(?ike, child = ?id, "child: dropped, and has ended before");
+            return tracing::debug!(?ike, child = ?id, "child: not dropped, because it has already ended");
         };
         self.life.clear_child(id);
         // The peer's rekey of it ends with it. The peer may not continue that rekey, and nothing waits for it.
