@@ -2,11 +2,12 @@
 # connection. It returns nothing if it is not possible.
 use strict;
 use warnings;
+use List::Util qw(shuffle);
 
-our ($model, $syntax, $STATE);
+our ($model, $syntax, $plane, $STATE);
 # Of children: what commands have done, by "CONNECTION CHILD"; keys of SAs that a change may have left, by connection.
 our (%EDITS, %COMMANDS);
-our (%down, %untrapped, %installed, %upped, %left, %excused, %secret_at_peer);
+our (%down, %untrapped, %installed, %brought_up, %left, %excused, %secret_at_peer);
 
 # The children with `start` that an edit changes: for each one its connection, and then its keys.
 my @begun;
@@ -21,8 +22,8 @@ sub pairs_of {
     return map { my $l = $_; map { [$l, $_] } @{$child->{remote_ts}} } @{$child->{local_ts}};
 }
 
-# lets_go CHILD: no longer expects anything of its SA, which may stay with its present selectors.
-sub lets_go {
+# sa_may_stay CHILD: no longer expects anything of its SA, which may stay with its present selectors.
+sub sa_may_stay {
     my ($name) = @_;
     my ($conn) = split / /, $name;
     $left{$conn}{$_} = 1 for map { keys_of(@$_) } pairs_of(child_of($name));
@@ -31,10 +32,10 @@ sub lets_go {
 # edited CHILD: the effect of earlier commands on it ends.
 sub edited {
     my ($name) = @_;
-    lets_go($name);
+    sa_may_stay($name);
     push @begun, [$name =~ /(\S+)/, map { keys_of(@$_) } pairs_of(child_of($name))] if action($name) eq 'start';
     # A trap that a command has installed follows the child.
-    delete $_->{$name} for \%down, \%untrapped, \%upped;
+    delete $_->{$name} for \%down, \%untrapped, \%brought_up;
     # A load by swanctl takes down changed children and brings them up again. After a reload a new Child SA comes up beside the old
     # one. In the kernel of the peer both have the same policy, and the kernel drops packets of the older SA.
     $excused{$name} = 1 if action($name) ne 'none';
@@ -44,7 +45,7 @@ sub edited {
 sub is_protected {
     my ($name) = @_;
     my $child = child_of($name) or return 0;
-    return 1 if $installed{$name} || $upped{$name};
+    return 1 if $installed{$name} || $brought_up{$name};
     return 0 if $child->{start_action} eq 'none';
     return !$down{$name} if $child->{start_action} eq 'start';
     return !$untrapped{$name};
@@ -55,23 +56,33 @@ sub is_served { my ($name) = @_; return is_protected($name) && !$down{$name} }
 sub sa_is_gone {
     my ($conn) = @_;
     delete $left{$conn};
-    delete $upped{$_} for grep { /^$conn / } children();
+    delete $brought_up{$_} for grep { /^$conn / } children();
 }
 
-# put_in_force: the file is read again, by ours, or by swanctl with one command or with single ones.
+# Ways to put a change of connections or of credentials in force by swanctl. Each comes in its turn.
+my %WAYS = (
+    connections => ['--load-conns', '--load-all', 'reload', '--load-creds, --load-pools, --load-authorities, --load-conns', '--load-all --clear'],
+    credentials => ['--load-creds', '--load-all', '--load-creds --clear', 'reload', '--load-all --clear'],
+    both => ['--load-creds, --load-conns', '--load-all', 'reload', '--load-all --clear'],
+);
+sub next_way { my ($changed) = @_; my $ways = $WAYS{$changed}; push @$ways, shift @$ways; return $ways->[-1] }
+
+# put_in_force CHANGED: the file is read again, by ours, or by swanctl with one command or with single ones.
 sub put_in_force {
-    my ($creds_only) = @_;
+    my ($changed) = @_;
     write_tree('us', our_tree($model, "$STATE/us/vici"));
     my @begun_now = splice @begun;
-    my $file = file_of('us');
-    my $how = $syntax eq 'toml' ? 'reload' : any('reload', '--load-all', $creds_only ? '--load-creds' : '--load-creds, --load-conns');
+    my $how = $syntax eq 'toml' ? 'reload' : next_way($changed);
+    # An authority whose file is gone stays until all credentials are cleared, as with charon.
+    trust_again() if $how =~ /reload|--clear/ || $syntax eq 'toml';
+    trust_more() if $how =~ /--load-(all|creds)/;
     if ($how eq 'reload') {
         my $status = ctl('us', 'reload');
         die "reload: status $status\n" if $status != 0 && $status != 6;
         return $how;
     }
     for (split /, /, $how) {
-        swan('us', $_, '--file', $file) == 0 or die "swanctl $_\n";
+        swan('us', $_, '--file', file_of('us')) == 0 or die "swanctl $_\n";
     }
     # As with charon, the SAs that `start` had begun end when their child changes.
     for (@begun_now) {
@@ -81,17 +92,35 @@ sub put_in_force {
     return $how;
 }
 
+# Kinds of edits and commands in the order in which they come. All come before one comes again. In half of the cases the second half
+# is first, so that ten rounds of both formats have all kinds in each plane, and ten rounds in both planes all kinds in each format.
+my @deck;
+sub next_kind {
+    if (!@deck) {
+        @deck = shuffle(sort(keys %EDITS), sort keys %COMMANDS);
+        @deck = @deck[@deck / 2 .. $#deck, 0 .. @deck / 2 - 1] if ($plane eq 'userspace') != ($syntax eq 'swanctl');
+    }
+    return shift @deck;
+}
+
 # an_edit: its name, what it is about, and what puts it in force.
 sub an_edit {
-    my $what = any(sort(keys %EDITS), map { ($_) x 2 } sort keys %COMMANDS);
-    my ($on, $how) = ($COMMANDS{$what} // $EDITS{$what})->();
-    return ($what, $on, $how) if $how || !defined $on;
+    my ($what, $on, $how);
+    my @not_now;
+    until (defined $on) {
+        $what = next_kind();
+        ($on, $how) = ($COMMANDS{$what} // $EDITS{$what})->();
+        push @not_now, $what if !defined $on;
+    }
+    unshift @deck, @not_now;
+    return ($what, $on, $how) if $how;
     my ($conn) = $on =~ /(\S+)/;
-    return ($what, $on, \&put_in_force) if rand 2 < 1 || !$model->{conns}{$conn};
+    my $changed = $what eq 'add_connection' ? 'both' : $what =~ /^login/ ? 'credentials' : 'connections';
+    return ($what, $on, sub { put_in_force($changed) }) if !$model->{conns}{$conn} || $what ne 'trap_added' && rand 2 < 1;
     # What the file asks for is there when the SA has ended.
     $excused{$_} = 1 for grep { /^$conn / } children();
     return ($what, $on, sub {
-        my $how = put_in_force();
+        my $how = put_in_force($changed);
         peer_deletes($conn);
         sa_is_gone($conn);
         return "$how, and the peer deletes";
@@ -110,6 +139,7 @@ sub commands_again {
 sub command {
     my ($host, $verb, $name) = @_;
     my ($conn, $child) = split / /, $name;
+    return swan($host, '--initiate', '--ike', $conn, '--child', $child) if $verb eq 'up' && $syntax eq 'swanctl';
     return ctl($host, $verb, '--ike', $conn, '--child', $child) if $verb =~ /^(up|down)$/;
     return swan($host, "--$verb", '--ike', $conn, '--child', $child);
 }
@@ -130,8 +160,8 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
     up => sub {
         my $name = any(grep { $down{$_} || action($_) eq 'none' && !$installed{$_} } children()) // return;
         delete $down{$name};
-        $upped{$name} = 1 if action($name) eq 'none';
-        lets_go($name);
+        $brought_up{$name} = 1 if action($name) eq 'none';
+        sa_may_stay($name);
         return commanded('up', $name);
     },
     down => sub {
@@ -146,8 +176,8 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
     },
     uninstall => sub {
         my $name = any(grep { !$down{$_} && !$untrapped{$_} && (action($_) eq 'trap' || $installed{$_}) } children()) // return;
-        lets_go($name);
-        delete $upped{$name};
+        sa_may_stay($name);
+        delete $brought_up{$name};
         if (!delete $installed{$name}) { $untrapped{$name} = 1 }
         return commanded('uninstall', $name);
     },
@@ -164,7 +194,7 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
         delete $left{$conn};
         for (grep { /^$conn / } children()) {
             $excused{$_} = 1;
-            delete $upped{$_};
+            delete $brought_up{$_};
         }
         # It may have no SA.
         return ($conn, sub { peer_deletes($conn); 'command' });
@@ -173,28 +203,26 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
 
 %EDITS = (
     widen => sub {
-        my $name = any(grep { child_of($_)->{remote_ts}[0] =~ m{/2[45]$} && @{child_of($_)->{remote_ts}} == 1 } children()) // return;
+        my @single = grep { @{child_of($_)->{remote_ts}} == 1 } children();
+        my @possible = grep { child_of($_)->{remote_ts}[0] !~ m{/22$} } @single;
+        # Traps of children that are up come first.
+        my @trapped = grep { action($_) eq 'trap' && !$down{$_} && !$untrapped{$_} } @possible;
+        my $name = any(@trapped ? @trapped : @possible) // return;
         edited($name);
-        s{/2[45]$}{/22} for child_of($name)->{any('local_ts', 'remote_ts')}[0];
+        my $child = child_of($name);
+        my $ts = $child->{remote_ts};
+        if ($ts->[0] =~ m{/24$} && rand 2 < 1) { push @$ts, $ts->[0] =~ s{(\d+)\.0/\d+$}{($1 + 2) . '.0/24'}er }
+        else { s{/2[45]$}{/22} for $child->{any('local_ts', 'remote_ts')}[0] }
         return $name;
     },
     narrow => sub {
         my $name = any(children());
         edited($name);
-        for (child_of($name)->{any('local_ts', 'remote_ts')}[0]) { m{/22$} ? s{/22$}{/24} : s{/2\d$}{/25} }
-        return $name;
-    },
-    add_selector => sub {
-        my $name = any(grep { my $c = child_of($_); @{$c->{remote_ts}} == 1 && $c->{remote_ts}[0] !~ m{/22$} } children()) // return;
-        edited($name);
-        my $ts = child_of($name)->{remote_ts};
-        push @$ts, $ts->[0] =~ s{(\d+)\.0/\d+$}{($1 + 2) . '.0/24'}er;
-        return $name;
-    },
-    remove_selector => sub {
-        my $name = any(grep { @{child_of($_)->{remote_ts}} == 2 } children()) // return;
-        edited($name);
-        pop @{child_of($name)->{remote_ts}};
+        my $child = child_of($name);
+        if (@{$child->{remote_ts}} == 2) { pop @{$child->{remote_ts}} }
+        else {
+            for ($child->{any('local_ts', 'remote_ts')}[0]) { m{/22$} ? s{/22$}{/24} : s{/2\d$}{/25} }
+        }
         return $name;
     },
     add_child => sub {
@@ -238,6 +266,14 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
         delete $installed{$name} if $child->{start_action} eq 'trap';
         return "$name $child->{start_action}";
     },
+    # A child that is up gets a trap, and then its SA ends.
+    trap_added => sub {
+        my $name = any(grep { $brought_up{$_} || action($_) eq 'start' && !$down{$_} } children()) // return;
+        edited($name);
+        child_of($name)->{start_action} = 'trap';
+        delete $installed{$name};
+        return $name;
+    },
     # With other proposals a child counts as unchanged: commands that have taken it down stay in force.
     esp_proposals => sub {
         my $name = any(children());
@@ -255,12 +291,12 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
         delete $left{$conn};
         for (grep { /^$conn / } children()) {
             $excused{$_} = 1;
-            delete $upped{$_};
+            delete $brought_up{$_};
         }
-        $upped{"$conn net"} = 1 if action("$conn net") eq 'none' && !$installed{"$conn net"};
-        lets_go("$conn net") if action("$conn net") eq 'none';
+        $brought_up{"$conn net"} = 1 if action("$conn net") eq 'none' && !$installed{"$conn net"};
+        sa_may_stay("$conn net") if action("$conn net") eq 'none';
         return ($conn, sub {
-            my $how = put_in_force('creds');
+            my $how = put_in_force('credentials');
             peer_deletes($conn);
             command('us', 'up', "$conn net") != 0 or die "$conn: the peer gets in with the secret of before\n";
             $secret_at_peer{$conn} = $secret;
@@ -273,12 +309,15 @@ sub action { my ($name) = @_; return child_of($name)->{start_action} }
         my $conn = any(sort keys %{$model->{conns}});
         if ($syntax eq 'swanctl') {
             for (grep { /^$conn / } children()) {
-                lets_go($_);
+                sa_may_stay($_);
                 $excused{$_} = 1;
             }
         }
         for ($model->{conns}{$conn}{proposals}) { /256gcm/ ? s/256gcm/128gcm/ : s/128gcm/256gcm/ }
         return $conn;
     },
+    login_psk => sub { login_edit('psk') },
+    login_eap => sub { login_edit('eap') },
+    login_ca => sub { login_edit('ca') },
 );
 1;

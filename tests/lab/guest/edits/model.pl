@@ -41,7 +41,7 @@ sub swanctl {
 
 # The connections of our daemon before the first edit. Connection cN leads to peer N mod 4 + 1, with networks of its own.
 sub first_model {
-    my %model = (conns => {}, secrets => {});
+    my %model = (conns => {}, secrets => {}, logins => first_logins());
     for my $n (0 .. 9) {
         $model{conns}{"c$n"} = first_connection($n);
         $model{secrets}{"ike-c$n"} = { id => ["c$n.us", "c$n.peer"], secret => "the first secret of c$n" };
@@ -81,8 +81,11 @@ sub our_tree {
                 keys %{$conn->{children}} },
         };
     }
-    my %charon = (plugins => { vici => { socket => "unix://$socket" } });
-    return { connections => \%conns, secrets => $model->{secrets}, charon => \%charon };
+    # The clients log in with many identities from one address at once.
+    my %charon = (plugins => { vici => { socket => "unix://$socket" } }, cookie_threshold => 0, cookie_threshold_ip => 0, block_threshold => 0);
+    my %tree = (connections => \%conns, secrets => { %{$model->{secrets}} }, charon => \%charon);
+    login_sections(\%tree, $model->{logins});
+    return \%tree;
 }
 
 # The configuration of a peer, which no edit changes except for secrets: a child for all networks of both ends.

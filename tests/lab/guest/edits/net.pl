@@ -2,7 +2,9 @@
 use strict;
 use warnings;
 
-our %ADDRESS = (us => '192.0.2.1', fresh => '192.0.2.1', map { ("p$_" => "192.0.2.1$_") } 1 .. 4);
+our %ADDRESS = (us => '192.0.2.1', fresh => '192.0.2.1', q1 => '192.0.2.31', q2 => '192.0.2.32', map { ("p$_" => "192.0.2.1$_") } 1 .. 4);
+# Of the fresh start, and of the clients on the same link.
+our %ASIDE = (fresh => '198.51.100.1', q1 => '198.51.100.31', q2 => '198.51.100.32');
 
 # run COMMAND...: dies if that fails.
 sub run { system(@_) == 0 or die "failed: @_\n" }
@@ -24,19 +26,22 @@ sub output {
     return @lines;
 }
 
-# The namespace us, the peers p1 to p4 and a bridge between them. The namespace `fresh` is as us, but its link leads nowhere.
-# All networks of the peers can be reached in clear.
+# attach HOST DEVICE BRIDGE: the device of the host leads to the bridge of this name, in the namespace of the same name.
+sub attach {
+    my ($host, $device, $bridge) = @_;
+    run(qw(ip link add), $device, 'netns', $host, qw(type veth peer name), $host, 'netns', $bridge);
+    feed("link set $host up\nlink set $host master br0\n", qw(ip -n), $bridge, qw(-batch -));
+}
+
+# The namespace us, the peers p1 to p4, the clients q1 and q2, and a bridge between them. The namespace `fresh` is as us, but its
+# link leads to the clients alone. All networks of the peers can be reached in clear.
 sub lay_net {
-    my @hosts = ('us', 'fresh', map { "p$_" } 1 .. 4);
-    feed(join('', map { "netns add $_\n" } @hosts, 'wire', 'void'), qw(ip -batch -));
-    feed(<<'END', qw(ip -n wire -batch -));
-link add br0 type bridge
-link set br0 up
-END
-    for my $host (@hosts) {
-        my $wire = $host eq 'fresh' ? 'void' : 'wire';
-        run(qw(ip link add eth0 netns), $host, qw(type veth peer name), $host, 'netns', $wire);
-        feed("link set $host up\n" . ($wire eq 'wire' ? "link set $host master br0\n" : ''), qw(ip -n), $wire, qw(-batch -));
+    my @ends = ('us', 'fresh', map { "p$_" } 1 .. 4);
+    feed(join('', map { "netns add $_\n" } @ends, qw(q1 q2 wire void)), qw(ip -batch -));
+    feed("link add br0 type bridge\nlink set br0 up\n", qw(ip -n), $_, qw(-batch -)) for qw(wire void);
+    attach($_, 'eth0', $_ eq 'fresh' ? 'void' : 'wire') for @ends, qw(q1 q2);
+    attach($_, 'eth1', 'void') for qw(q1 q2);
+    for my $host (@ends) {
         my $number = $host =~ /^p(.)/ ? $1 : 0;
         my @ways = $number ? "route add 10.1.0.0/16 via 192.0.2.1\nroute add local 10.2$number.0.0/16 dev lo\n"
             : map { "route add 10.2$_.0.0/16 via 192.0.2.1$_\n" } 1 .. 4;
@@ -48,6 +53,14 @@ link set eth0 up
 addr add $inner/32 dev lo
 END
     }
+    feed("addr add $ASIDE{fresh}/24 dev eth0\n", qw(ip -n fresh -batch -));
+    feed(<<END, qw(ip -n), $_, qw(-batch -)) for qw(q1 q2);
+link set lo up
+addr add $ADDRESS{$_}/24 dev eth0
+addr add $ASIDE{$_}/24 dev eth1
+link set eth0 up
+link set eth1 up
+END
     feed(<<'END', qw(ip netns exec wire nft -f -));
 table netdev clear {
     chain from_us {

@@ -3,7 +3,7 @@ use strict;
 use warnings;
 use Time::HiRes qw(sleep clock_gettime CLOCK_MONOTONIC);
 
-our ($syntax, $plane, $STATE, $DAEMON);
+our ($model, $syntax, $plane, $STATE, $DAEMON, %trusted);
 our %pids;
 my $begin = clock_gettime(CLOCK_MONOTONIC);
 
@@ -38,19 +38,21 @@ sub background {
     exec qw(ip netns exec), $host, @command;
 }
 
-sub file_of { my ($host) = @_; return "$STATE/$host/" . ($syntax eq 'swanctl' && $host !~ /^p/ ? 'swanctl.conf' : 'ours.toml') }
+sub file_of { my ($host) = @_; return "$STATE/$host/" . ($syntax eq 'swanctl' && $host !~ /^[pq]/ ? 'swanctl.conf' : 'ours.toml') }
 
 sub write_tree {
     my ($host, $tree) = @_;
     put_file(file_of($host), file_of($host) =~ /toml$/ ? toml($tree) : swanctl($tree));
+    login_files($host, $host eq 'us' ? { map { $_ => 1 } keys %{$model->{logins}{ca}} } : \%trusted) if $host =~ /^(us|fresh)$/;
 }
 
+# daemon_begin HOST TREE [PLANE]
 sub daemon_begin {
-    my ($host, $tree) = @_;
+    my ($host, $tree, $its_plane) = @_;
     mkdir "$STATE/$host";
     write_tree($host, $tree);
     local @ENV{qw(NO_COLOR RUST_BACKTRACE)} = (1, 1);
-    background($host, $DAEMON, 'run', '--config', file_of($host), '--data-plane', $plane, '--control', "$STATE/$host/ctl");
+    background($host, $DAEMON, 'run', '--config', file_of($host), '--data-plane', $its_plane // $plane, '--control', "$STATE/$host/ctl");
 }
 
 sub daemon_answers {
@@ -76,7 +78,8 @@ sub charon_begin {
     mkdir "$STATE/$host";
     put_file("$STATE/$host/strongswan.conf", <<END);
 charon {
-    load = random nonce openssl kdf aes sha1 sha2 hmac gcm ccm ctr cmac pem pkcs1 pkcs8 x509 pubkey constraints vici kernel-netlink socket-default updown
+    threads = 64
+    load = random nonce openssl kdf aes sha1 sha2 hmac gcm ccm ctr cmac pem pkcs1 pkcs8 x509 pubkey constraints vici kernel-netlink socket-default updown md5 eap-identity eap-md5 eap-mschapv2
     plugins {
         vici { socket = unix://$STATE/$host/vici }
     }
@@ -89,7 +92,7 @@ charon {
         }
     }
 }
-swanctl { load = random }
+swanctl { load = random openssl pem pkcs1 pkcs8 x509 pubkey sha1 }
 END
     local $ENV{STRONGSWAN_CONF} = "$STATE/$host/strongswan.conf";
     background($host, 'charon-systemd');
@@ -150,5 +153,5 @@ sub traffic_begin {
     $ask->autoflush(1);
 }
 sub traffic { my ($verb, @pairs) = @_; print $ask join(' ', $verb, @pairs), "\n" }
-sub traffic_asked { traffic(@_); my $line = <$answer> // die "no traffic any more\n"; chomp $line; return split /;/, $line }
+sub traffic_answer { traffic(@_); my $line = <$answer> // die "no traffic any more\n"; chomp $line; return split /;/, $line }
 1;

@@ -6,8 +6,8 @@ use Time::HiRes qw(sleep);
 
 our ($syntax, $plane, $rounds, $seed) = @ARGV;
 our ($DAEMON, $STATE) = ('/bin-under-test/ike-daemon', '/run/lab');
-require "/lab/guest/edits/$_.pl" for qw(net model programs compare edits);
-our ($model, %EDITS, %left, %down, %untrapped, %installed, %upped, %excused, %secret_at_peer, %pids);
+require "/lab/guest/edits/$_.pl" for qw(net model programs compare edits vici logins);
+our ($model, %EDITS, %left, %down, %untrapped, %installed, %brought_up, %excused, %secret_at_peer, %pids);
 $| = 1;
 
 # flow CHILD: two addresses that all forms of the child's selectors have.
@@ -50,9 +50,9 @@ sub compare {
 
 sub one_round {
     my ($number) = @_;
-    my ($what, $on, $how);
+    my $begin = seconds();
     %excused = ();
-    do { ($what, $on, $how) = an_edit() } until defined $on;
+    my ($what, $on, $how) = an_edit();
     # Flows that the new file does not protect stop.
     my %then = map { $_ => 1 } served();
     flows_on(grep { $then{$_} } keys %flowing);
@@ -60,24 +60,28 @@ sub one_round {
     # From now on all flows of the file are protected, also those of children that were just added.
     traffic('once', map { inside($_->[0]) . ' ' . inside($_->[1]) } map { pairs_of(child_of($_)) } grep { is_protected($_) } children());
     daemon_begin('fresh', our_tree($model, "$STATE/fresh/vici"));
-    my @silent = traffic_asked('answered', served());
+    my @silent = traffic_answer('answered', served());
     flows_on(served());
     daemon_answers('fresh');
     commands_again('fresh');
     my @wrong = compare();
     my ($sent, $lost) = (0, 0);
     my %excuse = map { (flow($_) => 1) } keys %excused;
-    for (traffic_asked('count')) {
+    for (traffic_answer('count')) {
         my ($from, $to, $of, $missing) = split / /;
         $sent += $of;
         $lost += $missing;
         push @wrong, "lost: $missing of $of packets $from $to" if $missing && !$excuse{"$from $to"};
     }
+    my $before_logins = seconds();
+    push @wrong, logins();
+    my $of_logins = sprintf '%.1f', seconds() - $before_logins;
     daemon_end('fresh');
     my $clear = in_clear();
     push @wrong, "in clear: $clear packets" if $clear;
     push @wrong, map { "not up in 10 s: $_" } @silent;
-    note("round $number: $what $on, $how: $sent packets, $lost lost, $clear in clear");
+    my $seconds = sprintf '%.1f', seconds() - $begin;
+    note("round $number: $what $on, $how: $sent packets, $lost lost, $clear in clear, $seconds s, log-ins $of_logins s");
     return @wrong;
 }
 
@@ -86,6 +90,8 @@ srand $seed;
 note("seed $seed, $rounds rounds, $syntax, $plane");
 lay_net();
 $model = first_model();
+trust_again();
+login_pki();
 peers_begin();
 # The test can fail: without the daemon packets go in clear.
 traffic_begin();
@@ -95,11 +101,12 @@ daemon_begin('us', our_tree($model, "$STATE/us/vici"));
 daemon_answers('us');
 # A daemon answers before its data plane is there.
 wait_for(10, 'the data plane', sub { keys %{protected('us')} >= 30 });
-my @silent = traffic_asked('answered', served());
+my @silent = traffic_answer('answered', served());
 die "not up: @silent\n" if @silent;
 flows_on(served());
-traffic_asked('count');
+traffic_answer('count');
 reset_counters();
+clients_begin();
 note('up');
 my @wrong;
 for my $number (1 .. $rounds) {
