@@ -13,6 +13,7 @@ mod clock;
 mod devices;
 mod events;
 mod kernel;
+mod looks;
 mod needs;
 mod nsim;
 mod offload;
@@ -29,6 +30,7 @@ ike_test_namespace::harness! {
     ETHTOOL => [devices::features_are_those_that_ethtool_lists],
     NAMESPACES => [
         kernel::features_of_any_kernel,
+        looks::a_minute_with_ten_thousand_policies_costs_little,
         policies::what_is_asked_for_is_installed,
         policies::kinds_of_policies,
         policies::sockets_policies_are_left_alone,
