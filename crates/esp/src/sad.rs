@@ -440,10 +440,6 @@ impl fmt::Debug for Sa {
 
 #[cfg(test)]
 mod tests {
-    use ike_wire::registry::{EncrId, IntegId};
-    use ipsec_types::crypto::{CipherSuite, Secret};
-    use ipsec_types::dataplane::{Limits, Mode, PolicyId};
-
     use super::*;
     use crate::ip;
     use crate::{looks, looping};
@@ -465,21 +461,9 @@ mod tests {
         SaSpec {
             id: SaId { spi: 1000 + number, dst },
             src,
-            direction,
-            mode: Mode::Tunnel,
-            policy: PolicyId(1),
-            suite: CipherSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: IntegId::NONE },
-            encr_key: Secret::new(vec![1; 20]),
-            integ_key: Secret::new(Vec::new()),
-            esn: false,
-            replay_window: 0,
             encap,
-            local_ts: Vec::new(),
-            remote_ts: Vec::new(),
-            limits: Limits::default(),
-            lifetime: std::time::Duration::ZERO,
-            cpu: None,
-            processing: Arc::default(),
+            replay_window: 0,
+            ..state::tests::spec(direction)
         }
     }
 

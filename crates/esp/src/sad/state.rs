@@ -448,7 +448,7 @@ fn reached(count: u64, limit: u64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
 
@@ -459,10 +459,11 @@ mod tests {
     use super::*;
     use crate::buffer::Buffer;
 
-    fn state(esn: bool, direction: Direction) -> SaState {
+    /// An SA of AES-GCM between two addresses of this host.
+    pub(in crate::sad) fn spec(direction: Direction) -> SaSpec {
         let suite = CipherSuite { encr: EncrId::AES_GCM_16, key_bits: 128, integ: IntegId::NONE };
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let spec = SaSpec {
+        SaSpec {
             id: SaId { spi: 7, dst: address },
             src: address,
             direction,
@@ -471,7 +472,7 @@ mod tests {
             suite,
             encr_key: Secret::new(vec![1; 20]),
             integ_key: Secret::new(Vec::new()),
-            esn,
+            esn: false,
             replay_window: 32,
             encap: None,
             local_ts: Vec::new(),
@@ -480,8 +481,11 @@ mod tests {
             lifetime: std::time::Duration::ZERO,
             cpu: None,
             processing: Arc::default(),
-        };
-        SaState::new(spec, &pq_kem::sym::Ciphers).unwrap()
+        }
+    }
+
+    fn state(esn: bool, direction: Direction) -> SaState {
+        SaState::new(SaSpec { esn, ..spec(direction) }, &pq_kem::sym::Ciphers).unwrap()
     }
 
     /// RFC 4303 §3.3.3: "the sender MUST NOT send a packet on an SA if doing so would cause the
