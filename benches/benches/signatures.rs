@@ -14,11 +14,12 @@ fn sign_and_verify(criterion: &mut Criterion<clock::Counter>) {
     let is_measured = std::env::args().any(|argument| argument == "--bench");
     let all = signatures().into_iter();
     for signature in all.filter(|signature| is_measured || signature.backend != "slh-dsa") {
-        let scheme = signature.scheme;
+        let scheme = &signature.scheme;
         let mut group = criterion.benchmark_group(signature.name());
         // SLH-DSA takes up to a second per signature.
         group.sample_size(10);
-        let key = (signature.keygen)(scheme, signature.rsa_bits).expect("a backend makes keys");
+        let key =
+            (signature.keygen)(scheme.clone(), signature.rsa_bits).expect("a backend makes keys");
         let signed = key.sign(scheme, &MESSAGE).expect("a key signs with its scheme");
         let id = |operation| BenchmarkId::new(operation, signature.backend);
         group.bench_function(id("sign"), |b| b.iter(|| key.sign(scheme, black_box(&MESSAGE))));

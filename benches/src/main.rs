@@ -163,13 +163,13 @@ fn kem_rows(exchange: &KeyExchange, plan: Plan) -> Result<Vec<Row>, CryptoError>
 }
 
 fn sign_rows(signature: &Signature, plan: Plan) -> Result<Vec<Row>, CryptoError> {
-    let Signature { backend, scheme, rsa_bits, verifier, keygen } = *signature;
-    let key = keygen(scheme, rsa_bits)?;
+    let Signature { backend, scheme, rsa_bits, verifier, keygen } = signature;
+    let key = keygen(scheme.clone(), *rsa_bits)?;
     let message = [0x5a; MESSAGE];
     let signed = key.sign(scheme, &message)?;
     let row = |operation, spread| Row { algorithm: signature.name(), backend, operation, spread };
     Ok(vec![
-        row("keygen", sample(plan, &mut || keygen(scheme, rsa_bits))),
+        row("keygen", sample(plan, &mut || keygen(scheme.clone(), *rsa_bits))),
         row("sign", sample(plan, &mut || key.sign(scheme, &message))),
         row(
             "verify",

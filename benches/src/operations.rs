@@ -62,12 +62,12 @@ impl Signature {
 pub fn signatures() -> Vec<Signature> {
     let mut all: Vec<Signature> = Vec::new();
     for verifier in pq_kem::sign::VERIFIERS {
-        for &scheme in verifier.schemes() {
+        for scheme in verifier.schemes() {
             let backend = if scheme.name().starts_with("SLH") { "slh-dsa" } else { AWS_LC };
             let sizes: &[u16] = if scheme.name().starts_with("RSA") { &[2048, 3072] } else { &[0] };
             all.extend(sizes.iter().map(|&rsa_bits| Signature {
                 backend,
-                scheme,
+                scheme: scheme.clone(),
                 rsa_bits,
                 verifier: *verifier,
                 keygen: default_key,
@@ -77,7 +77,11 @@ pub fn signatures() -> Vec<Signature> {
     #[cfg(feature = "all-backends")]
     all.extend(other_backends());
     // By scheme, and of one scheme the default backend first.
-    all.sort_by_key(|signature| (!signature.scheme.is_post_quantum(), signature.scheme));
+    let place = |wanted: &SignatureScheme| {
+        SignatureScheme::BUILT_IN.iter().position(|scheme| scheme == wanted)
+    };
+    let order = |one: &Signature| (!one.scheme.is_post_quantum(), place(&one.scheme));
+    all.sort_by_key(order);
     all
 }
 

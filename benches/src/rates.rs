@@ -29,8 +29,8 @@ pub struct Series {
 /// # Errors
 /// What the backend says.
 pub fn measure(signature: &Signature, time: Duration) -> Result<Series, CryptoError> {
-    let scheme = signature.scheme;
-    let key = (signature.keygen)(scheme, signature.rsa_bits)?;
+    let scheme = signature.scheme.clone();
+    let key = (signature.keygen)(scheme.clone(), signature.rsa_bits)?;
     let mut series = Series {
         algorithm: signature.name(),
         backend: signature.backend.to_owned(),
@@ -41,11 +41,11 @@ pub fn measure(signature: &Signature, time: Duration) -> Result<Series, CryptoEr
     for (size, (sign, verify)) in SIZES.into_iter().zip(slots) {
         let mut message = vec![0; size];
         pq_kem::os_random().fill(&mut message);
-        let signed = key.sign(scheme, &message)?;
-        signature.verifier.verify(scheme, key.public_key(), &message, &signed)?;
-        *sign = Some(rate(time, || key.sign(scheme, &message).map(drop))?);
+        let signed = key.sign(&scheme, &message)?;
+        signature.verifier.verify(&scheme, key.public_key(), &message, &signed)?;
+        *sign = Some(rate(time, || key.sign(&scheme, &message).map(drop))?);
         *verify = Some(rate(time, || {
-            signature.verifier.verify(scheme, key.public_key(), &message, &signed)
+            signature.verifier.verify(&scheme, key.public_key(), &message, &signed)
         })?);
     }
     Ok(series)

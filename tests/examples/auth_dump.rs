@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for scheme in SCHEMES {
         let mut setup = Setup::new(1);
         for (n, side) in [(1, &mut setup.a), (2, &mut setup.b)] {
-            side.show(credential(&ca, key_type(*scheme), n));
+            side.show(credential(&ca, key_type(scheme.clone()), n));
             side.want("ike:pubkey", &ca);
         }
         let mut pair = setup.build();

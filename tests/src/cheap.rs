@@ -234,7 +234,7 @@ impl SignatureVerifier for CheapVerifier {
 
     fn verify(
         &self,
-        _: SignatureScheme,
+        _: &SignatureScheme,
         _: &[u8],
         message: &[u8],
         signature: &[u8],
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn a_checksum_is_of_one_message() {
         let signature = checksum(b"message", 4627);
-        assert!(CheapVerifier.verify(SCHEME, &[], b"message", &signature).is_ok());
-        assert!(CheapVerifier.verify(SCHEME, &[], b"massage", &signature).is_err());
+        assert!(CheapVerifier.verify(&SCHEME, &[], b"message", &signature).is_ok());
+        assert!(CheapVerifier.verify(&SCHEME, &[], b"massage", &signature).is_err());
     }
 }

@@ -41,7 +41,7 @@ impl Authority {
         let template = Template { ca: true, subject: name.clone(), ..template(90 + n) };
         let signer = match issuer {
             Some(issuer) => issuer.issuer(),
-            None => Issuer { key: &*key, scheme, name: &name },
+            None => Issuer { key: &*key, scheme: scheme.clone(), name: &name },
         };
         let der = issue::certificate(&template, key.public_key(), &signer).expect("a certificate");
         let certificate = Arc::new(Certificate::from_der(&der).expect("a certificate"));
@@ -49,7 +49,7 @@ impl Authority {
     }
 
     fn issuer(&self) -> Issuer<'_> {
-        Issuer { key: &*self.key, scheme: self.scheme, name: &self.name }
+        Issuer { key: &*self.key, scheme: self.scheme.clone(), name: &self.name }
     }
 
     /// A certificate of `key` for `id`, changed by `change`. Its serial number is `serial`.

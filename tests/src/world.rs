@@ -534,7 +534,7 @@ impl World {
             let signatures = request.octets.iter().zip(&signed.signatures);
             let record = signatures.map(|(octets, signature)| SignedRecord {
                 octets: octets.as_bytes().to_vec(),
-                scheme: signed.scheme,
+                scheme: signed.scheme.clone(),
                 signature: signature.clone(),
                 certs: signed.certs.clone(),
             });

@@ -98,7 +98,7 @@ pub fn judged(peer: &PeerCredentials, trust: &TrustStore) {
             let mut certificate = Der::new(&cert.data).nested(der::SEQUENCE)?;
             let message = certificate.element(der::SEQUENCE)?;
             let algorithm = certificate.element(der::SEQUENCE)?;
-            let scheme = SignatureScheme::from_algorithm_identifier(algorithm)?;
+            let scheme = SignatureScheme::from_built_in_identifier(algorithm)?;
             let ca = trust.cas().first()?.spki().to_vec();
             Some(Call::Verify(scheme, ca, message.to_vec(), certificate.bits()?.to_vec()))
         };
@@ -119,6 +119,7 @@ pub fn provider(inner: CryptoProvider) -> CryptoProvider {
             .into_iter()
             .map(|v| leak(RecordedVerifier(v)) as &dyn SignatureVerifier)
             .collect(),
+        schemes: inner.schemes,
         sha1: |parts| {
             note(|| Call::Sha1(parts.concat()));
             pq_kem::hash::sha1(parts)
@@ -247,13 +248,13 @@ impl SignatureVerifier for RecordedVerifier {
 
     fn verify(
         &self,
-        scheme: SignatureScheme,
+        scheme: &SignatureScheme,
         spki: &[u8],
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CryptoError> {
         let (m, s) = (message.to_vec(), signature.to_vec());
-        note(|| Call::Verify(scheme, spki.to_vec(), m, s));
+        note(|| Call::Verify(scheme.clone(), spki.to_vec(), m, s));
         self.0.verify(scheme, spki, message, signature)
     }
 }
@@ -270,8 +271,8 @@ impl SigningKey for RecordedSigner {
         self.0.public_key()
     }
 
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        note(|| Call::Sign(Arc::clone(&self.0), scheme, message.to_vec()));
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        note(|| Call::Sign(Arc::clone(&self.0), scheme.clone(), message.to_vec()));
         self.0.sign(scheme, message)
     }
 }

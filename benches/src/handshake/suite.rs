@@ -12,7 +12,7 @@ use pq_kem::sign::KeyType;
 use super::recorder::RecordedSigner;
 
 /// A set of algorithms.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Suite {
     /// Name.
     pub name: &'static str,
@@ -67,10 +67,10 @@ impl Suite {
         for side in &mut sides {
             side.connection.proposals = proposals(ProtocolId::IKE, &[self.proposal]);
         }
-        let Some(key_type) = self.key else { return sides };
-        let ca = Authority::root("ca", key_type, 9);
+        let Some(key_type) = self.key.clone() else { return sides };
+        let ca = Authority::root("ca", key_type.clone(), 9);
         for (host, side) in (1..).zip(&mut sides) {
-            let own = key(key_type, host);
+            let own = key(key_type.clone(), host);
             let certificate = ca.issue(&*own, &identity(host), host, |_| {});
             let signer = Arc::new(RecordedSigner(own));
             let credential = Credential::new(signer, certificate, &[]);

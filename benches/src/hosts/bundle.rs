@@ -263,9 +263,9 @@ fn certificates(
     suite: &Suite,
     initiators: u32,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let Auth::Certificates { key, intermediates } = suite.auth else { return Ok(()) };
+    let Auth::Certificates { key, intermediates } = suite.auth.clone() else { return Ok(()) };
     let pem = |certificate: &[u8]| files::to_pem("CERTIFICATE", certificate);
-    let root_key = files::load_private_key(&generate(key)?, None)?;
+    let root_key = files::load_private_key(&generate(key.clone())?, None)?;
     let root_name = issue::distinguished_name(&format!("O=ike-bench, CN={} root", suite.name))?;
     let root = Template { subject: root_name.clone(), ca: true, ..template() };
     let root = issue::certificate(&root, root_key.public_key(), &issuer(&*root_key, &root_name)?)?;
@@ -275,7 +275,7 @@ fn certificates(
         write(&cas, &format!("{}.pem", suite.name), pem(&root).as_bytes())?;
         let mut above = (Arc::clone(&root_key), root_name.clone());
         for level in 1..=intermediates {
-            let ca_key = files::load_private_key(&generate(key)?, None)?;
+            let ca_key = files::load_private_key(&generate(key.clone())?, None)?;
             let name = format!("O=ike-bench, CN={} {role} CA {level}", suite.name);
             let name = issue::distinguished_name(&name)?;
             let ca = Template { subject: name.clone(), ca: true, ..template() };
@@ -283,7 +283,7 @@ fn certificates(
             write(&cas, &format!("{}-{level}.pem", suite.name), pem(&ca).as_bytes())?;
             above = (ca_key, name);
         }
-        let private = generate(key)?;
+        let private = generate(key.clone())?;
         let public = files::load_private_key(&private, None)?.public_key().to_vec();
         let count = if position == 0 { initiators } else { 1 };
         for number in 1..=count {

@@ -4,7 +4,7 @@ use ike_proto::crypto::SignatureScheme;
 use pq_kem::sign::KeyType;
 
 /// How both ends authenticate.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum Auth {
     /// By a pre-shared key.
     Psk,
@@ -18,7 +18,7 @@ pub enum Auth {
 }
 
 /// A set of algorithms.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Suite {
     /// Name, of its connection too.
     pub name: &'static str,

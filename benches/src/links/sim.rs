@@ -109,7 +109,7 @@ impl Simulated {
             side.settings.fragment_size = Some(suite.fragment_size);
         }
         case.rules[end].apply(&mut side.settings);
-        let Authentication::Certificate { real, .. } = suite.auth else { return Ok(()) };
+        let Authentication::Certificate { real, .. } = suite.auth.clone() else { return Ok(()) };
         if self.real {
             let none = || format!("{}: no backend for all of it", suite.name);
             let real = self.real(real.filter(|_| suite.has_real_crypto).ok_or_else(none)?)?;
@@ -135,8 +135,8 @@ impl Simulated {
     fn real(&self, key_type: KeyType) -> Result<Arc<Real>, String> {
         let mut known = self.credentials.lock().map_err(|_| "a thread panicked".to_owned())?;
         let real = known.entry(format!("{key_type:?}")).or_insert_with(|| {
-            let authority = Authority::root("ca", key_type, 9);
-            let credentials = [1, 2].map(|host| credential(&authority, key_type, host));
+            let authority = Authority::root("ca", key_type.clone(), 9);
+            let credentials = [1, 2].map(|host| credential(&authority, key_type.clone(), host));
             Arc::new(Real { authority, credentials })
         });
         Ok(Arc::clone(real))

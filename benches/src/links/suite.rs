@@ -4,7 +4,7 @@ use ike_proto::crypto::SignatureScheme;
 use pq_kem::sign::KeyType;
 
 /// How both ends authenticate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authentication {
     /// By a pre-shared key.
     Psk,

@@ -36,7 +36,7 @@ pub fn floor(suite: &Suite) -> Result<Duration, CryptoError> {
             })?;
         }
     }
-    if let Auth::Certificates { key, intermediates } = suite.auth {
+    if let Auth::Certificates { key, intermediates } = suite.auth.clone() {
         sum += signatures(key, intermediates)?;
     }
     Ok(sum)
@@ -49,9 +49,9 @@ fn signatures(key: KeyType, intermediates: usize) -> Result<Duration, CryptoErro
     let verifier = verifiers.iter().find(|verifier| verifier.schemes().contains(&scheme));
     let verifier = verifier.ok_or(CryptoError::Backend)?;
     let message = [0x5a; MESSAGE];
-    let signed = key.sign(scheme, &message)?;
-    let sign = fastest(|| key.sign(scheme, &message).map(drop))?;
-    let verify = fastest(|| verifier.verify(scheme, key.public_key(), &message, &signed))?;
+    let signed = key.sign(&scheme, &message)?;
+    let sign = fastest(|| key.sign(&scheme, &message).map(drop))?;
+    let verify = fastest(|| verifier.verify(&scheme, key.public_key(), &message, &signed))?;
     // The AUTH payload, the certificate of the end, and those between it and the root.
     Ok(sign + verify * (2 + u32::try_from(intermediates).unwrap_or(u32::MAX)))
 }

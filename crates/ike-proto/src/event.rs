@@ -591,7 +591,7 @@ pub struct UsedAuth {
     /// The result of EAP, if the round used EAP.
     pub eap: Option<Box<UsedEap>>,
     /// The addresses that the peer's certificate authorizes (RFC 3779); `None` for any.
-    pub addresses: Option<Arc<[TrafficSelector]>>,
+    pub addresses: Option<Arc<Vec<TrafficSelector>>>,
 }
 
 /// What EAP has shown about an end.

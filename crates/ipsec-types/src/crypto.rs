@@ -13,7 +13,7 @@ pub mod sign;
 mod secret;
 
 pub use secret::Secret;
-pub use sign::{SignatureScheme, SignatureVerifier, SigningKey};
+pub use sign::{Scheme, SchemeRegister, SignatureScheme, SignatureVerifier, SigningKey};
 
 /// Why a cryptographic operation failed. Carries no detail that could become an oracle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,8 +237,10 @@ pub struct CryptoProvider {
     pub prf: Vec<&'static dyn Prf>,
     /// Cipher suites.
     pub ciphers: &'static dyn CipherProvider,
-    /// Signature backends, in order of preference.
+    /// Backends of the built-in signature schemes, in order of preference.
     pub verifiers: Vec<&'static dyn SignatureVerifier>,
+    /// The signature schemes that are known: with those that the program has brought, which verify by themselves.
+    pub schemes: SchemeRegister,
     /// SHA-1 over the concatenated parts, for NAT detection (RFC 7296 §2.23) and nothing else.
     pub sha1: fn(&[&[u8]]) -> [u8; 20],
 }
@@ -256,32 +258,42 @@ impl CryptoProvider {
         self.prf.iter().copied().find(|p| p.id() == id)
     }
 
-    /// Schemes that some backend verifies, without repetition, in the backends' order.
+    /// Schemes that are verified here, without repetition: those of the backends in their order, then those that the
+    /// program has brought.
     pub fn signature_schemes(&self) -> Vec<SignatureScheme> {
         let mut schemes = Vec::new();
         for scheme in self.verifiers.iter().flat_map(|verifier| verifier.schemes()) {
             if !schemes.contains(scheme) {
-                schemes.push(*scheme);
+                schemes.push(scheme.clone());
             }
         }
+        schemes.extend(self.schemes.outside().cloned().map(SignatureScheme::Outside));
         schemes
     }
 
-    /// Verifies `signature` over `message` by the first backend that has `scheme`; `spki` is a DER
-    /// `SubjectPublicKeyInfo`.
+    /// Verifies `signature` over `message` by the first backend that has `scheme`, or by a registered scheme itself;
+    /// `spki` is a DER `SubjectPublicKeyInfo`.
     ///
     /// # Errors
     /// Those of [`SignatureVerifier::verify`]; [`CryptoError::Unsupported`] if no backend has `scheme`.
     pub fn verify(
         &self,
-        scheme: SignatureScheme,
+        scheme: &SignatureScheme,
         spki: &[u8],
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CryptoError> {
+        if let SignatureScheme::Outside(outside) = scheme {
+            let known = self.schemes.outside().any(|known| known == outside);
+            return if known {
+                outside.verify_by(spki, message, signature)
+            } else {
+                Err(CryptoError::Unsupported)
+            };
+        }
         self.verifiers
             .iter()
-            .find(|verifier| verifier.schemes().contains(&scheme))
+            .find(|verifier| verifier.schemes().contains(scheme))
             .ok_or(CryptoError::Unsupported)?
             .verify(scheme, spki, message, signature)
     }

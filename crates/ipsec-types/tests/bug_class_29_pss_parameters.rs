@@ -34,7 +34,7 @@ fn strongswan_valid() {
             (Some("SHA2-512"), Some("SHA2-512"), 64) => Some(SignatureScheme::RsaPssSha512),
             _ => None,
         };
-        assert_eq!(SignatureScheme::from_algorithm_identifier(&identifier), scheme, "{row}");
+        assert_eq!(SignatureScheme::from_built_in_identifier(&identifier), scheme, "{row}");
     }
 }
 
@@ -76,7 +76,7 @@ fn salts() {
 fn shapes() {
     let good = identifier(&[HASH, MGF1, SALT]);
     assert_eq!(
-        SignatureScheme::from_algorithm_identifier(&good),
+        SignatureScheme::from_built_in_identifier(&good),
         Some(SignatureScheme::RsaPssSha256)
     );
     let mgf1_oid = element(6, &MGF1_OID);
@@ -127,7 +127,7 @@ fn a_refusal_names_the_property() {
 
 fn refused(name: &str, identifier: &[u8]) {
     assert_eq!(PssParameters::from_algorithm_identifier(identifier), None, "{name}");
-    assert_eq!(SignatureScheme::from_algorithm_identifier(identifier), None, "{name}");
+    assert_eq!(SignatureScheme::from_built_in_identifier(identifier), None, "{name}");
 }
 
 fn identifier(fields: &[&[u8]]) -> Vec<u8> {

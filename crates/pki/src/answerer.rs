@@ -311,7 +311,7 @@ impl Answerer {
                                     .any(|ca| credential.is_issued_under(ca, &self.trust)))
                     })
                 });
-                Some((credential, *usable?))
+                Some((credential, usable?.clone()))
             })
     }
 
@@ -325,7 +325,7 @@ impl Answerer {
         let signatures: Result<Vec<_>, _> = request
             .octets
             .iter()
-            .map(|octets| credential.key().sign(scheme, octets.as_bytes()))
+            .map(|octets| credential.key().sign(&scheme, octets.as_bytes()))
             .collect();
         let signatures = signatures.map_err(|why| format!("signing by {scheme}: {why}"))?;
         let mut certs = match request.hash_and_url {
@@ -369,12 +369,7 @@ impl Answerer {
 fn signs_quickly(key: &dyn SigningKey) -> bool {
     !key.is_elsewhere()
         && key.schemes().iter().all(|scheme| {
-            use SignatureScheme as S;
-            match scheme {
-                S::EcdsaP256Sha256 | S::EcdsaP384Sha384 | S::EcdsaP521Sha512 | S::Ed25519 => true,
-                S::MlDsa44 | S::MlDsa65 | S::MlDsa87 => true,
-                scheme => scheme.is_rsa() && key.public_key().len() <= QUICK_RSA,
-            }
+            scheme.signs_quickly() && (!scheme.is_rsa() || key.public_key().len() <= QUICK_RSA)
         })
 }
 
@@ -390,9 +385,10 @@ fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
     }
 }
 
-fn selectors(addresses: &Addresses) -> Arc<[TrafficSelector]> {
+fn selectors(addresses: &Addresses) -> Arc<Vec<TrafficSelector>> {
     let ranges = addresses.ranges().iter();
-    ranges.filter_map(|(first, last)| TrafficSelector::from_range(*first, *last)).collect()
+    let selectors = ranges.filter_map(|(first, last)| TrafficSelector::from_range(*first, *last));
+    Arc::new(selectors.collect())
 }
 
 /// A little more than the octets of an RSA SubjectPublicKeyInfo with 2048 bits.

@@ -393,7 +393,7 @@ impl Certificate {
     /// alone decides, and for RSASSA-PSS the hash without the length of the salt.
     pub(crate) fn signature_scheme(&self) -> Option<SignatureScheme> {
         let algorithm = Signed::parse(&self.der)?.algorithm;
-        SignatureScheme::from_algorithm_identifier(algorithm)
+        SignatureScheme::from_built_in_identifier(algorithm)
             .or_else(|| PssParameters::from_algorithm_identifier(algorithm)?.scheme_of_hash())
     }
 

@@ -37,23 +37,23 @@ pub(crate) static ALGORITHMS: &[&dyn SignatureVerificationAlgorithm] = &[
     algorithms::RSA_PKCS1_2048_8192_SHA256_ABSENT_PARAMS,
     algorithms::RSA_PKCS1_2048_8192_SHA384_ABSENT_PARAMS,
     algorithms::RSA_PKCS1_2048_8192_SHA512_ABSENT_PARAMS,
-    &Slh(SignatureScheme::SlhDsaSha2_128s),
-    &Slh(SignatureScheme::SlhDsaSha2_128f),
-    &Slh(SignatureScheme::SlhDsaSha2_192s),
-    &Slh(SignatureScheme::SlhDsaSha2_192f),
-    &Slh(SignatureScheme::SlhDsaSha2_256s),
-    &Slh(SignatureScheme::SlhDsaSha2_256f),
-    &Slh(SignatureScheme::SlhDsaShake128s),
-    &Slh(SignatureScheme::SlhDsaShake128f),
-    &Slh(SignatureScheme::SlhDsaShake192s),
-    &Slh(SignatureScheme::SlhDsaShake192f),
-    &Slh(SignatureScheme::SlhDsaShake256s),
-    &Slh(SignatureScheme::SlhDsaShake256f),
+    &Slh(&SignatureScheme::SlhDsaSha2_128s),
+    &Slh(&SignatureScheme::SlhDsaSha2_128f),
+    &Slh(&SignatureScheme::SlhDsaSha2_192s),
+    &Slh(&SignatureScheme::SlhDsaSha2_192f),
+    &Slh(&SignatureScheme::SlhDsaSha2_256s),
+    &Slh(&SignatureScheme::SlhDsaSha2_256f),
+    &Slh(&SignatureScheme::SlhDsaShake128s),
+    &Slh(&SignatureScheme::SlhDsaShake128f),
+    &Slh(&SignatureScheme::SlhDsaShake192s),
+    &Slh(&SignatureScheme::SlhDsaShake192f),
+    &Slh(&SignatureScheme::SlhDsaShake256s),
+    &Slh(&SignatureScheme::SlhDsaShake256f),
 ];
 
 /// SLH-DSA in certificates (RFC 9909), which rustls-webpki lacks. The backend for AUTH payloads verifies it.
 #[derive(Debug)]
-struct Slh(SignatureScheme);
+struct Slh(&'static SignatureScheme);
 
 impl SignatureVerificationAlgorithm for Slh {
     fn verify_signature(

@@ -342,7 +342,7 @@ fn check_strength(
         if !chain.allows_key(issuer.spki()) {
             return Err(weak(issuer));
         }
-        if !certificate.signature_scheme().is_some_and(|scheme| chain.allows(scheme)) {
+        if !certificate.signature_scheme().is_some_and(|scheme| chain.allows(&scheme)) {
             return Err(weak(certificate));
         }
     }

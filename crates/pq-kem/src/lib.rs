@@ -31,7 +31,7 @@
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
-use ipsec_types::crypto::{CryptoProvider, SecureRandom};
+use ipsec_types::crypto::{CryptoProvider, SchemeRegister, SecureRandom};
 
 pub mod hash;
 pub mod ke;
@@ -54,6 +54,7 @@ pub fn provider() -> CryptoProvider {
         prf: prf::ALL.to_vec(),
         ciphers: &sym::Ciphers,
         verifiers: sign::VERIFIERS.to_vec(),
+        schemes: SchemeRegister::built_in(),
         sha1: hash::sha1,
     }
 }

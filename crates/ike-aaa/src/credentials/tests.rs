@@ -140,7 +140,7 @@ async fn a_signature_does_not_wait_long_for_a_responder() {
         fn public_key(&self) -> &[u8] {
             &self.0
         }
-        fn sign(&self, _: SignatureScheme, _: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        fn sign(&self, _: &SignatureScheme, _: &[u8]) -> Result<Vec<u8>, CryptoError> {
             Ok(vec![0; 70])
         }
     }
@@ -158,7 +158,10 @@ async fn a_signature_does_not_wait_long_for_a_responder() {
             id: own.identities().remove(0),
             requests: vec![asked(CertEncoding::X509_SIGNATURE), asked(CertEncoding::OCSP)],
             hash_and_url: false,
-            schemes: vec![ike_proto::AcceptedScheme { scheme, authorities: Vec::new() }],
+            schemes: vec![ike_proto::AcceptedScheme {
+                scheme: scheme.clone(),
+                authorities: Vec::new(),
+            }],
             octets: Vec::new(),
         }
     };
@@ -235,7 +238,7 @@ async fn work_does_not_wait_for_a_signer_that_is_stopped() {
         fn public_key(&self) -> &[u8] {
             &self.0
         }
-        fn sign(&self, _: SignatureScheme, _: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        fn sign(&self, _: &SignatureScheme, _: &[u8]) -> Result<Vec<u8>, CryptoError> {
             ASKED.fetch_add(1, Ordering::Relaxed);
             while STOPPED.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(5));
@@ -262,7 +265,10 @@ async fn work_does_not_wait_for_a_signer_that_is_stopped() {
         id: id.clone(),
         requests: Vec::new(),
         hash_and_url: false,
-        schemes: vec![ike_proto::AcceptedScheme { scheme, authorities: Vec::new() }],
+        schemes: vec![ike_proto::AcceptedScheme {
+            scheme: scheme.clone(),
+            authorities: Vec::new(),
+        }],
         octets: vec![octets()],
     };
     let mut answerer = Answerer::default();

@@ -134,7 +134,7 @@ impl Key {
                 S::RsaPkcs1Sha512 => SignatureScheme::RSA_PKCS1_SHA512,
                 _ => return None,
             };
-            Some((tls, *scheme))
+            Some((tls, scheme.clone()))
         })
     }
 }
@@ -165,7 +165,7 @@ struct Signing {
 
 impl Signer for Signing {
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
-        let sign = || self.key.sign(self.own, message);
+        let sign = || self.key.sign(&self.own, message);
         let seat = lock(&self.seen).seat.upgrade();
         let signed = match seat {
             Some(seat) if self.key.is_elsewhere() => seat.leave(sign),
@@ -328,7 +328,7 @@ mod tests {
         }
         fn sign(
             &self,
-            _: crypto_key::SignatureScheme,
+            _: &crypto_key::SignatureScheme,
             _: &[u8],
         ) -> Result<Vec<u8>, crypto_key::CryptoError> {
             Ok(vec![u8::try_from(self.0.available_permits()).unwrap()])

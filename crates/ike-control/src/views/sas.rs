@@ -118,7 +118,7 @@ pub struct Auth {
 
 impl Auth {
     fn new(used: &UsedAuth) -> Self {
-        let by = match (&used.eap, used.scheme, used.method) {
+        let by = match (&used.eap, used.scheme.clone(), used.method) {
             (Some(eap), _, _) => eap.method.clone(),
             (None, Some(scheme), _) => scheme.to_string(),
             (None, None, AuthMethod::PSK) => "PSK".to_owned(),

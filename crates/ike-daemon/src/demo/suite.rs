@@ -90,7 +90,7 @@ impl Folders {
 
     fn fill(&self, suite: Suite, names: [&str; 2]) -> Result<(), Box<dyn std::error::Error>> {
         let key_type = KeyType::Scheme(suite.signature());
-        let ca_key = files::load_private_key(&generate(key_type)?, None)?;
+        let ca_key = files::load_private_key(&generate(key_type.clone())?, None)?;
         let ca_name = issue::distinguished_name("O=demo, CN=CA")?;
         let ca = Template { subject: ca_name.clone(), ca: true, ..template() };
         let scheme = default_scheme(&*ca_key).ok_or("the CA's key cannot sign")?;
@@ -98,7 +98,7 @@ impl Folders {
         let ca = issue::certificate(&ca, ca_key.public_key(), &issuer)?;
         for name in names {
             let folder = self.of(name);
-            let key = generate(key_type)?;
+            let key = generate(key_type.clone())?;
             let spki = files::load_private_key(&key, None)?.public_key().to_vec();
             let own = Template {
                 subject: issue::distinguished_name(&format!("O=demo, CN={name}"))?,

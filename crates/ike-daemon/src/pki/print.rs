@@ -93,7 +93,7 @@ fn list(crl: &Crl) -> String {
 
 fn public_key(spki: &[u8]) -> String {
     let mut lines = Lines::default();
-    let schemes = SignatureScheme::of_public_key(spki);
+    let schemes = SignatureScheme::of_built_in_key(spki);
     let names: Vec<String> = schemes.iter().map(ToString::to_string).collect();
     lines.add("pubkey", &if names.is_empty() { "unknown".to_owned() } else { names.join(" ") });
     lines.add("keyid", &hex(&::pki::ca_hash(spki)));

@@ -434,19 +434,21 @@ impl KeySource for Signer {
 
 impl SigningKey for RemoteKey {
     fn schemes(&self) -> &[SignatureScheme] {
-        SignatureScheme::of_public_key(&self.spki)
+        SignatureScheme::of_built_in_key(&self.spki)
     }
 
     fn public_key(&self) -> &[u8] {
         &self.spki
     }
 
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        let place = SignatureScheme::ALL.iter().position(|known| *known == scheme);
-        let scheme = place.ok_or(CryptoError::Unsupported)?;
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let link = self.line.link();
         let key = self.line.number_of(&link, self.key, &self.name).ok_or(CryptoError::Backend)?;
-        let ask = Ask::Sign { key, scheme, message: message.to_vec() };
+        let ask = Ask::Sign {
+            key,
+            scheme: scheme.algorithm_identifier().to_vec(),
+            message: message.to_vec(),
+        };
         match self.line.ask(&link, ask, &self.name, PATIENCE) {
             Ok(Told::Signed(Ok(signature))) => Ok(signature),
             Ok(Told::Signed(Err(SignError::Unsupported))) => Err(CryptoError::Unsupported),

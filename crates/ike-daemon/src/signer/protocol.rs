@@ -31,10 +31,10 @@ pub(super) enum Ask {
         key: TokenKey,
         pin: Option<Wiped>,
     },
-    /// Sign `message` by the scheme at this place of `SignatureScheme::ALL`, with the key of this number.
+    /// Sign `message` by the scheme with this AlgorithmIdentifier, with the key of this number.
     Sign {
         key: u64,
-        scheme: usize,
+        scheme: Vec<u8>,
         message: Vec<u8>,
     },
     /// Keys may be in this PKCS#11 module, later as well.

@@ -50,7 +50,7 @@ pub(super) fn serve(
         match what {
             Ask::Sign { key, scheme, message } => match held.find(key) {
                 Some(kept) => queues.put(kept.module.clone().as_deref(), move |held| {
-                    held.sign(number, (&kept, scheme), &message);
+                    held.sign(number, (&kept, &scheme), &message);
                 })?,
                 None => held.answer(number, Told::Signed(Err(SignError::Unsupported)))?,
             },
@@ -234,11 +234,12 @@ impl Held {
         self.answer(number, Told::Loaded(loaded))
     }
 
-    /// Signs `message` by the scheme at this place of `SignatureScheme::ALL`, if the key is for such messages.
-    fn sign(&self, number: u64, (kept, scheme): (&Kept, usize), message: &[u8]) {
-        let signed = match SignatureScheme::ALL.get(scheme) {
+    /// Signs `message` by the scheme with this AlgorithmIdentifier, if the key is for such messages.
+    fn sign(&self, number: u64, (kept, identifier): (&Kept, &[u8]), message: &[u8]) {
+        let named = |scheme: &&SignatureScheme| scheme.algorithm_identifier() == identifier;
+        let signed = match kept.key.schemes().iter().find(named) {
             _ if !self.is_for(kept, message) => Err(SignError::Use),
-            Some(scheme) => kept.key.sign(*scheme, message).map_err(|why| match why {
+            Some(scheme) => kept.key.sign(scheme, message).map_err(|why| match why {
                 CryptoError::Unsupported => SignError::Unsupported,
                 _ => SignError::Backend,
             }),

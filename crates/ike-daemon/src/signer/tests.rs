@@ -74,8 +74,8 @@ fn signatures_are_those_of_the_key() {
             let key = Arc::clone(&key);
             threads.push(thread::spawn(move || {
                 let message = [&octets::tests::signed_octets()[..], &[m; 100]].concat();
-                let scheme = key.schemes()[0];
-                let signature = key.sign(scheme, &message).unwrap();
+                let scheme = key.schemes()[0].clone();
+                let signature = key.sign(&scheme, &message).unwrap();
                 (scheme, key.public_key().to_vec(), message, signature)
             }));
         }
@@ -84,7 +84,7 @@ fn signatures_are_those_of_the_key() {
         let (scheme, spki, message, signature) = thread.join().unwrap();
         let verifier =
             provider.verifiers.iter().find(|one| one.schemes().contains(&scheme)).unwrap();
-        verifier.verify(scheme, &spki, &message, &signature).unwrap();
+        verifier.verify(&scheme, &spki, &message, &signature).unwrap();
     }
     assert_eq!(signer.names(&folder).unwrap(), ["0.der", "1.der", "2.der"]);
     assert!(signer.names(&folder.join("none")).unwrap().is_empty());
@@ -114,7 +114,7 @@ fn what_cannot_be_loaded_says_why() {
         assert_eq!(there.unwrap_err(), here.unwrap_err(), "{request:?}");
     }
     let loaded = signer.load(&file(&path, Holds::Ecdsa)).unwrap();
-    let wrong = loaded.keys[0].sign(SignatureScheme::MlDsa65, b"message");
+    let wrong = loaded.keys[0].sign(&SignatureScheme::MlDsa65, b"message");
     assert_eq!(wrong, Err(CryptoError::Unsupported));
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -142,7 +142,7 @@ fn a_sealed_signer_loads_no_new_module() {
 fn a_sealed_signer_signs_an_auth_and_for_tls_where_eap_uses_the_key() {
     let folder = folder("uses");
     let kind = KeyType::Scheme(SignatureScheme::Ed25519);
-    let paths = ["ike.der", "eap.der"].map(|name| key_file(&folder, name, kind));
+    let paths = ["ike.der", "eap.der"].map(|name| key_file(&folder, name, kind.clone()));
     let (signer, _lost, _) = signer();
     let loaded = || paths.each_ref().map(|path| signer.load(&file(path, Holds::AnyKey)).unwrap());
     let [ike, eap] = loaded();
@@ -151,7 +151,7 @@ fn a_sealed_signer_signs_an_auth_and_for_tls_where_eap_uses_the_key() {
     let certificate = [&[0x30, 0x82, 1, 0][..], &[5; 256]].concat();
     let auth = octets::tests::signed_octets();
     let signs = |loaded: &Loaded, message: &[u8]| {
-        loaded.keys[0].sign(SignatureScheme::Ed25519, message).is_ok()
+        loaded.keys[0].sign(&SignatureScheme::Ed25519, message).is_ok()
     };
     assert!(signer.admit_tls(Some(&spki(&eap))));
     signer.seal(unbounded()).unwrap();
@@ -184,12 +184,12 @@ fn a_sealed_signer_reads_no_other_folders() {
     let [named, read, linked, versions, other] =
         ["named", "read", "linked", "versions", "other"].map(folder);
     let kind = KeyType::Scheme(SignatureScheme::Ed25519);
-    let first = key_file(&read, "first.der", kind);
+    let first = key_file(&read, "first.der", kind.clone());
     // A key file that is a link to a link of a folder, as Kubernetes has them.
     let [old, new] = ["old", "new"].map(|version| versions.join(version));
     for version in [&old, &new] {
         std::fs::create_dir_all(version).unwrap();
-        key_file(version, "key.der", kind);
+        key_file(version, "key.der", kind.clone());
     }
     let (current, link) = (versions.join("current"), linked.join("key.der"));
     std::os::unix::fs::symlink(&old, &current).unwrap();
@@ -199,7 +199,7 @@ fn a_sealed_signer_reads_no_other_folders() {
     assert!(loads(&first) && loads(&link));
     signer.seal(Bounds { folders: vec![named.clone()], ..Bounds::default() }).unwrap();
     for folder in [&named, &read] {
-        assert!(loads(&key_file(folder, "later.der", kind)), "{folder:?}");
+        assert!(loads(&key_file(folder, "later.der", kind.clone())), "{folder:?}");
         assert!(signer.names(folder).is_ok());
     }
     std::fs::remove_file(&current).unwrap();
@@ -245,7 +245,7 @@ fn the_end_of_the_signer_is_noticed() {
     cut.shutdown(std::net::Shutdown::Both).unwrap();
     lost.recv_timeout(Duration::from_secs(10)).unwrap();
     let key = &loaded.keys[0];
-    assert_eq!(key.sign(key.schemes()[0], b"message"), Err(CryptoError::Backend));
+    assert_eq!(key.sign(&key.schemes()[0], b"message"), Err(CryptoError::Backend));
     assert!(matches!(signer.load(&file(&path, Holds::AnyKey)), Err(Refused::Unreadable(_))));
     std::fs::remove_dir_all(folder).unwrap();
 }
@@ -343,9 +343,9 @@ fn a_question_ends_in_time_and_the_second_one_without_an_answer_brings_another_s
     let brought = signer.load(&LoadRequest::Octets(&Passphrase::copy_from(&octets))).unwrap();
     let (key, brought) = (&loaded.keys[0], &brought.keys[0]);
     let message = octets::tests::signed_octets();
-    let sign = || key.sign(key.schemes()[0], &message);
+    let sign = || key.sign(&key.schemes()[0], &message);
     sign().unwrap();
-    brought.sign(brought.schemes()[0], b"message").unwrap();
+    brought.sign(&brought.schemes()[0], b"message").unwrap();
 
     hangs.store(true, Ordering::SeqCst);
     let (failed, line) = logged(sign);
@@ -364,7 +364,7 @@ fn a_question_ends_in_time_and_the_second_one_without_an_answer_brings_another_s
         thread::sleep(Duration::from_millis(20));
     }
     assert_eq!(count.try_iter().count(), 1, "another one");
-    let gone = brought.sign(brought.schemes()[0], b"message");
+    let gone = brought.sign(&brought.schemes()[0], b"message");
     assert_eq!(gone, Err(CryptoError::Backend), "no copy of it is kept here");
     assert!(signer.load(&file(&path, Holds::AnyKey)).is_ok());
     assert!(lost.try_recv().is_err(), "that is no loss");

@@ -290,7 +290,7 @@ impl Opened {
         })
     }
 
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, SignFailed> {
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, SignFailed> {
         use SignatureScheme as S;
         let pss = |hash_alg, mgf, s_len: u64| PkcsPssParams { hash_alg, mgf, s_len: s_len.into() };
         type M = MechanismType;
@@ -347,14 +347,14 @@ impl From<Error> for SignFailed {
 
 impl SigningKey for Token {
     fn schemes(&self) -> &[SignatureScheme] {
-        SignatureScheme::of_public_key(&self.spki)
+        SignatureScheme::of_built_in_key(&self.spki)
     }
 
     fn public_key(&self) -> &[u8] {
         &self.spki
     }
 
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let mut opened = lock(&self.opened);
         let mut signed = opened.sign(scheme, message);
         if matches!(signed, Err(SignFailed::Token(_))) {
@@ -391,10 +391,9 @@ fn rsa_spki(modulus: &[u8], exponent: &[u8]) -> Vec<u8> {
 /// `curve` is the DER of the curve's name, with which the identifier of a key on it ends.
 fn ec_spki(curve: &[u8], point: &[u8]) -> Option<Vec<u8>> {
     use SignatureScheme::{EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512};
-    let identifiers = [EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512]
-        .map(SignatureScheme::key_algorithm_identifier);
-    let identifier = identifiers.into_iter().find(|identifier| identifier.ends_with(curve))?;
-    Some(spki(identifier, unwrapped(point)))
+    let of_curve = |scheme: &SignatureScheme| scheme.key_algorithm_identifier().ends_with(curve);
+    let scheme = [EcdsaP256Sha256, EcdsaP384Sha384, EcdsaP521Sha512].into_iter().find(of_curve)?;
+    Some(spki(scheme.key_algorithm_identifier(), unwrapped(point)))
 }
 
 /// `CKA_EC_POINT` is the DER of an OCTET STRING, with some tokens its content.

@@ -2,8 +2,8 @@
 //! swanctl.conf(5), and their option `auth`.
 
 use super::IdRegex;
-use crate::crypto::SignatureScheme;
 use crate::crypto::sign::SubjectPublicKeyInfo;
+use crate::crypto::{SchemeRegister, SignatureScheme};
 use crate::wire::payload::{CertReq, IdData};
 use crate::wire::registry::{CertEncoding, IdType};
 
@@ -84,7 +84,7 @@ pub struct PubkeyAuth {
 /// Signature schemes and key sizes that are accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SchemeConstraints {
-    /// Schemes allowed. Empty: all but those with SHA-1 and the experimental ones.
+    /// Schemes allowed. Empty: all but those that [must be named](SignatureScheme::must_be_named).
     pub schemes: Vec<SignatureScheme>,
     /// The shortest RSA modulus, in bits; 0 leaves it to the backend.
     pub rsa_bits: u32,
@@ -186,21 +186,29 @@ impl AuthConfig {
     /// # Errors
     /// [`AuthParseError`] says which part is not understood.
     pub fn parse(text: &str) -> Result<Self, AuthParseError> {
-        parse::parse(text)
+        Self::parse_with(&SchemeRegister::built_in(), text)
+    }
+
+    /// As [`parse`](Self::parse). The name of a scheme that the program has added to `register` is a key type, too.
+    ///
+    /// # Errors
+    /// [`AuthParseError`] says which part is not understood.
+    pub fn parse_with(register: &SchemeRegister, text: &str) -> Result<Self, AuthParseError> {
+        parse::parse(register, text)
     }
 }
 
 impl SchemeConstraints {
     /// True if a signature by `scheme` is accepted.
-    pub fn allows(&self, scheme: SignatureScheme) -> bool {
+    pub fn allows(&self, scheme: &SignatureScheme) -> bool {
         if self.schemes.is_empty() {
-            return !matches!(scheme, SignatureScheme::RsaPkcs1Sha1 | SignatureScheme::Falcon512);
+            return !scheme.must_be_named();
         }
-        self.schemes.contains(&scheme)
+        self.schemes.contains(scheme)
     }
 
     /// True if the hash of `scheme` is allowed with schemes of its kind.
-    pub(crate) fn allows_hash_of(&self, scheme: SignatureScheme) -> bool {
+    pub(crate) fn allows_hash_of(&self, scheme: &SignatureScheme) -> bool {
         let alike = |other: &SignatureScheme| {
             other.is_ecdsa() == scheme.is_ecdsa() && other.hash() == scheme.hash()
         };
@@ -209,11 +217,12 @@ impl SchemeConstraints {
 
     /// True if the key in `spki`, a DER SubjectPublicKeyInfo, can make an accepted signature and is long enough.
     pub fn allows_key(&self, spki: &[u8]) -> bool {
-        let schemes = SignatureScheme::of_public_key(spki);
-        let rsa = schemes.iter().any(|scheme| scheme.is_rsa());
+        let built_in = SignatureScheme::of_built_in_key(spki);
+        let rsa = built_in.iter().any(SignatureScheme::is_rsa);
         let bits = SubjectPublicKeyInfo::parse(spki).and_then(|spki| spki.rsa_bits());
         let long_enough = !rsa || bits.unwrap_or(0) >= self.rsa_bits;
-        long_enough && schemes.iter().any(|scheme| self.allows(*scheme))
+        let named = || self.schemes.iter().any(|scheme| scheme.verifies_with(spki));
+        long_enough && (built_in.iter().any(|scheme| self.allows(scheme)) || named())
     }
 }
 

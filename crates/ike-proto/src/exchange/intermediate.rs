@@ -144,7 +144,7 @@ impl ExpectIntermediateResponse {
         }
         let ppk = ppk.map(|ppk| (ppk.id.clone(), Arc::clone(&ppk.key)));
         let Self { rest, mut auth, .. } = *self;
-        auth.announced.read_methods(&parsed);
+        auth.announced.read_methods(&ctx.crypto.schemes, &parsed);
         let (prf, key) = (stem.channel.session().prf, stem.channel.session().keys.pr());
         let covered =
             auth.transcript.int_auth.absorb(prf, key, false, &opened.front, &opened.octets);

@@ -137,7 +137,7 @@ pub(crate) fn verify_by(
 /// SubjectPublicKeyInfo; `octets` are the peer's. Whose key it is was settled before.
 pub fn verify_signature(
     crypto: &CryptoProvider,
-    scheme: SignatureScheme,
+    scheme: &SignatureScheme,
     spki: &[u8],
     octets: &SignedOctets,
     signature: &[u8],

@@ -175,7 +175,7 @@ pub struct PeerKey {
     pub certificate: Option<Arc<PeerCertificate>>,
     /// The addresses that the peer's certificate authorizes (RFC 3779): its traffic selectors are narrowed to these.
     /// `None` for no limit.
-    pub addresses: Option<Arc<[TrafficSelector]>>,
+    pub addresses: Option<Arc<Vec<TrafficSelector>>>,
 }
 
 impl OwnedCert {

@@ -362,7 +362,7 @@ impl fmt::Display for Rounds<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, used) in self.0.iter().enumerate() {
             f.write_str(if index == 0 { "" } else { ", " })?;
-            match (used.scheme, used.eap.as_ref().map(|eap| &eap.method)) {
+            match (used.scheme.clone(), used.eap.as_ref().map(|eap| &eap.method)) {
                 (Some(scheme), _) => write!(f, "{scheme}")?,
                 (None, Some(eap)) => f.write_str(eap)?,
                 (None, None) => write!(f, "{}", used.method)?,

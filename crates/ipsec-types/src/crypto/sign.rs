@@ -1,5 +1,6 @@
 //! Digital signatures as the engine sees them: schemes, keys that sign, and backends that verify. No
-//! algorithm is here.
+//! algorithm is here. A program brings a scheme of its own as a [`Scheme`] and adds it to the
+//! [`SchemeRegister`] of its provider.
 //!
 //! A signature has the form its `AlgorithmIdentifier` gives it in X.509 and in authentication method 14
 //! (RFC 7427 §3): for ECDSA that is DER. Methods 9 to 11 (RFC 4754) carry `r | s` instead; see
@@ -12,12 +13,16 @@ use ike_wire::der::{self, Der};
 use ike_wire::registry::{AuthMethod, HashId};
 
 mod identifier;
+mod outside;
 mod pss;
+mod register;
 
+pub use outside::{OutsideScheme, Scheme, SchemeLengths};
 pub use pss::{PssParameters, PssProperty};
+pub use register::{RegisterError, SchemeRegister};
 
 /// A signature algorithm with every parameter it needs: what one `AlgorithmIdentifier` says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SignatureScheme {
     /// RSASSA-PKCS1-v1_5 with SHA-1, for authentication method 1 of old peers and nothing else: never
     /// read from an `AlgorithmIdentifier` (RFC 8247 §4.2).
@@ -75,6 +80,8 @@ pub enum SignatureScheme {
     /// Falcon-512 of NIST's third round with padded signatures: experimental, not FN-DSA, and under an
     /// identifier that no standard assigns.
     Falcon512,
+    /// A scheme that the program has brought. Connections use it only if their configuration names it.
+    Outside(OutsideScheme),
 }
 
 /// A private key. Implementations may be a token or another process.
@@ -88,7 +95,7 @@ pub trait SigningKey: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`CryptoError::Unsupported`] if `scheme` is not one of [`schemes`](Self::schemes),
     /// [`CryptoError::Backend`] if the backend fails.
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError>;
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError>;
     /// True if signing waits for another process or a token, however fast the scheme is.
     fn is_elsewhere(&self) -> bool {
         false
@@ -109,7 +116,7 @@ pub trait SignatureVerifier: Send + Sync + fmt::Debug {
     /// the sizes the backend accepts; [`CryptoError::Unsupported`] for a scheme it does not have.
     fn verify(
         &self,
-        scheme: SignatureScheme,
+        scheme: &SignatureScheme,
         spki: &[u8],
         message: &[u8],
         signature: &[u8],
@@ -137,7 +144,7 @@ impl<'a> SubjectPublicKeyInfo<'a> {
 
     /// Bits of the modulus of an RSA key (RFC 8017 §A.1.1); `None` for any other key.
     pub fn rsa_bits(&self) -> Option<u32> {
-        if !SignatureScheme::of_public_key(&self.encode()).iter().any(|scheme| scheme.is_rsa()) {
+        if !SignatureScheme::of_built_in_key(&self.encode()).iter().any(SignatureScheme::is_rsa) {
             return None;
         }
         let modulus = Der::new(self.key).nested(der::SEQUENCE)?.unsigned()?;
@@ -157,8 +164,8 @@ impl<'a> SubjectPublicKeyInfo<'a> {
 }
 
 impl SignatureScheme {
-    /// Every scheme.
-    pub const ALL: &'static [Self] = &[
+    /// Every built-in scheme.
+    pub const BUILT_IN: &'static [Self] = &[
         Self::RsaPkcs1Sha1,
         Self::RsaPkcs1Sha256,
         Self::RsaPkcs1Sha384,
@@ -190,34 +197,90 @@ impl SignatureScheme {
 
     /// The hash that SIGNATURE_HASH_ALGORITHMS must list for the scheme to be used (RFC 7427 §4);
     /// [`HashId::IDENTITY`] where the message goes into the scheme as it is (RFC 8420 §2).
-    pub fn hash(self) -> HashId {
+    pub fn hash(&self) -> HashId {
         match self {
             Self::RsaPkcs1Sha1 => HashId::SHA1,
             Self::RsaPkcs1Sha256 | Self::RsaPssSha256 | Self::EcdsaP256Sha256 => HashId::SHA2_256,
             Self::RsaPkcs1Sha384 | Self::RsaPssSha384 | Self::EcdsaP384Sha384 => HashId::SHA2_384,
             Self::RsaPkcs1Sha512 | Self::RsaPssSha512 | Self::EcdsaP521Sha512 => HashId::SHA2_512,
+            Self::Outside(outside) => outside.hash(),
             _ => HashId::IDENTITY,
         }
     }
 
     /// True if a quantum computer is not known to forge signatures of the scheme.
-    pub fn is_post_quantum(self) -> bool {
-        self >= Self::MlDsa44
+    pub fn is_post_quantum(&self) -> bool {
+        match self {
+            Self::Outside(outside) => outside.is_post_quantum(),
+            Self::Ed25519 => false,
+            other => !other.is_rsa() && !other.is_ecdsa(),
+        }
     }
 
     /// True for RSA with either padding.
-    pub fn is_rsa(self) -> bool {
-        self <= Self::RsaPssSha512
+    pub fn is_rsa(&self) -> bool {
+        matches!(
+            self,
+            Self::RsaPkcs1Sha1
+                | Self::RsaPkcs1Sha256
+                | Self::RsaPkcs1Sha384
+                | Self::RsaPkcs1Sha512
+                | Self::RsaPssSha256
+                | Self::RsaPssSha384
+                | Self::RsaPssSha512
+        )
+    }
+
+    /// True for SLH-DSA with any parameter set.
+    pub fn is_slh_dsa(&self) -> bool {
+        matches!(
+            self,
+            Self::SlhDsaSha2_128s
+                | Self::SlhDsaSha2_128f
+                | Self::SlhDsaSha2_192s
+                | Self::SlhDsaSha2_192f
+                | Self::SlhDsaSha2_256s
+                | Self::SlhDsaSha2_256f
+                | Self::SlhDsaShake128s
+                | Self::SlhDsaShake128f
+                | Self::SlhDsaShake192s
+                | Self::SlhDsaShake192f
+                | Self::SlhDsaShake256s
+                | Self::SlhDsaShake256f
+        )
+    }
+
+    /// True for a scheme that is used only where a configuration names it: one with SHA-1, an
+    /// experimental one, and each that the program has brought.
+    pub fn must_be_named(&self) -> bool {
+        matches!(self, Self::RsaPkcs1Sha1 | Self::Falcon512 | Self::Outside(_))
+    }
+
+    /// True if a signature takes less than a millisecond on a common processor. RSA does with short
+    /// moduli.
+    pub fn signs_quickly(&self) -> bool {
+        match self {
+            Self::Outside(outside) => outside.signs_quickly(),
+            other => !other.is_slh_dsa() && *other != Self::Falcon512,
+        }
+    }
+
+    /// True if `spki`, a DER `SubjectPublicKeyInfo`, is a key that the scheme verifies with.
+    pub fn verifies_with(&self, spki: &[u8]) -> bool {
+        match self {
+            Self::Outside(outside) => outside.key_in(spki).is_some(),
+            other => Self::of_built_in_key(spki).contains(other),
+        }
     }
 
     /// True for ECDSA on any curve.
-    pub fn is_ecdsa(self) -> bool {
+    pub fn is_ecdsa(&self) -> bool {
         self.ecdsa_integer_len().is_some()
     }
 
     /// The authentication method older than RFC 7427 that the scheme can be used with: 1 for RSA with
     /// PKCS#1 v1.5 padding (RFC 7296 §3.8), 9 to 11 for ECDSA (RFC 4754 §3). `None` for all others.
-    pub fn legacy_auth_method(self) -> Option<AuthMethod> {
+    pub fn legacy_auth_method(&self) -> Option<AuthMethod> {
         match self {
             Self::RsaPkcs1Sha1
             | Self::RsaPkcs1Sha256
@@ -251,7 +314,7 @@ impl SignatureScheme {
     /// The Authentication Data of the scheme's [legacy method](Self::legacy_auth_method) for
     /// `signature`: `r | s`, each padded to the length of the curve's order, for ECDSA (RFC 4754 §7);
     /// the signature itself for RSA. `None` if there is no such method or `signature` is malformed.
-    pub fn signature_to_legacy(self, signature: &[u8]) -> Option<Vec<u8>> {
+    pub fn signature_to_legacy(&self, signature: &[u8]) -> Option<Vec<u8>> {
         self.legacy_auth_method()?;
         let Some(len) = self.ecdsa_integer_len() else { return Some(signature.to_vec()) };
         let mut outer = Der::new(signature);
@@ -270,7 +333,7 @@ impl SignatureScheme {
     /// The signature in `data`, Authentication Data of the scheme's
     /// [legacy method](Self::legacy_auth_method). `None` if there is no such method or `data` does not
     /// have the length of two integers of the curve.
-    pub fn signature_from_legacy(self, data: &[u8]) -> Option<Vec<u8>> {
+    pub fn signature_from_legacy(&self, data: &[u8]) -> Option<Vec<u8>> {
         self.legacy_auth_method()?;
         let Some(len) = self.ecdsa_integer_len() else { return Some(data.to_vec()) };
         if data.len() != 2 * len {
@@ -286,7 +349,7 @@ impl SignatureScheme {
     }
 
     /// Octets of `r` and of `s` in methods 9 to 11.
-    fn ecdsa_integer_len(self) -> Option<usize> {
+    fn ecdsa_integer_len(&self) -> Option<usize> {
         match self {
             Self::EcdsaP256Sha256 => Some(32),
             Self::EcdsaP384Sha384 => Some(48),
@@ -296,7 +359,7 @@ impl SignatureScheme {
     }
 
     /// The name, spelled as in strongSwan's log where it has one.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::RsaPkcs1Sha1 => "RSA_EMSA_PKCS1_SHA1",
             Self::RsaPkcs1Sha256 => "RSA_EMSA_PKCS1_SHA2_256",
@@ -325,6 +388,7 @@ impl SignatureScheme {
             Self::SlhDsaShake256s => "SLH-DSA-SHAKE-256s",
             Self::SlhDsaShake256f => "SLH-DSA-SHAKE-256f",
             Self::Falcon512 => "FALCON-512",
+            Self::Outside(outside) => outside.name(),
         }
     }
 }

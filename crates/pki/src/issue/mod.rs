@@ -61,7 +61,7 @@ impl fmt::Display for IssueError {
 impl std::error::Error for IssueError {}
 
 /// The issuer that signs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Issuer<'a> {
     /// The private key.
     pub key: &'a dyn SigningKey,
@@ -74,7 +74,7 @@ pub struct Issuer<'a> {
 impl Issuer<'_> {
     /// A SIGNED structure around `message`.
     fn sign(&self, message: &[u8]) -> Result<Vec<u8>, IssueError> {
-        let signature = self.key.sign(self.scheme, message).map_err(IssueError::Sign)?;
+        let signature = self.key.sign(&self.scheme, message).map_err(IssueError::Sign)?;
         let mut bits = Vec::with_capacity(signature.len() + 6);
         asn1::push(&mut bits, BIT_STRING, &[&[0], &signature]);
         Ok(wrap(SEQUENCE, &[message, self.scheme.algorithm_identifier(), &bits]))
@@ -86,7 +86,7 @@ impl Issuer<'_> {
 pub fn default_scheme(key: &dyn SigningKey) -> Option<SignatureScheme> {
     let schemes = key.schemes();
     let widespread = schemes.iter().find(|scheme| **scheme == SignatureScheme::RsaPkcs1Sha256);
-    widespread.or_else(|| schemes.first()).copied()
+    widespread.or_else(|| schemes.first()).cloned()
 }
 
 /// The content of a certificate. [`Template::default`] is an end entity without names.

@@ -71,7 +71,7 @@ fn keys_and_signatures_of_the_path_are_as_strong_as_auth_asks() {
     let trust = trusting(&["root", "rsa-root", "mldsa65-root", "ed25519-root"]);
     let mut answerer = Answerer::new(trust);
     answerer.set_policy("site", "remote", PeerPolicy::default());
-    let own = |name: &str| SignatureScheme::of_public_key(certificate(name).spki())[0];
+    let own = |name: &str| SignatureScheme::of_built_in_key(certificate(name).spki())[0].clone();
     assert_eq!((own("moon"), own("rsa")), (EcdsaP256Sha256, RsaPssSha256), "the fixtures");
     let verdict = |name: &str, auth: &str| {
         let names = certificate(name).identities();
@@ -127,7 +127,7 @@ fn without_a_fetch_the_policy_decides() {
 #[test]
 fn constraints_default_to_what_is_not_broken() {
     let none = SchemeConstraints::default();
-    assert!(!none.allows(RsaPkcs1Sha1) && none.allows(RsaPkcs1Sha256));
+    assert!(!none.allows(&RsaPkcs1Sha1) && none.allows(&RsaPkcs1Sha256));
 }
 
 /// The URL of the list is in its back-off, so that nothing is fetched. What is not known is said after the proof.

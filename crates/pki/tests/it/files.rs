@@ -12,10 +12,10 @@ use crate::common::{certificate, fixture};
 fn works(key: &dyn SigningKey) {
     assert!(!key.schemes().is_empty());
     for scheme in key.schemes() {
-        let signature = key.sign(*scheme, b"message").unwrap();
+        let signature = key.sign(scheme, b"message").unwrap();
         let verifier = VERIFIERS.iter().find(|verifier| verifier.schemes().contains(scheme));
         let Some(verifier) = verifier else { continue };
-        verifier.verify(*scheme, key.public_key(), b"message", &signature).unwrap();
+        verifier.verify(scheme, key.public_key(), b"message", &signature).unwrap();
     }
 }
 
@@ -181,7 +181,7 @@ fn a_bare_seed_of_ml_dsa_is_a_key_and_other_bare_octets_are_not() {
     use pq_kem::sign::{KeyType, generate, load_private_key};
 
     for scheme in [SignatureScheme::MlDsa44, SignatureScheme::MlDsa65, SignatureScheme::MlDsa87] {
-        let pkcs8 = generate(KeyType::Scheme(scheme)).unwrap();
+        let pkcs8 = generate(KeyType::Scheme(scheme.clone())).unwrap();
         let mut fields = Der::new(&pkcs8).nested(SEQUENCE).unwrap();
         fields.content(INTEGER).unwrap();
         fields.element(SEQUENCE).unwrap();

@@ -104,7 +104,7 @@ fn sent(trust: TrustStore, bundled: bool, hash_and_url: bool) -> Vec<OwnedCert> 
     if bundled {
         credential = credential.with_bundle().unwrap();
     }
-    let scheme = credential.key().schemes()[0];
+    let scheme = credential.key().schemes()[0].clone();
     let mut answerer = Answerer::new(trust);
     answerer.add_credential("site", "local", credential);
     let request = SignRequest {

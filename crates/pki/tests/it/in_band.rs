@@ -342,7 +342,7 @@ impl SigningKey for Key {
 
     fn sign(
         &self,
-        _: SignatureScheme,
+        _: &SignatureScheme,
         _: &[u8],
     ) -> Result<Vec<u8>, ike_proto::crypto::CryptoError> {
         Ok(vec![0; 70])

@@ -52,7 +52,7 @@ fn a_ca_of_every_algorithm_certifies_and_revokes() {
         KeyType::Scheme(S::MlDsa87),
         KeyType::Scheme(S::SlhDsaSha2_128f),
     ] {
-        let ca_key = key(key_type);
+        let ca_key = key(key_type.clone());
         let peer_key = key(KeyType::Scheme(S::Ed25519));
         let ca = self_signed("C=CH, O=pq-ike, CN=CA", &*ca_key);
         assert!(ca.is_ca() && ca.is_self_issued());
@@ -104,9 +104,9 @@ fn a_ca_of_every_algorithm_certifies_and_revokes() {
 fn a_request_proves_its_key_and_says_what_it_wants() {
     let names = [id("peer.example.org"), id("192.0.2.9")];
     for scheme in [SignatureScheme::EcdsaP256Sha256, SignatureScheme::MlDsa65] {
-        let key = key(KeyType::Scheme(scheme));
+        let key = key(KeyType::Scheme(scheme.clone()));
         let subject = issue::distinguished_name("C=CH, CN=peer").unwrap();
-        let requester = Issuer { key: &*key, scheme, name: &subject };
+        let requester = Issuer { key: &*key, scheme: scheme.clone(), name: &subject };
         for names in [&names[..], &[]] {
             let der = Request::make(&requester, names).unwrap();
             let request = Request::load(&der).unwrap();

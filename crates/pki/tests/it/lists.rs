@@ -143,7 +143,7 @@ impl List {
             asn1::push(&mut tbs, context(0), &[&wrap(SEQUENCE, &extensions)]);
         }
         let tbs = wrap(SEQUENCE, &tbs);
-        let signature = key.sign(scheme, &tbs).unwrap();
+        let signature = key.sign(&scheme, &tbs).unwrap();
         let bits = wrap(BIT_STRING, &[&[0], &signature[..]].concat());
         wrap(SEQUENCE, &[&tbs, scheme.algorithm_identifier(), &bits].concat())
     }
@@ -502,7 +502,7 @@ fn of_a_long_list_the_serial_numbers_alone_are_kept_and_any_key_can_be_judged() 
         (KeyType::Scheme(SignatureScheme::Ed25519), true),
         (KeyType::Scheme(SignatureScheme::MlDsa65), true),
     ] {
-        let ca = Owner::root_with("CA", key_of(key_type));
+        let ca = Owner::root_with("CA", key_of(key_type.clone()));
         let der = list.by(&ca);
         let crl = Crl::from_stream(der.as_slice()).unwrap();
         assert_eq!((crl.count(), crl.der().is_some()), (ENTRIES + 1, kept), "{key_type:?}");

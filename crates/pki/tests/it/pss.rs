@@ -39,7 +39,7 @@ fn keys_of_type_id_rsassa_pss_are_accepted() {
     outcome("under-any", "any-ca", &PeerPolicy::default()).unwrap();
     outcome("under-bound", "bound-ca", &PeerPolicy::default()).unwrap();
     let peer = outcome("any-key", "plain-ca", &PeerPolicy::default()).unwrap();
-    assert!(SignatureScheme::of_public_key(&peer).contains(&SignatureScheme::RsaPssSha384));
+    assert!(SignatureScheme::of_built_in_key(&peer).contains(&SignatureScheme::RsaPssSha384));
 }
 
 /// Fault: in `Pss::is_for`, compare the length of the salt with `>`, or leave out the comparison of the hash.

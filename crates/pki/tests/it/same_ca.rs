@@ -356,7 +356,7 @@ fn with_key_usage(ca: &Owner, spki: &[u8], usage: &[u8]) -> Arc<Certificate> {
     }
     let tbs = wrap(SEQUENCE, &tbs);
     let scheme = pki::issue::default_scheme(&*ca.key).unwrap();
-    let bits = [vec![0], ca.key.sign(scheme, &tbs).unwrap()].concat();
+    let bits = [vec![0], ca.key.sign(&scheme, &tbs).unwrap()].concat();
     let parts = [&tbs, scheme.algorithm_identifier(), &wrap(BIT_STRING, &bits)].concat();
     Arc::new(Certificate::from_der(&wrap(SEQUENCE, &parts)).unwrap())
 }

@@ -17,12 +17,13 @@ impl SignatureVerifier for AwsLc {
 
     fn verify(
         &self,
-        scheme: SignatureScheme,
+        scheme: &SignatureScheme,
         spki: &[u8],
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CryptoError> {
-        let of_key = if scheme.is_ecdsa() { curve_of(spki).unwrap_or(scheme) } else { scheme };
+        let curve = if scheme.is_ecdsa() { curve_of(spki) } else { None };
+        let of_key = curve.unwrap_or(scheme);
         let algorithm = algorithm(of_key, scheme.hash()).ok_or(CryptoError::Unsupported)?;
         verify(algorithm, key_for(of_key, spki)?, message, signature)
     }
@@ -41,12 +42,12 @@ impl SignatureVerifier for RsaSha1 {
 
     fn verify(
         &self,
-        scheme: SignatureScheme,
+        scheme: &SignatureScheme,
         spki: &[u8],
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CryptoError> {
-        if scheme != SignatureScheme::RsaPkcs1Sha1 {
+        if *scheme != SignatureScheme::RsaPkcs1Sha1 {
             return Err(CryptoError::Unsupported);
         }
         let algorithm = &signature::RSA_PKCS1_2048_8192_SHA1_FOR_LEGACY_USE_ONLY;
@@ -66,12 +67,12 @@ fn verify(
 }
 
 /// The scheme that names the curve of an ECDSA key.
-fn curve_of(spki: &[u8]) -> Option<SignatureScheme> {
-    SignatureScheme::of_public_key(spki).iter().copied().find(|scheme| scheme.is_ecdsa())
+fn curve_of(spki: &[u8]) -> Option<&'static SignatureScheme> {
+    SignatureScheme::of_built_in_key(spki).iter().find(|scheme| scheme.is_ecdsa())
 }
 
 /// The algorithm of a key that is for `scheme`, with another hash if it is one for ECDSA.
-fn algorithm(scheme: SignatureScheme, hash: HashId) -> Option<&'static dyn VerificationAlgorithm> {
+fn algorithm(scheme: &SignatureScheme, hash: HashId) -> Option<&'static dyn VerificationAlgorithm> {
     use SignatureScheme::*;
     Some(match scheme {
         RsaPkcs1Sha256 => &signature::RSA_PKCS1_2048_8192_SHA256,

@@ -31,12 +31,12 @@ impl SignatureVerifier for Falcon {
 
     fn verify(
         &self,
-        scheme: SignatureScheme,
+        scheme: &SignatureScheme,
         spki: &[u8],
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CryptoError> {
-        if scheme != SignatureScheme::Falcon512 {
+        if *scheme != SignatureScheme::Falcon512 {
             return Err(CryptoError::Unsupported);
         }
         let key = VerifyingKey512::decode(key_for(scheme, spki)?);
@@ -80,8 +80,8 @@ impl SigningKey for Key {
         &self.spki
     }
 
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        if scheme != SignatureScheme::Falcon512 {
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        if *scheme != SignatureScheme::Falcon512 {
             return Err(CryptoError::Unsupported);
         }
         let mut signature = vec![0; signature_size(FN_DSA_LOGN_512)];

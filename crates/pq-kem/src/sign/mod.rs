@@ -1,7 +1,8 @@
 //! Digital signatures: backends that verify, and private keys that sign.
 //!
 //! * [`VERIFIERS`]: [`AwsLc`] for RSA, ECDSA, Ed25519 and ML-DSA, and [`SlhDsa`].
-//! * [`load_private_key`]: a key from DER or PEM. [`generate`]: a new key, as PKCS#8.
+//! * [`load_private_key`]: a key from DER or PEM, and [`load_private_key_with`] for schemes that the program has brought.
+//!   [`generate`]: a new key, as PKCS#8.
 //! * [`RsaSha1`] is for old peers, and in no list.
 //! * The features `backend-rustcrypto` and `backend-pqcrypto` add further backends of ML-DSA, and
 //!   `experimental-falcon` one of Falcon-512: modules to take from, which change no list.
@@ -28,7 +29,7 @@ mod signing_key;
 mod slh_dsa;
 
 pub use aws_lc::{AwsLc, RsaSha1};
-pub use private_key::{KeyError, KeyType, generate, load_private_key};
+pub use private_key::{KeyError, KeyType, generate, load_private_key, load_private_key_with};
 pub use slh_dsa::SlhDsa;
 
 /// Every default backend, whatever features are on.

@@ -50,12 +50,12 @@ impl SignatureVerifier for MlDsa {
 
     fn verify(
         &self,
-        scheme: SignatureScheme,
+        scheme: &SignatureScheme,
         spki: &[u8],
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CryptoError> {
-        if !self.schemes().contains(&scheme) {
+        if !self.schemes().contains(scheme) {
             return Err(CryptoError::Unsupported);
         }
         let key = key_for(scheme, spki)?;
@@ -77,13 +77,13 @@ impl SignatureVerifier for MlDsa {
 ///
 /// # Errors
 /// [`CryptoError::Unsupported`] for any other scheme.
-pub fn generate(scheme: SignatureScheme) -> Result<Box<dyn SigningKey>, CryptoError> {
+pub fn generate(scheme: &SignatureScheme) -> Result<Box<dyn SigningKey>, CryptoError> {
     with_set!(scheme, set => {
         let (public, key) = set::keypair();
         let algorithm = scheme.key_algorithm_identifier();
         let spki = SubjectPublicKeyInfo { algorithm, key: public.as_bytes() }.encode();
         let key = Zeroizing::new(key.as_bytes().to_vec());
-        Ok(Box::new(Key { schemes: [scheme], key, spki }))
+        Ok(Box::new(Key { schemes: [scheme.clone()], key, spki }))
     })
 }
 
@@ -102,8 +102,8 @@ impl SigningKey for Key {
         &self.spki
     }
 
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        if !self.schemes.contains(&scheme) {
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        if !self.schemes.contains(scheme) {
             return Err(CryptoError::Unsupported);
         }
         with_set!(scheme, set => {

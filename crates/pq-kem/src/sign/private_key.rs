@@ -6,7 +6,7 @@ use aws_lc_rs::encoding::AsDer;
 use aws_lc_rs::rsa::KeySize;
 use aws_lc_rs::signature::{self, EcdsaKeyPair, Ed25519KeyPair, PqdsaKeyPair, RsaKeyPair};
 use ike_wire::der::{self, Der};
-use ipsec_types::crypto::{CryptoError, SignatureScheme, SigningKey};
+use ipsec_types::crypto::{CryptoError, SchemeRegister, SignatureScheme, SigningKey};
 use rustls_pki_types::pem::{PemObject, SectionKind};
 use zeroize::Zeroizing;
 
@@ -58,7 +58,7 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 /// A type of key that [`generate`] makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyType {
     /// RSA, 2048 bits.
     Rsa2048,
@@ -93,7 +93,9 @@ pub fn generate(key_type: KeyType) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
         KeyType::Rsa4096 => return rsa(KeySize::Rsa4096),
         KeyType::Scheme(scheme) => scheme,
     };
+    let scheme = &scheme;
     match scheme {
+        SignatureScheme::Outside(outside) => Ok(pkcs8(scheme, outside.generate()?.expose())),
         SignatureScheme::EcdsaP256Sha256 => ecdsa(&signature::ECDSA_P256_SHA256_ASN1_SIGNING),
         SignatureScheme::EcdsaP384Sha384 => ecdsa(&signature::ECDSA_P384_SHA384_ASN1_SIGNING),
         SignatureScheme::EcdsaP521Sha512 => ecdsa(&signature::ECDSA_P521_SHA512_ASN1_SIGNING),
@@ -112,14 +114,25 @@ pub fn generate(key_type: KeyType) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
     }
 }
 
-/// A private key from DER or from the first private key of a PEM file: PKCS#8 (RFC 5958) of every
-/// algorithm, `RSAPrivateKey` (RFC 8017 §A.1.2) and `ECPrivateKey` (RFC 5915).
+/// A private key of a built-in scheme from DER or from the first private key of a PEM file: PKCS#8 (RFC 5958) of
+/// every algorithm, `RSAPrivateKey` (RFC 8017 §A.1.2) and `ECPrivateKey` (RFC 5915).
 ///
 /// # Errors
 /// See [`KeyError`].
 pub fn load_private_key(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
+    load_private_key_with(&SchemeRegister::built_in(), octets)
+}
+
+/// As [`load_private_key`], a key of any scheme of `register`.
+///
+/// # Errors
+/// See [`KeyError`].
+pub fn load_private_key_with(
+    register: &SchemeRegister,
+    octets: &[u8],
+) -> Result<Box<dyn SigningKey>, KeyError> {
     if octets.first() == Some(&der::SEQUENCE) {
-        return load_der(octets);
+        return load_der(register, octets);
     }
     let contains = |text: &[u8]| octets.windows(text.len()).any(|window| window == text);
     if contains(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || contains(b"Proc-Type: 4,ENCRYPTED") {
@@ -129,7 +142,7 @@ pub fn load_private_key(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> 
         let (kind, content) = section.map_err(|_| KeyError::Malformed)?;
         let content = Zeroizing::new(content);
         match kind {
-            SectionKind::PrivateKey => return load_pkcs8(&content),
+            SectionKind::PrivateKey => return load_pkcs8(register, &content),
             SectionKind::RsaPrivateKey => return load_pkcs1(&content),
             SectionKind::EcPrivateKey => return load_sec1(&content),
             _ => {}
@@ -139,13 +152,13 @@ pub fn load_private_key(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> 
 }
 
 /// The three forms differ in what follows the version: an `AlgorithmIdentifier`, an integer, octets.
-fn load_der(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
+fn load_der(register: &SchemeRegister, octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
     let second = Der::new(octets).nested(der::SEQUENCE).and_then(|mut fields| {
         fields.unsigned()?;
         fields.peek()
     });
     match second {
-        Some(der::SEQUENCE) => load_pkcs8(octets),
+        Some(der::SEQUENCE) => load_pkcs8(register, octets),
         Some(der::INTEGER) => load_pkcs1(octets),
         Some(der::OCTET_STRING) => load_sec1(octets),
         _ => Err(KeyError::Malformed),
@@ -161,10 +174,10 @@ fn load_sec1(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
     Ok(Box::new(key))
 }
 
-fn load_pkcs8(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
+fn load_pkcs8(register: &SchemeRegister, octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
     let (algorithm, private) = pkcs8_parts(octets).ok_or(KeyError::Malformed)?;
     let known = |scheme: &SignatureScheme| scheme.key_algorithm_identifier() == algorithm;
-    let Some(scheme) = SignatureScheme::ALL.iter().copied().find(known) else {
+    let Some(scheme) = register.iter().find(|scheme| known(scheme)) else {
         let oid = Der::new(algorithm)
             .nested(der::SEQUENCE)
             .and_then(|mut parts| parts.content(der::OBJECT_IDENTIFIER));
@@ -172,7 +185,10 @@ fn load_pkcs8(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
         return Err(if is_pss { KeyError::PssKey } else { KeyError::Unsupported });
     };
     match scheme {
-        SignatureScheme::RsaPkcs1Sha1 => rsa(RsaKeyPair::from_pkcs8(octets).ok(), private),
+        SignatureScheme::Outside(outside) => {
+            outside.private_key(private).map_err(|_| KeyError::Malformed)
+        }
+        rsa_scheme if rsa_scheme.is_rsa() => rsa(RsaKeyPair::from_pkcs8(octets).ok(), private),
         SignatureScheme::EcdsaP256Sha256
         | SignatureScheme::EcdsaP384Sha384
         | SignatureScheme::EcdsaP521Sha512 => load_sec1(octets),
@@ -229,7 +245,7 @@ const ID_RSASSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
 const ML_DSA_SEED: usize = 32;
 
 /// `OneAsymmetricKey` of version 0 around `key`.
-fn pkcs8(scheme: SignatureScheme, key: &[u8]) -> Zeroizing<Vec<u8>> {
+fn pkcs8(scheme: &SignatureScheme, key: &[u8]) -> Zeroizing<Vec<u8>> {
     let algorithm = scheme.key_algorithm_identifier();
     // Enough for two headers and the version, so that no copy of the key is left behind by growth.
     let mut inner = Zeroizing::new(Vec::with_capacity(key.len() + algorithm.len() + 16));

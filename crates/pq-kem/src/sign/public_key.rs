@@ -6,12 +6,15 @@ use ipsec_types::crypto::sign::{SignatureScheme, SubjectPublicKeyInfo};
 
 /// The key inside `spki`, if it is one for `scheme`: an `RSAPublicKey` (RFC 8017 §A.1.1), an
 /// uncompressed point (RFC 5480 §2.2), or the octets of the key itself.
-pub(super) fn key_for(scheme: SignatureScheme, spki: &[u8]) -> Result<&[u8], CryptoError> {
+pub(super) fn key_for<'a>(
+    scheme: &SignatureScheme,
+    spki: &'a [u8],
+) -> Result<&'a [u8], CryptoError> {
     checked(scheme, spki).ok_or(CryptoError::InvalidPublic)
 }
 
-fn checked(scheme: SignatureScheme, spki: &[u8]) -> Option<&[u8]> {
-    if !SignatureScheme::of_public_key(spki).contains(&scheme) {
+fn checked<'a>(scheme: &SignatureScheme, spki: &'a [u8]) -> Option<&'a [u8]> {
+    if !SignatureScheme::of_built_in_key(spki).contains(scheme) {
         return None;
     }
     let key = SubjectPublicKeyInfo::parse(spki)?.key;
@@ -19,6 +22,7 @@ fn checked(scheme: SignatureScheme, spki: &[u8]) -> Option<&[u8]> {
         KeyLen::Rsa => is_acceptable_rsa(key),
         KeyLen::Point(len) => key.len() == len && key.first() == Some(&UNCOMPRESSED),
         KeyLen::Octets(len) => key.len() == len,
+        KeyLen::AtMost(len) => key.len() <= len,
     };
     fits.then_some(key)
 }
@@ -30,9 +34,11 @@ enum KeyLen {
     Point(usize),
     /// Octets of the key.
     Octets(usize),
+    /// Most octets of the key.
+    AtMost(usize),
 }
 
-fn key_len(scheme: SignatureScheme) -> KeyLen {
+fn key_len(scheme: &SignatureScheme) -> KeyLen {
     use SignatureScheme::*;
     match scheme {
         RsaPkcs1Sha1 | RsaPkcs1Sha256 | RsaPkcs1Sha384 | RsaPkcs1Sha512 | RsaPssSha256
@@ -48,6 +54,7 @@ fn key_len(scheme: SignatureScheme) -> KeyLen {
         SlhDsaSha2_192s | SlhDsaSha2_192f | SlhDsaShake192s | SlhDsaShake192f => KeyLen::Octets(48),
         SlhDsaSha2_256s | SlhDsaSha2_256f | SlhDsaShake256s | SlhDsaShake256f => KeyLen::Octets(64),
         Falcon512 => KeyLen::Octets(897),
+        Outside(outside) => KeyLen::AtMost(outside.lengths().public_key),
     }
 }
 

@@ -32,12 +32,12 @@ impl SignatureVerifier for MlDsa {
 
     fn verify(
         &self,
-        scheme: SignatureScheme,
+        scheme: &SignatureScheme,
         spki: &[u8],
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CryptoError> {
-        if !self.schemes().contains(&scheme) {
+        if !self.schemes().contains(scheme) {
             return Err(CryptoError::Unsupported);
         }
         let key = key_for(scheme, spki)?;
@@ -51,7 +51,7 @@ impl SignatureVerifier for MlDsa {
 /// # Errors
 /// [`CryptoError::Unsupported`] for any other scheme.
 pub fn key_from_seed(
-    scheme: SignatureScheme,
+    scheme: &SignatureScheme,
     seed: &[u8; 32],
 ) -> Result<Box<dyn SigningKey>, CryptoError> {
     with_set!(scheme, key_of(scheme, seed))
@@ -65,7 +65,7 @@ fn verify<P: MlDsaParams>(key: &[u8], message: &[u8], signature: &[u8]) -> Resul
 }
 
 fn key_of<P: MlDsaParams + Send + Sync + 'static>(
-    scheme: SignatureScheme,
+    scheme: &SignatureScheme,
     seed: &[u8; 32],
 ) -> Result<Box<dyn SigningKey>, CryptoError> {
     let mut seed = Seed::from(*seed);
@@ -74,7 +74,7 @@ fn key_of<P: MlDsaParams + Send + Sync + 'static>(
     let public = key.expanded_key().verifying_key().encode();
     let algorithm = scheme.key_algorithm_identifier();
     let spki = SubjectPublicKeyInfo { algorithm, key: &public }.encode();
-    Ok(Box::new(Key { schemes: [scheme], key, spki }))
+    Ok(Box::new(Key { schemes: [scheme.clone()], key, spki }))
 }
 
 struct Key<P: MlDsaParams> {
@@ -92,8 +92,8 @@ impl<P: MlDsaParams + Send + Sync> SigningKey for Key<P> {
         &self.spki
     }
 
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        if !self.schemes.contains(&scheme) {
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        if !self.schemes.contains(scheme) {
             return Err(CryptoError::Unsupported);
         }
         let signature = self.key.expanded_key().sign_deterministic(message, &[]);

@@ -72,8 +72,8 @@ impl SigningKey for AwsLcKey {
         &self.spki
     }
 
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        if !self.schemes.contains(&scheme) {
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        if !self.schemes.contains(scheme) {
             return Err(CryptoError::Unsupported);
         }
         let failed = |_| CryptoError::Backend;
@@ -114,8 +114,8 @@ pub(super) struct MlDsaSet {
 }
 
 impl MlDsaSet {
-    pub(super) fn of(scheme: SignatureScheme) -> Option<&'static Self> {
-        ML_DSA.iter().find(|set| set.schemes.contains(&scheme))
+    pub(super) fn of(scheme: &SignatureScheme) -> Option<&'static Self> {
+        ML_DSA.iter().find(|set| set.schemes.contains(scheme))
     }
 }
 
@@ -140,7 +140,7 @@ const RSA_SCHEMES: &[SignatureScheme] = &[
     SignatureScheme::RsaPkcs1Sha512,
 ];
 
-fn rsa_encoding(scheme: SignatureScheme) -> Option<&'static dyn RsaEncoding> {
+fn rsa_encoding(scheme: &SignatureScheme) -> Option<&'static dyn RsaEncoding> {
     Some(match scheme {
         SignatureScheme::RsaPkcs1Sha256 => &signature::RSA_PKCS1_SHA256,
         SignatureScheme::RsaPkcs1Sha384 => &signature::RSA_PKCS1_SHA384,

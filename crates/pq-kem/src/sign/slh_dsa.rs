@@ -42,12 +42,12 @@ impl SignatureVerifier for SlhDsa {
 
     fn verify(
         &self,
-        scheme: SignatureScheme,
+        scheme: &SignatureScheme,
         spki: &[u8],
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), CryptoError> {
-        if !SCHEMES.contains(&scheme) {
+        if !SCHEMES.contains(scheme) {
             return Err(CryptoError::Unsupported);
         }
         let key = key_for(scheme, spki)?;
@@ -66,7 +66,7 @@ fn verify<P: ParameterSet>(
 }
 
 /// A new private key, the `4n` octets of FIPS 205 §9.1.
-pub(super) fn generate(scheme: SignatureScheme) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
+pub(super) fn generate(scheme: &SignatureScheme) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
     with_set!(scheme, generate_of(n(scheme)), Err(CryptoError::Unsupported))
 }
 
@@ -87,25 +87,25 @@ fn from_seeds<P: ParameterSet>(seeds: &[u8]) -> Zeroizing<Vec<u8>> {
 
 /// The private key of `scheme` in `octets`, which PKCS#8 holds without another header (RFC 9909 §6).
 pub(super) fn load(
-    scheme: SignatureScheme,
+    scheme: &SignatureScheme,
     octets: &[u8],
 ) -> Result<Box<dyn SigningKey>, KeyError> {
     with_set!(scheme, load_of(scheme, octets), Err(KeyError::Unsupported))
 }
 
 fn load_of<P: ParameterSet + Send + Sync + 'static>(
-    scheme: SignatureScheme,
+    scheme: &SignatureScheme,
     octets: &[u8],
 ) -> Result<Box<dyn SigningKey>, KeyError> {
     let key = ::slh_dsa::SigningKey::<P>::try_from(octets).map_err(|_| KeyError::Malformed)?;
     let public = octets.get(octets.len() / 2..).unwrap_or_default();
     let algorithm = scheme.key_algorithm_identifier();
     let spki = SubjectPublicKeyInfo { algorithm, key: public }.encode();
-    Ok(Box::new(Key { schemes: [scheme], key, spki }))
+    Ok(Box::new(Key { schemes: [scheme.clone()], key, spki }))
 }
 
 /// Octets of a seed: FIPS 205's `n`.
-fn n(scheme: SignatureScheme) -> usize {
+fn n(scheme: &SignatureScheme) -> usize {
     match scheme {
         SignatureScheme::SlhDsaSha2_128s
         | SignatureScheme::SlhDsaSha2_128f
@@ -135,8 +135,8 @@ impl<P: ParameterSet + Send + Sync> SigningKey for Key<P> {
     }
 
     /// Hedged: `opt_rand` is drawn (FIPS 205 §9.2).
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        if !self.schemes.contains(&scheme) {
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        if !self.schemes.contains(scheme) {
             return Err(CryptoError::Unsupported);
         }
         let mut opt_rand = vec![0; n(scheme)];
@@ -182,7 +182,7 @@ mod tests {
         let cases = data::json(include_str!("../../tests/data/slhdsa/keygen.json"));
         assert_eq!(cases.len(), 7);
         for case in cases {
-            let scheme = SCHEMES.iter().copied().find(|s| s.name() == case.text("set")).unwrap();
+            let scheme = SCHEMES.iter().find(|s| s.name() == case.text("set")).unwrap();
             let seeds = ["skSeed", "skPrf", "pkSeed"].map(|field| case.octets(field)).concat();
             assert_eq!(seeds.len(), 3 * n(scheme), "{scheme}");
             let private = with_set!(scheme, from_seeds(&seeds), panic!("{scheme}"));
@@ -203,10 +203,10 @@ mod tests {
             (SignatureScheme::SlhDsaSha2_192f, 35_664),
             (SignatureScheme::SlhDsaSha2_256f, 49_856),
         ] {
-            let key = load(scheme, &generate(scheme).unwrap()).unwrap();
-            let signature = key.sign(scheme, b"message").unwrap();
+            let key = load(&scheme, &generate(&scheme).unwrap()).unwrap();
+            let signature = key.sign(&scheme, b"message").unwrap();
             assert_eq!(signature.len(), len, "{scheme}");
-            assert_eq!(SlhDsa.verify(scheme, key.public_key(), b"message", &signature), Ok(()));
+            assert_eq!(SlhDsa.verify(&scheme, key.public_key(), b"message", &signature), Ok(()));
         }
     }
 }

@@ -48,13 +48,13 @@ pub fn signatures() -> Vec<Backend> {
 /// Every scheme that a test can afford to sign with: of SLH-DSA, the fast sets of 128 bits.
 pub fn affordable(backend: &Backend) -> impl Iterator<Item = SignatureScheme> {
     let slow = |scheme: &SignatureScheme| {
-        (SignatureScheme::SlhDsaSha2_128s..=SignatureScheme::SlhDsaShake256f).contains(scheme)
+        scheme.is_slh_dsa()
             && !matches!(
                 scheme,
                 SignatureScheme::SlhDsaSha2_128f | SignatureScheme::SlhDsaShake128f
             )
     };
-    backend.verifier.schemes().iter().copied().filter(move |scheme| !slow(scheme))
+    backend.verifier.schemes().iter().filter(move |&scheme| !slow(scheme)).cloned()
 }
 
 /// A new key of a default backend, through PKCS#8.
@@ -69,7 +69,7 @@ pub fn default_key(scheme: SignatureScheme) -> Box<dyn SigningKey> {
 fn rustcrypto_key(scheme: SignatureScheme) -> Box<dyn SigningKey> {
     let mut seed = [0; 32];
     ipsec_types::crypto::SecureRandom::fill(&mut pq_kem::os_random(), &mut seed);
-    pq_kem::sign::rustcrypto::key_from_seed(scheme, &seed).unwrap()
+    pq_kem::sign::rustcrypto::key_from_seed(&scheme, &seed).unwrap()
 }
 
 const RSA: SignatureScheme = SignatureScheme::RsaPssSha256;

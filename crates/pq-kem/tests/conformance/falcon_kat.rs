@@ -29,7 +29,7 @@ fn known_answers() {
         assert!(signature.len() <= 666, "{}: too long to be padded", case.name);
         signature.resize(666, 0);
         let verify = |message: &[u8], signature: &[u8]| {
-            Falcon.verify(SCHEME, key.public_key(), message, signature)
+            Falcon.verify(&SCHEME, key.public_key(), message, signature)
         };
         assert_eq!(verify(&message, &signature), Ok(()), "{}", case.name);
         assert_eq!(verify(&message[1..], &signature), Err(CryptoError::Integrity));
@@ -40,7 +40,7 @@ fn known_answers() {
         signature[0] = 0x29;
         assert_eq!(verify(&message, &signature), Err(CryptoError::Integrity));
 
-        let ours = key.sign(SCHEME, &message).unwrap();
+        let ours = key.sign(&SCHEME, &message).unwrap();
         assert_eq!(verify(&message, &ours), Ok(()), "{}", case.name);
     }
 }

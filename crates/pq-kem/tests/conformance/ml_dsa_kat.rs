@@ -35,7 +35,7 @@ fn acvp_ml_dsa_keys() {
             other => panic!("{other}"),
         };
         let seed: [u8; 32] = case.octets("seed").try_into().unwrap();
-        let second = rustcrypto::key_from_seed(scheme, &seed).unwrap();
+        let second = rustcrypto::key_from_seed(&scheme, &seed).unwrap();
         let first = load_private_key(&pkcs8(scheme, &seed)).unwrap();
         for key in [&first, &second] {
             assert_eq!(sha256(&public(key.as_ref())), case.octets("pkSha256"), "{}", case.name);
@@ -57,7 +57,7 @@ fn wycheproof_ml_dsa_verify() {
         let spki = SubjectPublicKeyInfo { algorithm, key: &key }.encode();
         for backend in signatures().iter().filter(|b| b.verifier.schemes().contains(&scheme)) {
             let verified =
-                backend.verifier.verify(scheme, &spki, &case.octets("msg"), &case.octets("sig"));
+                backend.verifier.verify(&scheme, &spki, &case.octets("msg"), &case.octets("sig"));
             let expected = match (case.text("result"), key.len()) {
                 ("valid", _) => Ok(()),
                 (_, 1312) => Err(CryptoError::Integrity),
@@ -82,15 +82,15 @@ fn wycheproof_ml_dsa_sign() {
     assert_eq!(cases.len(), 70);
     for case in cases {
         let seed = case.octets("seed").try_into().unwrap();
-        let key = rustcrypto::key_from_seed(scheme, &seed).unwrap();
+        let key = rustcrypto::key_from_seed(&scheme, &seed).unwrap();
         assert_eq!(sha256(&public(key.as_ref())), case.octets("pkSha256"), "{}", case.name);
         let message = case.octets("msg");
-        let signature = key.sign(scheme, &message).unwrap();
+        let signature = key.sign(&scheme, &message).unwrap();
         assert_eq!(sha256(&signature), case.octets("sigSha256"), "{}", case.name);
         let loaded = load_private_key(&case.octets("pkcs8")).unwrap();
         assert_eq!(loaded.public_key(), key.public_key(), "{}", case.name);
         let provider = pq_kem::provider();
-        let verified = provider.verify(scheme, loaded.public_key(), &message, &signature);
+        let verified = provider.verify(&scheme, loaded.public_key(), &message, &signature);
         assert_eq!(verified, Ok(()), "{}", case.name);
     }
 }

@@ -55,7 +55,7 @@ fn openssl_files() {
             let key = load_private_key(octets).unwrap_or_else(|e| panic!("{name} {first}: {e}"));
             assert_eq!(key.public_key(), spki, "{name} {first}");
             assert_eq!(key.schemes().first(), Some(&first));
-            for &scheme in key.schemes() {
+            for scheme in key.schemes() {
                 let signature = key.sign(scheme, b"message").unwrap();
                 let provider = pq_kem::provider();
                 assert_eq!(provider.verify(scheme, spki, b"message", &signature), Ok(()));
@@ -99,9 +99,9 @@ fn rfc9881_files() {
         for form in forms {
             let key = load_private_key(form).unwrap();
             assert_eq!(key.public_key(), spki, "{scheme}");
-            let signature = key.sign(scheme, b"message").unwrap();
+            let signature = key.sign(&scheme, b"message").unwrap();
             let provider = pq_kem::provider();
-            assert_eq!(provider.verify(scheme, &spki, b"message", &signature), Ok(()));
+            assert_eq!(provider.verify(&scheme, &spki, b"message", &signature), Ok(()));
         }
         // Seed and expanded key that are not of one another (RFC 9881 §8.1).
         let mut both = der_of(forms[2]);
@@ -115,20 +115,20 @@ fn rfc9881_files() {
 fn generated_keys_load() {
     for (key_type, octets) in [(KeyType::Rsa2048, 256), (KeyType::Rsa3072, 384)] {
         let key = load_private_key(&generate(key_type).unwrap()).unwrap();
-        assert_eq!(key.sign(S::RsaPssSha256, b"message").unwrap().len(), octets);
+        assert_eq!(key.sign(&S::RsaPssSha256, b"message").unwrap().len(), octets);
     }
-    for &scheme in &S::ALL[7..] {
+    for scheme in S::BUILT_IN.iter().filter(|scheme| !scheme.is_rsa()) {
         // Key generation of the small sets takes as long as a whole tree.
         if scheme.name().ends_with('s') {
             continue;
         }
-        let key = default_key(scheme);
-        assert_eq!(key.schemes(), [scheme]);
-        assert_eq!(S::of_public_key(key.public_key()), [scheme]);
+        let key = default_key(scheme.clone());
+        assert_eq!(key.schemes(), std::slice::from_ref(scheme));
+        assert_eq!(S::of_built_in_key(key.public_key()), std::slice::from_ref(scheme));
         assert!(!format!("{key:?}").contains("seed"), "{key:?}");
     }
     for scheme in [S::RsaPkcs1Sha1, S::RsaPkcs1Sha256, S::RsaPssSha512] {
-        assert!(generate(KeyType::Scheme(scheme)).is_err(), "{scheme}: of which size?");
+        assert!(generate(KeyType::Scheme(scheme.clone())).is_err(), "{scheme}: of which size?");
     }
 }
 
@@ -173,7 +173,7 @@ fn truncated_der() {
         KeyType::Scheme(S::SlhDsaSha2_128f),
         KeyType::Scheme(S::Falcon512),
     ] {
-        let octets = generate(key_type).unwrap();
+        let octets = generate(key_type.clone()).unwrap();
         for len in (0..octets.len()).step_by(1 + octets.len() / 64) {
             assert!(load_private_key(&octets[..len]).is_err(), "{key_type:?} {len}");
         }

@@ -23,7 +23,7 @@ fn rfc4754() {
         let mut data = [case.octets("r"), case.octets("s")].concat();
         let verify = |data: &[u8]| {
             let signature = scheme.signature_from_legacy(data).unwrap();
-            AwsLc.verify(scheme, &spki, b"abc", &signature)
+            AwsLc.verify(&scheme, &spki, b"abc", &signature)
         };
         assert_eq!(verify(&data), Ok(()), "{scheme}");
         *data.last_mut().unwrap() ^= 1;
@@ -43,7 +43,7 @@ fn ecdsa_with_another_hash() {
             SignatureScheme::EcdsaP384Sha384,
             SignatureScheme::EcdsaP521Sha512,
         ] {
-            let verified = AwsLc.verify(scheme, &case.octets("spki"), b"abc", &case.octets("sig"));
+            let verified = AwsLc.verify(&scheme, &case.octets("spki"), b"abc", &case.octets("sig"));
             let right = case.name == scheme.to_string();
             assert_eq!(verified.is_ok(), right, "{} as {scheme}", case.name);
         }
@@ -55,7 +55,7 @@ fn wycheproof_ed25519() {
     let (mut valid, mut invalid) = (0, 0);
     for case in data::json(include_str!("../data/wycheproof/ed25519.json")) {
         let verified = AwsLc.verify(
-            SignatureScheme::Ed25519,
+            &SignatureScheme::Ed25519,
             &case.octets("spki"),
             &case.octets("msg"),
             &case.octets("sig"),

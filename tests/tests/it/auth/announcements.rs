@@ -52,7 +52,7 @@ fn a_key_whose_hash_the_peer_does_not_announce_does_not_sign() {
                 false => (&mut setup.b, &mut setup.a, 2),
             };
             prover.answerer = pki::Answerer::default();
-            prover.show(credential(&root(), own, host));
+            prover.show(credential(&root(), own.clone(), host));
             prover.want("pubkey", &root());
             judge.want(auth, &root());
             let (at_a, at_b) = refused(&mut setup.build());
@@ -77,7 +77,7 @@ fn a_scheme_below_what_auth_asks_for_is_refused() {
         ("ike:ed25519", MlDsa87),
     ] {
         for initiator in [true, false] {
-            let mut setup = signing(3, key_type(own), key_type(own));
+            let mut setup = signing(3, key_type(own.clone()), key_type(own.clone()));
             let (prover, judge) = match initiator {
                 true => (&mut setup.a, &mut setup.b),
                 false => (&mut setup.b, &mut setup.a),
@@ -106,11 +106,11 @@ fn a_scheme_below_what_auth_asks_for_is_refused() {
 #[test]
 fn announced_methods_choose_among_several_keys() {
     let schemes: [SignatureScheme; 4] = [Ed25519, EcdsaP256Sha256, MlDsa65, RsaPssSha256];
-    for wanted in schemes {
+    for wanted in &schemes {
         let mut setup = Setup::new(4);
         for (n, side) in [(1, &mut setup.a), (2, &mut setup.b)] {
-            for scheme in schemes {
-                side.show(credential(&root(), key_type(scheme), n));
+            for scheme in &schemes {
+                side.show(credential(&root(), key_type(scheme.clone()), n));
             }
             let auth = match wanted {
                 Ed25519 => "ike:ed25519",
@@ -122,7 +122,7 @@ fn announced_methods_choose_among_several_keys() {
         }
         let pair = comes_up(setup);
         for host in &pair.hosts {
-            assert_eq!(host.ike().local_auth[0].scheme, Some(wanted));
+            assert_eq!(host.ike().local_auth[0].scheme, Some(wanted.clone()));
         }
     }
 }
@@ -140,7 +140,7 @@ fn certificate_requests_choose_among_several_certificates() {
         }
         let pair = comes_up(setup);
         for host in &pair.hosts {
-            assert_eq!(host.ike().local_auth[0].scheme, Some(expected));
+            assert_eq!(host.ike().local_auth[0].scheme, Some(expected.clone()));
         }
     }
 }

@@ -390,7 +390,7 @@ fn first_a_key_and_then_eap() {
     setup.b.connection.remote.push(remote);
     let pair = comes_up(setup, short_peer(Some(7)), short_server(Some(7)));
     let used = &pair.b().ike().remote_auth;
-    assert_eq!((used[0].scheme, used[0].id.clone()), (Some(Ed25519), identity(1)));
+    assert_eq!((used[0].scheme.clone(), used[0].id.clone()), (Some(Ed25519), identity(1)));
     assert_eq!((used[1].id.clone(), method(&used[1]).as_deref()), (user(), Some("short")));
     // Without the second round there is nothing.
     let mut setup = signing(24, key_type(Ed25519), ec());

@@ -148,7 +148,7 @@ impl SigningKey for Impostor {
         self.0.public_key()
     }
 
-    fn sign(&self, scheme: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
         self.1.sign(scheme, message)
     }
 }
@@ -157,10 +157,10 @@ impl SigningKey for Impostor {
 #[test]
 fn class_31_a_signature_by_the_key_of_another_certificate() {
     let types = [ec(), KeyType::Rsa2048, key_type(SignatureScheme::MlDsa44)];
-    for key_type in types.into_iter().flat_map(|t| [(t, t), (t, ec())]) {
+    for key_type in types.into_iter().flat_map(|t| [(t.clone(), t.clone()), (t, ec())]) {
         for host in [1, 2] {
             let mut setup = signing(2, ec(), ec());
-            let (shown, own) = (key(key_type.0, host), key(key_type.1, host + 40));
+            let (shown, own) = (key(key_type.0.clone(), host), key(key_type.1.clone(), host + 40));
             let certificate = root().issue(&*shown, &identity(host), host, |_| {});
             let impostor = Arc::new(Impostor(shown, own));
             let wrong = Wrong { host };

@@ -16,13 +16,13 @@ use super::{ec, refused, told};
 
 /// Both ends with a chain of two below one root; what the ends could fetch, by end.
 fn chains(kind: KeyType) -> (Setup, [Vec<Vec<u8>>; 2]) {
-    let root = Authority::root("root", kind, 0);
+    let root = Authority::root("root", kind.clone(), 0);
     let mut setup = Setup::new(1);
     let mut published = [Vec::new(), Vec::new()];
     let [of_a, of_b] = &mut published;
     for (side, host, published) in [(&mut setup.a, 1, of_a), (&mut setup.b, 2, of_b)] {
-        let middle = root.intermediate(&format!("middle {host}"), kind, host + 2);
-        let key = key(kind, host);
+        let middle = root.intermediate(&format!("middle {host}"), kind.clone(), host + 2);
+        let key = key(kind.clone(), host);
         let own = middle.issue(&*key, &identity(host), host, |_| {});
         let chain = [Arc::clone(&middle.certificate)];
         side.show(Credential::new(key, own, &chain).unwrap());

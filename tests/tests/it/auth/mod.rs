@@ -11,6 +11,7 @@ mod eap_again;
 mod failures;
 mod hash_and_url;
 mod ocsp;
+mod outside;
 mod rounds;
 mod schemes;
 mod waiting;

@@ -15,10 +15,10 @@ use super::{ec, refused, told};
 
 /// Both ends by certificates of one root, with what it says of each of them.
 fn setup(kind: KeyType, revoked: bool) -> Setup {
-    let root = ike_tests::credentials::Authority::root("root", kind, 0);
+    let root = ike_tests::credentials::Authority::root("root", kind.clone(), 0);
     let mut setup = Setup::new(1);
     for (side, host) in [(&mut setup.a, 1), (&mut setup.b, 2)] {
-        let key = key(kind, host);
+        let key = key(kind.clone(), host);
         let own = root.issue(&*key, &identity(host), host, |template| {
             template.ocsp = vec!["http://ocsp.example.org/".to_owned()];
         });
@@ -146,7 +146,7 @@ fn octets_of_ike_auth_with_ocsp_responses() {
     {
         let mut all = Vec::new();
         for on in [false, true] {
-            let mut setup = setup(kind, false);
+            let mut setup = setup(kind.clone(), false);
             if on {
                 setup.both(asks);
             }

@@ -46,7 +46,7 @@ fn the_initiator_by_a_secret_and_then_by_a_key() {
     let used = &pair.b().ike().remote_auth;
     assert_eq!(used.len(), 2);
     assert_eq!((used[0].method, used[0].id.clone()), (AuthMethod::PSK, identity(1)));
-    assert_eq!((used[1].scheme, used[1].id.clone()), (Some(Ed25519), user()));
+    assert_eq!((used[1].scheme.clone(), used[1].id.clone()), (Some(Ed25519), user()));
     assert_eq!(pair.b().ike().remote_id, Some(identity(1)), "the first round's");
     assert_eq!(auths(&pair), 2);
 }
@@ -248,7 +248,8 @@ fn many_seeded_lives_of_many_rounds() {
                 };
                 let scheme = [Ed25519, EcdsaP384Sha384, MlDsa44].get(kind as usize);
                 if let Some(scheme) = scheme {
-                    let key = credential_for(&root(), key_type(*scheme), host, &identity(host));
+                    let key =
+                        credential_for(&root(), key_type(scheme.clone()), host, &identity(host));
                     prover.show_in(&local, AuthConfig::pubkey(), key);
                     let id = IdMatch::Exact(identity(host));
                     judge.want_in(&remote, "pubkey", id, &root());

@@ -23,7 +23,7 @@ fn by(pair: &Pair, method: AuthMethod, scheme: Option<SignatureScheme>) {
     for host in &pair.hosts {
         let ike = host.ike();
         for used in ike.local_auth.iter().chain(&ike.remote_auth) {
-            assert_eq!((used.method, used.scheme), (method, scheme));
+            assert_eq!((used.method, used.scheme.clone()), (method, scheme.clone()));
         }
         assert_eq!(ike.local_auth.len() + ike.remote_auth.len(), 2);
     }
@@ -31,8 +31,8 @@ fn by(pair: &Pair, method: AuthMethod, scheme: Option<SignatureScheme>) {
 
 #[track_caller]
 fn both_by(scheme: SignatureScheme) {
-    let key_type = key_type(scheme);
-    let pair = comes_up(signing(1, key_type, key_type));
+    let key_type = key_type(scheme.clone());
+    let pair = comes_up(signing(1, key_type.clone(), key_type));
     by(&pair, AuthMethod::DIGITAL_SIGNATURE, Some(scheme));
     assert_eq!(pair.a().asked, ["sign", "judge"]);
     assert_eq!(pair.b().asked, ["judge", "sign"]);
@@ -76,7 +76,7 @@ impl SigningKey for OtherHash {
         &self.spki
     }
 
-    fn sign(&self, _: SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+    fn sign(&self, _: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
         let signature = self.pair.sign(&SystemRandom::new(), message);
         Ok(signature.map_err(|_| CryptoError::Backend)?.as_ref().to_vec())
     }
@@ -126,7 +126,7 @@ fn slh_dsa_of_the_fast_kind() {
 #[test]
 fn two_ends_need_not_use_the_same() {
     for (a, b) in [(MlDsa65, Ed25519), (RsaPssSha256, MlDsa44)] {
-        let pair = comes_up(signing(2, key_type(a), key_type(b)));
+        let pair = comes_up(signing(2, key_type(a.clone()), key_type(b.clone())));
         assert_eq!(pair.a().ike().local_auth[0].scheme, Some(a));
         assert_eq!(pair.b().ike().local_auth[0].scheme, Some(b));
     }
@@ -183,10 +183,10 @@ fn a_peer_without_announcement_gets_the_old_methods() {
         (EcdsaP521Sha512, AuthMethod::ECDSA_521),
     ] {
         for seed in 0..4 {
-            let key_type = key_type(scheme);
-            let mut setup = signing(seed, key_type, key_type);
+            let key_type = key_type(scheme.clone());
+            let mut setup = signing(seed, key_type.clone(), key_type);
             silent(&mut setup);
-            by(&comes_up(setup), method, Some(scheme));
+            by(&comes_up(setup), method, Some(scheme.clone()));
         }
     }
 }

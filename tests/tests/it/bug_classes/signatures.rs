@@ -61,16 +61,17 @@ fn method_14(identifier: &[u8], signature: &[u8]) -> Vec<u8> {
 }
 
 fn signature(peer: &Handmade, key: &dyn SigningKey, scheme: SignatureScheme) -> Vec<u8> {
-    key.sign(scheme, peer.octets(&identity(2)).as_bytes()).unwrap()
+    key.sign(&scheme, peer.octets(&identity(2)).as_bytes()).unwrap()
 }
 
 /// What is changed below is taken unchanged.
 #[test]
 fn the_same_without_a_fault_is_taken() {
     for scheme in [RsaPkcs1Sha256, RsaPssSha384, EcdsaP256Sha256, Ed25519, MlDsa44] {
-        let key = key(key_type(scheme), 2);
+        let key = key(key_type(scheme.clone()), 2);
         let (bench, peer) = half_open();
-        let data = method_14(scheme.algorithm_identifier(), &signature(&peer, &*key, scheme));
+        let data =
+            method_14(scheme.algorithm_identifier(), &signature(&peer, &*key, scheme.clone()));
         let auth = (AuthMethod::DIGITAL_SIGNATURE, &*data);
         assert!(accepted((bench, peer), auth, &[certificate(&*key)]), "{scheme}");
     }
@@ -80,8 +81,9 @@ fn the_same_without_a_fault_is_taken() {
 fn class_27_authentication_data_of_method_14_that_lies_about_itself() {
     let key = key(KeyType::Rsa2048, 2);
     let scheme = RsaPkcs1Sha256;
-    let good =
-        |peer: &Handmade| method_14(scheme.algorithm_identifier(), &signature(peer, &*key, scheme));
+    let good = |peer: &Handmade| {
+        method_14(scheme.algorithm_identifier(), &signature(peer, &*key, scheme.clone()))
+    };
     type Change = fn(&mut Vec<u8>);
     let changes: [(&str, Change); 10] = [
         ("empty", |data| data.clear()),
@@ -148,7 +150,7 @@ fn class_27_method_1_takes_pkcs1_of_sha2_alone() {
         (RsaPssSha256, false),
     ] {
         let (bench, peer) = half_open();
-        let data = signature(&peer, &*key, scheme);
+        let data = signature(&peer, &*key, scheme.clone());
         let auth = (AuthMethod::RSA, &*data);
         assert_eq!(accepted((bench, peer), auth, &[certificate(&*key)]), good, "{scheme}");
     }
@@ -246,7 +248,7 @@ fn class_31_the_signature_is_over_the_identity() {
         template.names.push(identity(4));
     });
     let (bench, peer) = half_open();
-    let signature = own.sign(Ed25519, peer.octets(&identity(4)).as_bytes()).unwrap();
+    let signature = own.sign(&Ed25519, peer.octets(&identity(4)).as_bytes()).unwrap();
     let data = method_14(Ed25519.algorithm_identifier(), &signature);
     let auth = (AuthMethod::DIGITAL_SIGNATURE, &*data);
     assert!(!accepted((bench, peer), auth, &[both.der().to_vec()]));

@@ -111,7 +111,7 @@ impl Attacker {
             Transcript::RealMessage(&self.request)
         };
         let octets = SignedOctets::new(tap.prf, &tap.keys.pi, transcript, &tap.nr, id, None);
-        let signature = key(KeyType::Scheme(SCHEME), 1).sign(SCHEME, octets.as_bytes()).ok()?;
+        let signature = key(KeyType::Scheme(SCHEME), 1).sign(&SCHEME, octets.as_bytes()).ok()?;
         let auth = payloads.iter_mut().find_map(|payload| match payload {
             Payload::Auth(auth) => Some(auth),
             _ => None,

@@ -33,7 +33,8 @@ impl World {
     /// `served` makes the list. The second half of its body comes when `held` says so, if there is one.
     fn new(served: impl FnOnce(&dyn SigningKey) -> Vec<u8>, held: Option<Receiver<()>>) -> Self {
         let scheme = SignatureScheme::EcdsaP256Sha256;
-        let make = || load_private_key(&generate(KeyType::Scheme(scheme)).unwrap()).unwrap();
+        let made = || generate(KeyType::Scheme(SignatureScheme::EcdsaP256Sha256)).unwrap();
+        let make = || load_private_key(&made()).unwrap();
         let (key, own, gateway) = (make(), make(), make());
         let issuer = Issuer { key: &*key, scheme, name: &name("CA") };
         let certify = |template: &Template, spki: &[u8]| {

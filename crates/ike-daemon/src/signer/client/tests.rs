@@ -114,7 +114,7 @@ fn a_signer_that_answers_others_is_not_replaced_for_a_slow_token() {
     link.start(|| {}).unwrap();
     let slow = |number| {
         let link = Arc::clone(&link);
-        let ask = Ask::Sign { key: 0, scheme: 0, message: Vec::new() };
+        let ask = Ask::Sign { key: 0, scheme: Vec::new(), message: Vec::new() };
         thread::spawn(move || link.ask(number, ask, Duration::from_millis(400)).is_err())
     };
     let asked = [slow(1), slow(2)];
@@ -188,7 +188,7 @@ fn a_token_that_hangs_costs_a_new_signer_no_other_key_and_may_come_back() {
     let sources = [(2, token("/hangs.so")), (1, token("/works.so")), (0, file())];
     let keys = sources.map(|(key, source)| remote(&signer, key, source));
     assert_eq!(signer.0.replace().unwrap(), (2, 1));
-    let sign = |key: &RemoteKey| key.sign(SignatureScheme::ALL[0], b"message");
+    let sign = |key: &RemoteKey| key.sign(&SignatureScheme::BUILT_IN[0], b"message");
     assert_eq!(sign(&keys[2]), Ok(vec![10]));
     assert_eq!(sign(&keys[1]), Ok(vec![11]));
     assert_eq!(sign(&keys[0]), Err(CryptoError::Backend), "it is asked for, and hangs");
@@ -235,7 +235,7 @@ fn a_token_that_hangs_while_others_answer_gets_a_new_signer() {
         [(1, token("/hangs.so")), (0, file())].map(|(key, source)| remote(&signer, key, source));
     let link = signer.0.link();
     assert_eq!([link.learn(1, 11), link.learn(0, 10)], [None, None]);
-    let sign = |key: &RemoteKey| key.sign(SignatureScheme::ALL[0], b"message");
+    let sign = |key: &RemoteKey| key.sign(&SignatureScheme::BUILT_IN[0], b"message");
     let end = Instant::now() + Duration::from_secs(20);
     // What is asked for while the signers change may fail.
     let mut answers = 0;
@@ -301,5 +301,5 @@ fn a_key_that_the_former_signer_has_loaded_is_loaded_by_the_new_one() {
     *lock(&signer.0.link) = link;
     drop(held);
     let key = loading.join().unwrap();
-    assert_eq!(key.sign(SignatureScheme::ALL[0], b"message"), Ok(vec![11]));
+    assert_eq!(key.sign(&SignatureScheme::BUILT_IN[0], b"message"), Ok(vec![11]));
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{AuthConfig, PubkeyAuth, SchemeConstraints};
+use crate::crypto::SchemeRegister;
 use crate::crypto::SignatureScheme::{self, *};
 use crate::wire::registry::HashId;
 
@@ -23,7 +24,7 @@ impl fmt::Display for AuthParseError {
 
 impl std::error::Error for AuthParseError {}
 
-pub(super) fn parse(text: &str) -> Result<AuthConfig, AuthParseError> {
+pub(super) fn parse(register: &SchemeRegister, text: &str) -> Result<AuthConfig, AuthParseError> {
     match text {
         "psk" => return Ok(AuthConfig::Psk),
         "null" => return Ok(AuthConfig::Null),
@@ -42,10 +43,10 @@ pub(super) fn parse(text: &str) -> Result<AuthConfig, AuthParseError> {
     let chain = if chain.is_empty() && ike.is_some() {
         SchemeConstraints::default()
     } else {
-        constraints(chain)?
+        constraints(register, chain)?
     };
     let ike = match ike {
-        Some(ike) => constraints(ike)?,
+        Some(ike) => constraints(register, ike)?,
         None => chain.clone(),
     };
     Ok(AuthConfig::Pubkey(PubkeyAuth { ike, chain }))
@@ -59,11 +60,11 @@ struct Rule<'a> {
     bits: Option<u32>,
 }
 
-fn constraints(text: &str) -> Result<SchemeConstraints, AuthParseError> {
+fn constraints(register: &SchemeRegister, text: &str) -> Result<SchemeConstraints, AuthParseError> {
     let error = |part: &str, problem| AuthParseError { part: part.to_owned(), problem };
     let mut rules: Vec<Rule<'_>> = Vec::new();
     for word in text.split('-') {
-        if let Some(schemes) = key_type(word) {
+        if let Some(schemes) = key_type(register, word) {
             rules.push(Rule { word, schemes, hashes: Vec::new(), bits: None });
             continue;
         }
@@ -115,19 +116,21 @@ impl Rule<'_> {
             hashes => hashes.contains(&scheme.hash()),
         };
         let long_enough = |scheme: &SignatureScheme| {
-            curve_bits(*scheme).is_none_or(|bits| bits >= self.bits.unwrap_or(0))
+            curve_bits(scheme).is_none_or(|bits| bits >= self.bits.unwrap_or(0))
         };
-        self.schemes.iter().copied().filter(move |scheme| fits(scheme) && long_enough(scheme))
+        self.schemes.iter().filter(move |&scheme| fits(scheme) && long_enough(scheme)).cloned()
     }
 }
 
-fn key_type(word: &str) -> Option<Vec<SignatureScheme>> {
+fn key_type(register: &SchemeRegister, word: &str) -> Option<Vec<SignatureScheme>> {
     let pss = [RsaPssSha256, RsaPssSha384, RsaPssSha512];
     let pkcs1 = [RsaPkcs1Sha256, RsaPkcs1Sha384, RsaPkcs1Sha512, RsaPkcs1Sha1];
     Some(match word {
-        "pubkey" => {
-            SignatureScheme::ALL.iter().copied().filter(|scheme| *scheme != Falcon512).collect()
-        }
+        "pubkey" => SignatureScheme::BUILT_IN
+            .iter()
+            .filter(|scheme| **scheme != Falcon512)
+            .cloned()
+            .collect(),
         "rsa" => [&pss[..], &pkcs1].concat(),
         "rsa/pss" => pss.to_vec(),
         "rsa/pkcs1" => pkcs1.to_vec(),
@@ -139,16 +142,18 @@ fn key_type(word: &str) -> Option<Vec<SignatureScheme>> {
         "mldsa87" => vec![MlDsa87],
         "falcon512" => vec![Falcon512],
         _ => {
+            if let Some(outside) = register.by_name(word) {
+                return Some(vec![Outside(outside.clone())]);
+            }
             let rest = word.strip_prefix("slhdsa")?;
-            let all = SignatureScheme::ALL.iter().copied();
-            let slh = all.filter(|scheme| (SlhDsaSha2_128s..=SlhDsaShake256f).contains(scheme));
+            let slh = SignatureScheme::BUILT_IN.iter().filter(|scheme| scheme.is_slh_dsa());
             let set =
                 rest.strip_prefix('_').map(|set| format!("SLH-DSA-{}", set.replace('_', "-")));
             let wanted = |scheme: &SignatureScheme| match &set {
                 None => rest.is_empty(),
                 Some(set) => scheme.name().eq_ignore_ascii_case(set),
             };
-            let schemes: Vec<_> = slh.filter(wanted).collect();
+            let schemes: Vec<_> = slh.filter(|scheme| wanted(scheme)).cloned().collect();
             return (!schemes.is_empty()).then_some(schemes);
         }
     })
@@ -165,7 +170,7 @@ fn hash(word: &str) -> Option<HashId> {
     })
 }
 
-fn curve_bits(scheme: SignatureScheme) -> Option<u32> {
+fn curve_bits(scheme: &SignatureScheme) -> Option<u32> {
     match scheme {
         EcdsaP256Sha256 => Some(256),
         EcdsaP384Sha384 => Some(384),
@@ -179,7 +184,7 @@ mod tests {
     use super::*;
 
     fn pubkey(text: &str) -> PubkeyAuth {
-        match parse(text) {
+        match AuthConfig::parse(text) {
             Ok(AuthConfig::Pubkey(pubkey)) => pubkey,
             other => panic!("{text}: {other:?}"),
         }
@@ -187,13 +192,13 @@ mod tests {
 
     #[test]
     fn words_without_constraints() {
-        assert_eq!(parse("psk"), Ok(AuthConfig::Psk));
-        assert_eq!(parse("null"), Ok(AuthConfig::Null));
-        assert_eq!(parse("pubkey"), Ok(AuthConfig::pubkey()));
-        assert_eq!(parse("ike:pubkey"), Ok(AuthConfig::pubkey()));
+        assert_eq!(AuthConfig::parse("psk"), Ok(AuthConfig::Psk));
+        assert_eq!(AuthConfig::parse("null"), Ok(AuthConfig::Null));
+        assert_eq!(AuthConfig::parse("pubkey"), Ok(AuthConfig::pubkey()));
+        assert_eq!(AuthConfig::parse("ike:pubkey"), Ok(AuthConfig::pubkey()));
         let any = pubkey("pubkey").ike;
-        assert!(any.allows(MlDsa65) && any.allows(RsaPkcs1Sha256));
-        assert!(!any.allows(RsaPkcs1Sha1) && !any.allows(Falcon512));
+        assert!(any.allows(&MlDsa65) && any.allows(&RsaPkcs1Sha256));
+        assert!(!any.allows(&RsaPkcs1Sha1) && !any.allows(&Falcon512));
     }
 
     #[test]
@@ -203,14 +208,14 @@ mod tests {
         assert_eq!(both.schemes, expected);
         assert_eq!(both.rsa_bits, 3072);
         let hashes = pubkey("pubkey-sha384-sha512").ike;
-        assert!(hashes.allows(EcdsaP384Sha384) && hashes.allows(RsaPssSha512));
-        assert!(!hashes.allows(EcdsaP256Sha256) && !hashes.allows(Ed25519));
-        assert!(pubkey("pubkey-sha384-identity").ike.allows(Ed25519));
+        assert!(hashes.allows(&EcdsaP384Sha384) && hashes.allows(&RsaPssSha512));
+        assert!(!hashes.allows(&EcdsaP256Sha256) && !hashes.allows(&Ed25519));
+        assert!(pubkey("pubkey-sha384-identity").ike.allows(&Ed25519));
         assert_eq!(pubkey("rsa/pss-sha512").ike.schemes, [RsaPssSha512]);
         assert_eq!(pubkey("rsa/pkcs1-sha256").ike.schemes, [RsaPkcs1Sha256]);
-        assert!(!pubkey("rsa/pkcs1").ike.allows(RsaPkcs1Sha1));
-        assert!(pubkey("rsa-sha1").ike.allows(RsaPkcs1Sha1));
-        assert!(!pubkey("rsa").ike.allows(RsaPkcs1Sha1));
+        assert!(!pubkey("rsa/pkcs1").ike.allows(&RsaPkcs1Sha1));
+        assert!(pubkey("rsa-sha1").ike.allows(&RsaPkcs1Sha1));
+        assert!(!pubkey("rsa").ike.allows(&RsaPkcs1Sha1));
     }
 
     #[test]
@@ -224,7 +229,7 @@ mod tests {
         assert_eq!(pubkey("slhdsa_shake_192f").ike.schemes, [SlhDsaShake192f]);
         let mixed = pubkey("ecdsa-256-ike:mldsa");
         assert_eq!(mixed.ike.schemes, [MlDsa44, MlDsa65, MlDsa87]);
-        assert!(mixed.chain.allows(EcdsaP256Sha256));
+        assert!(mixed.chain.allows(&EcdsaP256Sha256));
     }
 
     #[test]
@@ -245,7 +250,11 @@ mod tests {
             ("rsaike:rsa", "rsa"),
             ("ike:", ""),
         ] {
-            assert_eq!(parse(text).map_err(|error| error.part), Err(part.to_owned()), "{text}");
+            assert_eq!(
+                AuthConfig::parse(text).map_err(|error| error.part),
+                Err(part.to_owned()),
+                "{text}"
+            );
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::config::auth::{AuthConfig, CertRequest, SchemeConstraints};
 use crate::config::{ConnectionConfig, EndpointConfig, RemoteAuth};
-use crate::crypto::{CryptoProvider, SignatureScheme};
+use crate::crypto::{CryptoProvider, SchemeRegister, SignatureScheme};
 use crate::exchange::Payloads;
 use crate::ike_sa::notify;
 use crate::wire::payload::Payload;
@@ -51,7 +51,7 @@ impl Announcements {
     }
 
     /// Reads the announcements of an IKE_SA_INIT response or of the first IKE_AUTH request.
-    pub(crate) fn read(&mut self, payloads: &Payloads<'_, '_>) {
+    pub(crate) fn read(&mut self, known: &SchemeRegister, payloads: &Payloads<'_, '_>) {
         self.multiple_auth |= payloads.notify(NotifyType::MULTIPLE_AUTH_SUPPORTED).is_some();
         let lookup = NotifyType::HTTP_CERT_LOOKUP_SUPPORTED;
         self.http_cert_lookup |= payloads.notify(lookup).is_some();
@@ -66,14 +66,14 @@ impl Announcements {
         //# no data in the IKE_SA_INIT response.
         let list = payloads.notify(NotifyType::SUPPORTED_AUTH_METHODS);
         self.deferred = list.is_some_and(|list| list.data.is_empty());
-        self.read_methods(payloads);
+        self.read_methods(known, payloads);
     }
 
     /// Reads the methods in an IKE_INTERMEDIATE response, or in any other message.
-    pub(crate) fn read_methods(&mut self, payloads: &Payloads<'_, '_>) {
+    pub(crate) fn read_methods(&mut self, known: &SchemeRegister, payloads: &Payloads<'_, '_>) {
         for list in payloads.notifies() {
             if list.kind == NotifyType::SUPPORTED_AUTH_METHODS {
-                self.methods.extend(AuthMethodAnnouncement::list(list.data));
+                self.methods.extend(AuthMethodAnnouncement::list(known, list.data));
                 self.methods.truncate(MAX_METHODS);
             }
         }
@@ -107,7 +107,7 @@ impl AuthMethodAnnouncement {
     //= https://www.rfc-editor.org/rfc/rfc9593#section-3.2
     //# Implementations MUST ignore
     //# announcements whose semantics they don't understand.
-    fn list(mut data: &[u8]) -> Vec<Self> {
+    fn list(known: &SchemeRegister, mut data: &[u8]) -> Vec<Self> {
         let mut found = Vec::new();
         while let Some((&len, _)) = data.split_first() {
             let Some((blob, rest)) = data.split_at_checked(usize::from(len)).filter(|_| len >= 2)
@@ -115,17 +115,17 @@ impl AuthMethodAnnouncement {
                 break;
             };
             data = rest;
-            found.extend(Self::read(blob));
+            found.extend(Self::read(known, blob));
         }
         found
     }
 
-    fn read(blob: &[u8]) -> Option<Self> {
+    fn read(known: &SchemeRegister, blob: &[u8]) -> Option<Self> {
         let (method, cert_link, scheme) = match *blob {
             [_, method] => (AuthMethod(method), 0, None),
             [_, method, link] => (AuthMethod(method), link, None),
             [_, method, link, ref algorithm @ ..] => {
-                let scheme = SignatureScheme::from_algorithm_identifier(algorithm)?;
+                let scheme = known.from_algorithm_identifier(algorithm)?;
                 (AuthMethod(method), link, Some(scheme))
             }
             _ => return None,
@@ -139,15 +139,15 @@ impl AuthMethodAnnouncement {
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        let algorithm = self.scheme.map(SignatureScheme::algorithm_identifier);
+        let algorithm = self.scheme.as_ref().map(SignatureScheme::algorithm_identifier);
         let link = match self.method {
             AuthMethod::PSK | AuthMethod::NULL => &[][..],
             _ => &[self.cert_link],
         };
         let rest = [link, algorithm.unwrap_or_default()].concat();
-        // The longest identifier has 67 octets.
+        // `SchemeRegister::add` takes no identifier of over 252 octets.
         let Ok(len) = u8::try_from(rest.len() + 2) else {
-            return debug_assert!(false, "an algorithm identifier of over 250 octets");
+            return debug_assert!(false, "an algorithm identifier of over 252 octets");
         };
         out.extend([len, self.method.0]);
         out.extend(rest);
@@ -196,7 +196,7 @@ impl OwnAnnouncements {
         }
         let mut schemes = crypto.signature_schemes();
         if !constraints.is_empty() {
-            schemes.retain(|scheme| constraints.iter().any(|asked| asked.allows(*scheme)));
+            schemes.retain(|scheme| constraints.iter().any(|asked| asked.allows(scheme)));
         }
         schemes.retain(|scheme| *scheme != SignatureScheme::RsaPkcs1Sha1);
         own.hashes = Some(hash_list(&schemes));
@@ -292,12 +292,12 @@ fn method_list<'a>(
             // It has no number (RFC 9593 §3.2).
             AuthConfig::Eap => continue,
             AuthConfig::Pubkey(_) => {
-                let signature = |scheme| AuthMethodAnnouncement {
+                let signature = |scheme: &SignatureScheme| AuthMethodAnnouncement {
                     method: AuthMethod::DIGITAL_SIGNATURE,
                     cert_link: 0,
-                    scheme: Some(scheme),
+                    scheme: Some(scheme.clone()),
                 };
-                methods.extend(schemes.iter().copied().map(signature));
+                methods.extend(schemes.iter().map(signature));
                 continue;
             }
         };
@@ -334,7 +334,7 @@ mod tests {
         data.extend([3 + ed25519.len() as u8, 14, 2]);
         data.extend(ed25519);
         data.extend([7, 14, 0, 0x30, 2, 5, 0]);
-        let read = AuthMethodAnnouncement::list(&data);
+        let read = AuthMethodAnnouncement::list(&SchemeRegister::built_in(), &data);
         let expected =
             |method, cert_link, scheme| AuthMethodAnnouncement { method, cert_link, scheme };
         assert_eq!(
@@ -347,18 +347,21 @@ mod tests {
         );
         // Lengths that lie end the list; nothing goes round in circles (bug class 17).
         for bad in [&[0, 2][..], &[1, 2], &[9, 14, 0], &[2]] {
-            assert_eq!(AuthMethodAnnouncement::list(bad), []);
+            assert_eq!(AuthMethodAnnouncement::list(&SchemeRegister::built_in(), bad), []);
         }
     }
 
     #[test]
     fn what_is_sent_is_read_again() {
-        for scheme in SignatureScheme::ALL.iter().filter(|s| **s != SignatureScheme::RsaPkcs1Sha1) {
+        for scheme in
+            SignatureScheme::BUILT_IN.iter().filter(|s| **s != SignatureScheme::RsaPkcs1Sha1)
+        {
             let method = AuthMethod::DIGITAL_SIGNATURE;
-            let sent = AuthMethodAnnouncement { method, cert_link: 3, scheme: Some(*scheme) };
+            let sent =
+                AuthMethodAnnouncement { method, cert_link: 3, scheme: Some(scheme.clone()) };
             let mut data = Vec::new();
             sent.encode(&mut data);
-            assert_eq!(AuthMethodAnnouncement::list(&data), [sent]);
+            assert_eq!(AuthMethodAnnouncement::list(&SchemeRegister::built_in(), &data), [sent]);
         }
     }
 

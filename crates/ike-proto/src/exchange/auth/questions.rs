@@ -232,7 +232,7 @@ impl SigningRound {
         let mut data = Vec::new();
         let mut method = AuthMethod::DIGITAL_SIGNATURE;
         for signature in &signatures {
-            let encoded = signature::encode(announced, scheme, signature);
+            let encoded = signature::encode(announced, &scheme, signature);
             let (by, octets) = encoded.ok_or_else(|| wrong("malformed signature"))?;
             method = by;
             data.push(Secret::new(octets));

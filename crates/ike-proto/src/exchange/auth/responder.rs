@@ -366,7 +366,7 @@ impl ExpectAuthRequest {
         self.connections = Arc::from([Arc::clone(connection)]);
         self.rounds.prove(used, evidence);
         if self.first.is_none() {
-            self.announced.read(&Payloads(payloads));
+            self.announced.read(&ctx.crypto.schemes, &Payloads(payloads));
             self.first = Some(opened.clone());
         }
         if connection.local.len() > 1 && !self.announced.multiple_auth {

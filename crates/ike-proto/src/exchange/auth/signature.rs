@@ -4,7 +4,7 @@
 
 use super::announce::Announcements;
 use crate::config::{EndpointConfig, SchemeConstraints};
-use crate::crypto::{CryptoProvider, SignatureScheme};
+use crate::crypto::{CryptoProvider, SchemeRegister, SignatureScheme};
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, verify_signature};
 use crate::question::AcceptedScheme;
 use crate::wire::registry::AuthMethod;
@@ -51,29 +51,30 @@ pub(crate) fn is_signature(method: AuthMethod) -> bool {
 
 /// The schemes with which this end may sign: both the peer and `local` accept them.
 pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<AcceptedScheme> {
-    let possible = |scheme: &SignatureScheme| {
-        local.allows(*scheme)
+    let possible = |scheme: &&SignatureScheme| {
+        local.allows(scheme)
             && match &peer.hashes {
                 //= https://www.rfc-editor.org/rfc/rfc7427#section-4
                 //# When
                 //# calculating the digital signature, a peer MUST pick one algorithm
                 //# sent by the other peer.
                 Some(hashes) => {
-                    hashes.contains(&scheme.hash()) && *scheme != SignatureScheme::RsaPkcs1Sha1
+                    hashes.contains(&scheme.hash()) && **scheme != SignatureScheme::RsaPkcs1Sha1
                 }
                 None => scheme.legacy_auth_method().is_some(),
             }
     };
-    let possible: Vec<_> = PREFERENCE.iter().copied().filter(possible).collect();
+    let order = own_order(&local.schemes);
+    let possible: Vec<_> = order.into_iter().filter(possible).collect();
     let mut named: Vec<AcceptedScheme> = Vec::new();
     for announced in &peer.methods {
-        let schemes = possible.iter().copied().filter(|scheme| match announced.scheme {
-            Some(wanted) => wanted == *scheme,
+        let schemes = possible.iter().filter(|scheme| match &announced.scheme {
+            Some(wanted) => wanted == **scheme,
             None => peer.hashes.is_none() && scheme.legacy_auth_method() == Some(announced.method),
         });
         for scheme in schemes {
             let authority = peer.authority(announced.cert_link);
-            match named.iter_mut().find(|known| known.scheme == scheme) {
+            match named.iter_mut().find(|known| known.scheme == **scheme) {
                 // Of several announcements the one for any CA wins.
                 Some(known) => match authority {
                     Some(authority) if !known.authorities.is_empty() => {
@@ -83,24 +84,40 @@ pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<A
                 },
                 None => {
                     let authorities = authority.into_iter().collect();
-                    named.push(AcceptedScheme { scheme, authorities });
+                    named.push(AcceptedScheme { scheme: (*scheme).clone(), authorities });
                 }
             }
         }
     }
     if named.is_empty() {
         // The peer announces none, or none that is known here. It may still accept one.
-        let any = |scheme| AcceptedScheme { scheme, authorities: Vec::new() };
+        let any = |scheme: &SignatureScheme| AcceptedScheme {
+            scheme: scheme.clone(),
+            authorities: Vec::new(),
+        };
         named = possible.into_iter().map(any).collect();
     }
     named
+}
+
+/// All schemes in the order of this end: the built-in ones, and those of the program that are in `named`.
+fn own_order(named: &[SignatureScheme]) -> Vec<&SignatureScheme> {
+    let mut order: Vec<&SignatureScheme> = PREFERENCE.iter().collect();
+    for scheme in named {
+        if let SignatureScheme::Outside(outside) = scheme {
+            let before = outside.preferred_to();
+            let at = order.iter().position(|known| Some(*known) == before.as_ref());
+            order.insert(at.unwrap_or(order.len()), scheme);
+        }
+    }
+    order
 }
 
 /// Method and Authentication Data of `signature` for a peer with the announcements `peer`; `None` if the signature
 /// is malformed.
 pub(super) fn encode(
     peer: &Announcements,
-    scheme: SignatureScheme,
+    scheme: &SignatureScheme,
     signature: &[u8],
 ) -> Option<(AuthMethod, Vec<u8>)> {
     if peer.hashes.is_none() {
@@ -124,40 +141,39 @@ pub(super) fn verify(
     if !asked.allows_key(spki) {
         return Err(AuthFailure);
     }
-    let of_key = SignatureScheme::of_public_key(spki);
-    let good = |scheme: SignatureScheme| asked.allows(scheme) && of_key.contains(&scheme);
+    let good = |scheme: &SignatureScheme| asked.allows(scheme) && scheme.verifies_with(spki);
     if method == AuthMethod::DIGITAL_SIGNATURE {
-        let (scheme, signature) = decode(data).ok_or(AuthFailure)?;
+        let (scheme, signature) = decode(&crypto.schemes, data).ok_or(AuthFailure)?;
         //= https://www.rfc-editor.org/rfc/rfc7427#section-6
         //# This new digital signature method does not tie the Elliptic Curve to
         //# a specific hash function, which was done in the old IKEv2 ECDSA
         //# methods.
-        let curve = of_key.iter().copied().find(|own| own.is_ecdsa() && scheme.is_ecdsa());
-        let own = curve.unwrap_or(scheme);
-        if !config.signature_authentication || !good(own) || !asked.allows_hash_of(scheme) {
+        let of_key = SignatureScheme::of_built_in_key(spki).iter();
+        let mut curve = of_key.filter(|own| own.is_ecdsa() && scheme.is_ecdsa());
+        let own = curve.next().unwrap_or(&scheme);
+        if !config.signature_authentication || !good(own) || !asked.allows_hash_of(&scheme) {
             return Err(AuthFailure);
         }
-        let evidence = verify_signature(crypto, scheme, spki, octets, signature)?;
-        return Ok((evidence, own));
+        let evidence = verify_signature(crypto, &scheme, spki, octets, signature)?;
+        return Ok((evidence, own.clone()));
     }
     // Method 1 does not name its hash.
     SignatureScheme::of_legacy_auth_method(method)
         .iter()
-        .copied()
-        .filter(|scheme| good(*scheme))
+        .filter(|scheme| good(scheme))
         .find_map(|scheme| {
             let signature = scheme.signature_from_legacy(data)?;
             let evidence = verify_signature(crypto, scheme, spki, octets, &signature).ok()?;
-            Some((evidence, scheme))
+            Some((evidence, scheme.clone()))
         })
         .ok_or(AuthFailure)
 }
 
 /// Parses the Authentication Data of method 14 (RFC 7427 §3).
-fn decode(data: &[u8]) -> Option<(SignatureScheme, &[u8])> {
+fn decode<'a>(known: &SchemeRegister, data: &'a [u8]) -> Option<(SignatureScheme, &'a [u8])> {
     let (&len, rest) = data.split_first()?;
     let (identifier, signature) = rest.split_at_checked(usize::from(len))?;
-    Some((SignatureScheme::from_algorithm_identifier(identifier)?, signature))
+    Some((known.from_algorithm_identifier(identifier)?, signature))
 }
 
 #[cfg(test)]
@@ -173,8 +189,8 @@ mod tests {
 
     #[test]
     fn every_scheme_has_a_place() {
-        assert_eq!(PREFERENCE.len(), SignatureScheme::ALL.len());
-        assert!(SignatureScheme::ALL.iter().all(|scheme| PREFERENCE.contains(scheme)));
+        assert_eq!(PREFERENCE.len(), SignatureScheme::BUILT_IN.len());
+        assert!(SignatureScheme::BUILT_IN.iter().all(|scheme| PREFERENCE.contains(scheme)));
     }
 
     #[test]

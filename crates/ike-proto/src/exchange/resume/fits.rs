@@ -258,7 +258,8 @@ fn is_by(auth: &AuthConfig, used: &UsedAuth) -> bool {
     match auth {
         AuthConfig::Psk => used.method == AuthMethod::PSK && used.eap.is_none(),
         AuthConfig::Pubkey(pubkey) => {
-            is_signature(used.method) && used.scheme.is_none_or(|scheme| pubkey.ike.allows(scheme))
+            is_signature(used.method)
+                && used.scheme.as_ref().is_none_or(|scheme| pubkey.ike.allows(scheme))
         }
         AuthConfig::Eap => used.eap.is_some(),
         AuthConfig::Null => false,

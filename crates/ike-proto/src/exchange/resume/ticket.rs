@@ -16,7 +16,7 @@ use super::former::Former;
 use crate::config::PpkId;
 use crate::config::resumption::{ResumptionConfig, TicketKey};
 use crate::crypto::{
-    CipherKey, CipherSuite, CryptoProvider, Frame, Secret, SecureRandom, SignatureScheme,
+    CipherKey, CipherSuite, CryptoProvider, Frame, SchemeRegister, Secret, SecureRandom,
 };
 use crate::event::{UsedAuth, UsedEap};
 use crate::keys::prf_plus;
@@ -24,7 +24,7 @@ use crate::question::{Authorization, PeerCertificate};
 use crate::wire::payload::{IdData, Sa};
 use crate::wire::registry::{AuthMethod, EncrId, IdType, IntegId, PrfId};
 
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 const SALT_LEN: usize = 24;
 const ICV_LEN: usize = 16;
 /// Octets before the ciphertext.
@@ -94,7 +94,7 @@ impl TicketState {
     ) -> Result<Self, Unusable> {
         let content = unseal(config, crypto, octets).ok_or(Unusable::Foreign)?;
         // An owner of the key has made it, perhaps in an earlier version.
-        let ticket = Self::decode(&content).ok_or(Unusable::Foreign)?;
+        let ticket = Self::decode(&crypto.schemes, &content).ok_or(Unusable::Foreign)?;
         if ticket.expires <= now || ticket.reauth_by.is_some_and(|by| by <= now) {
             return Err(Unusable::Expired);
         }
@@ -128,7 +128,7 @@ impl TicketState {
         Some(out.0)
     }
 
-    fn decode(octets: &[u8]) -> Option<Self> {
+    fn decode(schemes: &SchemeRegister, octets: &[u8]) -> Option<Self> {
         let mut from = Reader(octets);
         let connection = from.text()?;
         let expires = from.number()?;
@@ -142,8 +142,8 @@ impl TicketState {
         let sk_d = Secret::copy_from(from.short()?);
         let ppk = from.option(|from| Some(PpkId::new(from.long()?)))?;
         let full_transcript = from.octet()? != 0;
-        let local = from.rounds()?;
-        let remote = from.rounds()?;
+        let local = from.rounds(schemes)?;
+        let remote = from.rounds(schemes)?;
         let former = Former { spis, proposal, sk_d, local, remote, ppk, full_transcript };
         let ticket = Self { connection, expires, reauth_by, ends_by, secrets, eap, former };
         from.0.is_empty().then_some(ticket)
@@ -221,14 +221,8 @@ impl Writer {
         let UsedAuth { id, method, scheme, certificate, eap, addresses: _ } = used;
         self.id(id)?;
         self.octets(&[method.0]);
-        let index = |wanted: &SignatureScheme| {
-            SignatureScheme::ALL.iter().position(|scheme| scheme == wanted)
-        };
-        let scheme = scheme.as_ref().and_then(index).and_then(|index| u8::try_from(index).ok());
-        self.option(scheme, |out, scheme| {
-            out.octets(&[scheme]);
-            Some(())
-        })?;
+        // By its AlgorithmIdentifier: the gateway that opens the ticket may know other schemes.
+        self.option(scheme.as_ref(), |out, scheme| out.short(scheme.algorithm_identifier()))?;
         self.option(certificate.as_ref(), |out, certificate| {
             out.octets(&[u8::from(certificate.unchecked)]);
             out.long(certificate.subject.as_bytes())?;
@@ -291,17 +285,17 @@ impl<'a> Reader<'a> {
         Some(IdData { kind: IdType(self.octet()?), data: self.long()?.to_vec() })
     }
 
-    fn rounds(&mut self) -> Option<Vec<UsedAuth>> {
+    fn rounds(&mut self, schemes: &SchemeRegister) -> Option<Vec<UsedAuth>> {
         let count = self.octet()?;
-        (0..count).map(|_| self.used()).collect()
+        (0..count).map(|_| self.used(schemes)).collect()
     }
 
-    fn used(&mut self) -> Option<UsedAuth> {
+    fn used(&mut self, schemes: &SchemeRegister) -> Option<UsedAuth> {
         let id = self.id()?;
         let method = AuthMethod(self.octet()?);
         let scheme = self.option(|from| {
-            let index = from.octet()?;
-            SignatureScheme::ALL.get(usize::from(index)).copied()
+            let identifier = from.short()?;
+            schemes.iter().find(|scheme| scheme.algorithm_identifier() == identifier).cloned()
         })?;
         let certificate = self.option(|from| {
             let unchecked = from.octet()? != 0;

@@ -221,7 +221,7 @@ pub(crate) fn accept_response(
     nat.local |= request.force_nat && nat.supported;
     let mut announced = Announcements::default();
     announced.read_hashes(ctx.io.config, &payloads);
-    announced.read(&payloads);
+    announced.read(&ctx.crypto.schemes, &payloads);
     Ok(Accepted {
         session,
         transcript: InitTranscript {

@@ -6,7 +6,7 @@ use super::{PssParameters, SubjectPublicKeyInfo};
 impl SignatureScheme {
     /// The DER `AlgorithmIdentifier` that goes in front of a signature in authentication method 14
     /// (RFC 7427 §3, Appendix A; RFC 8420 Appendix A; draft-ietf-ipsecme-ikev2-pqc-auth Appendix B).
-    pub fn algorithm_identifier(self) -> &'static [u8] {
+    pub fn algorithm_identifier(&self) -> &[u8] {
         match self {
             RsaPkcs1Sha1 => const { &pkcs1(5) },
             RsaPkcs1Sha256 => const { &pkcs1(11) },
@@ -36,22 +36,25 @@ impl SignatureScheme {
             SlhDsaShake256f => const { &nist(31) },
             // 1.3.9999.3.16, falconpadded512 of the Open Quantum Safe project: not a registered arc.
             Falcon512 => &[0x30, 0x07, 0x06, 0x05, 0x2b, 0xce, 0x0f, 0x03, 0x10],
+            Outside(outside) => outside.algorithm_identifier(),
         }
     }
 
-    /// The scheme that a DER `AlgorithmIdentifier` names; `None` if it names none of those here, is
-    /// malformed, or names SHA-1.
+    /// The built-in scheme that a DER `AlgorithmIdentifier` names; `None` if it names none of those
+    /// here, is malformed, or names SHA-1.
+    /// [`SchemeRegister::from_algorithm_identifier`](super::SchemeRegister::from_algorithm_identifier)
+    /// knows those of the program as well.
     ///
     /// Beside the identifiers of [`algorithm_identifier`](Self::algorithm_identifier), these are
     /// taken: PKCS#1 v1.5 without its NULL (RFC 4055 §5), and PSS parameters with the hashes' NULLs
     /// left out (§2.1) or an explicit trailer field (§3.1).
-    pub fn from_algorithm_identifier(identifier: &[u8]) -> Option<Self> {
-        let exact = Self::ALL
+    pub fn from_built_in_identifier(identifier: &[u8]) -> Option<Self> {
+        let exact = Self::BUILT_IN
             .iter()
-            .copied()
-            .filter(|scheme| *scheme != RsaPkcs1Sha1)
+            .filter(|scheme| **scheme != RsaPkcs1Sha1)
             .find(|scheme| scheme.algorithm_identifier() == identifier);
         exact
+            .cloned()
             .or_else(|| {
                 [RsaPkcs1Sha256, RsaPkcs1Sha384, RsaPkcs1Sha512]
                     .into_iter()
@@ -62,21 +65,22 @@ impl SignatureScheme {
 
     /// The `AlgorithmIdentifier` in the `SubjectPublicKeyInfo` of a key of the scheme. RSA keys may
     /// also have id-RSASSA-PSS there.
-    pub fn key_algorithm_identifier(self) -> &'static [u8] {
+    pub fn key_algorithm_identifier(&self) -> &[u8] {
         match self {
             RsaPkcs1Sha1 | RsaPkcs1Sha256 | RsaPkcs1Sha384 | RsaPkcs1Sha512 | RsaPssSha256
             | RsaPssSha384 | RsaPssSha512 => RSA_ENCRYPTION,
             EcdsaP256Sha256 => EC_PUBLIC_KEY_P256,
             EcdsaP384Sha384 => EC_PUBLIC_KEY_P384,
             EcdsaP521Sha512 => EC_PUBLIC_KEY_P521,
+            Outside(outside) => outside.key_algorithm_identifier(),
             other => other.algorithm_identifier(),
         }
     }
 
-    /// Schemes whose signatures the public key in `spki` can verify, in order of preference; none for
+    /// Built-in schemes whose signatures the public key in `spki` can verify, in order of preference; none for
     /// a key of an unknown type. An RSA key with id-RSASSA-PSS is for PSS alone, and if it has
     /// parameters, for their hash and at least their length of salt (RFC 4055 §3.3).
-    pub fn of_public_key(spki: &[u8]) -> &'static [Self] {
+    pub fn of_built_in_key(spki: &[u8]) -> &'static [Self] {
         let Some(SubjectPublicKeyInfo { algorithm, .. }) = SubjectPublicKeyInfo::parse(spki) else {
             return &[];
         };
@@ -84,15 +88,15 @@ impl SignatureScheme {
             RSA_ENCRYPTION => RSA,
             RSASSA_PSS_ANY => &[RsaPssSha256, RsaPssSha384, RsaPssSha512],
             _ => {
-                let scheme = Self::ALL
+                let index = Self::BUILT_IN
                     .iter()
-                    .find(|scheme| scheme.key_algorithm_identifier() == algorithm)
-                    .copied()
+                    .position(|scheme| scheme.key_algorithm_identifier() == algorithm)
                     .or_else(|| {
-                        PssParameters::from_algorithm_identifier(algorithm)?.scheme_of_key()
+                        let scheme =
+                            PssParameters::from_algorithm_identifier(algorithm)?.scheme_of_key()?;
+                        Self::BUILT_IN.iter().position(|known| *known == scheme)
                     });
-                let index = Self::ALL.iter().position(|known| Some(*known) == scheme);
-                index.and_then(|index| Self::ALL.get(index..=index)).unwrap_or_default()
+                index.and_then(|index| Self::BUILT_IN.get(index..=index)).unwrap_or_default()
             }
         }
     }

@@ -38,7 +38,7 @@ impl Forger {
         signature
     }
 
-    fn verify(&self, scheme: SignatureScheme, signature: &[u8]) -> Result<(), CryptoError> {
+    fn verify(&self, scheme: &SignatureScheme, signature: &[u8]) -> Result<(), CryptoError> {
         AwsLc.verify(scheme, &self.spki, MESSAGE, signature)
     }
 }
@@ -63,7 +63,7 @@ fn digest_info(parameters: &[u8], digest: &[u8]) -> Vec<u8> {
 #[test]
 fn bug_class_27_pkcs1_encodings() {
     let forger = Forger::new();
-    let scheme = SignatureScheme::RsaPkcs1Sha256;
+    let scheme = &SignatureScheme::RsaPkcs1Sha256;
     let digest = digest::digest(&SHA256, MESSAGE);
     let digest = digest.as_ref();
     let null = [5, 0];
@@ -114,7 +114,7 @@ fn bug_class_27_pkcs1_encodings() {
 #[test]
 fn bug_class_27_rsa_signature_extents() {
     let forger = Forger::new();
-    let scheme = SignatureScheme::RsaPkcs1Sha256;
+    let scheme = &SignatureScheme::RsaPkcs1Sha256;
     let digest = digest::digest(&SHA256, MESSAGE);
     let good = forger.sign(&pkcs1(&digest_info(&[5, 0], digest.as_ref()), &[]));
     let mut sum = vec![0; 256];
@@ -158,7 +158,7 @@ fn pss(salt: &[u8], trailer: u8, padding_end: u8) -> Vec<u8> {
 #[test]
 fn bug_class_29_pss_encodings() {
     let forger = Forger::new();
-    let scheme = SignatureScheme::RsaPssSha256;
+    let scheme = &SignatureScheme::RsaPssSha256;
     let verify = |encoded: &[u8]| forger.verify(scheme, &forger.sign(encoded));
     assert_eq!(verify(&pss(&[7; 32], 0xbc, 1)), Ok(()));
     // The salt has the length that the scheme says, whatever else would fit.
@@ -186,9 +186,9 @@ fn keys_restricted_to_pss() {
         (SignatureScheme::RsaPkcs1Sha256.algorithm_identifier(), Err(CryptoError::InvalidPublic)),
     ] {
         let spki = SubjectPublicKeyInfo { algorithm, key }.encode();
-        let scheme = SignatureScheme::RsaPssSha256;
+        let scheme = &SignatureScheme::RsaPssSha256;
         assert_eq!(AwsLc.verify(scheme, &spki, MESSAGE, &signature), verified);
-        let pkcs1 = AwsLc.verify(SignatureScheme::RsaPkcs1Sha256, &spki, MESSAGE, &signature);
+        let pkcs1 = AwsLc.verify(&SignatureScheme::RsaPkcs1Sha256, &spki, MESSAGE, &signature);
         assert_eq!(pkcs1, Err(CryptoError::InvalidPublic));
     }
 }
@@ -203,7 +203,7 @@ fn sha1_verifies() {
     ]
     .concat();
     let signature = forger.sign(&pkcs1(&sha1, &[]));
-    let scheme = SignatureScheme::RsaPkcs1Sha1;
+    let scheme = &SignatureScheme::RsaPkcs1Sha1;
     assert_eq!(RsaSha1.verify(scheme, &forger.spki, MESSAGE, &signature), Ok(()));
     let other = RsaSha1.verify(scheme, &forger.spki, b"other", &signature);
     assert_eq!(other, Err(CryptoError::Integrity));

@@ -45,7 +45,7 @@ impl ExpectAuthRequest {
                 stem.ending.end(no_room());
                 return State::ExpectAuthRequest(self);
             }
-            self.announced.read(&parsed);
+            self.announced.read(&ctx.crypto.schemes, &parsed);
             self.first = Some(opened.clone());
         }
         stem.channel.proving().set_connection(Arc::clone(connection));

@@ -1,0 +1,184 @@
+//! The schemes that a program knows.
+
+use std::fmt;
+
+use super::{OutsideScheme, SignatureScheme};
+use ike_wire::der::{self, Der};
+
+/// The signature schemes that an endpoint knows: the built-in ones, and those that its program has brought.
+///
+/// A register is a value. Two endpoints of one process may have different ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SchemeRegister {
+    schemes: Vec<SignatureScheme>,
+}
+
+/// Why a scheme is not taken into a register.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegisterError {
+    /// Its name is not of the form `[a-z0-9_]+`, or is longer than 64 octets.
+    Name(String),
+    /// Its name is a word of configuration text, or begins as one that has a meaning.
+    Reserved(String),
+    /// A scheme of this name is there already.
+    SameName(String),
+    /// The scheme of this name has an OBJECT IDENTIFIER of a scheme that is there, for signatures or for keys.
+    SameIdentifier(String),
+    /// An `AlgorithmIdentifier` of the scheme of this name is not DER, or longer than 252 octets.
+    Identifier(String),
+}
+
+impl SchemeRegister {
+    /// The built-in schemes.
+    pub fn built_in() -> Self {
+        let mut register = Self { schemes: Vec::with_capacity(SignatureScheme::BUILT_IN.len()) };
+        register.schemes.extend_from_slice(SignatureScheme::BUILT_IN);
+        register
+    }
+
+    /// Adds a scheme that the program brings.
+    ///
+    /// # Errors
+    /// See [`RegisterError`]. Nothing that is there can be replaced.
+    pub fn add(&mut self, scheme: impl Into<OutsideScheme>) -> Result<(), RegisterError> {
+        let scheme = scheme.into();
+        let name = scheme.name().to_owned();
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(is_of_a_name) {
+            return Err(RegisterError::Name(name));
+        }
+        if is_reserved(&name) {
+            return Err(RegisterError::Reserved(name));
+        }
+        let identifiers = [scheme.algorithm_identifier(), scheme.key_algorithm_identifier()];
+        let fits = |one: &[u8]| one.len() <= LONGEST_IDENTIFIER && oid(one).is_some();
+        if !identifiers.into_iter().all(fits) {
+            return Err(RegisterError::Identifier(name));
+        }
+        if self.schemes.iter().any(|known| known.name() == name) {
+            return Err(RegisterError::SameName(name));
+        }
+        // Whatever parameters follow it: some forms of built-in identifiers differ by these alone.
+        let oids = identifiers.map(oid);
+        let taken = |known: &SignatureScheme| {
+            [known.algorithm_identifier(), known.key_algorithm_identifier()]
+                .into_iter()
+                .any(|known| oids.contains(&oid(known)))
+        };
+        if self.schemes.iter().any(taken) {
+            return Err(RegisterError::SameIdentifier(name));
+        }
+        self.schemes.push(SignatureScheme::Outside(scheme));
+        Ok(())
+    }
+
+    /// All schemes. Their order means nothing.
+    pub fn iter(&self) -> impl Iterator<Item = &SignatureScheme> {
+        self.schemes.iter()
+    }
+
+    /// The schemes that the program has brought.
+    pub fn outside(&self) -> impl Iterator<Item = &OutsideScheme> {
+        self.schemes.iter().filter_map(|scheme| match scheme {
+            SignatureScheme::Outside(outside) => Some(outside),
+            _ => None,
+        })
+    }
+
+    /// The scheme that a DER `AlgorithmIdentifier` names; `None` if it names none of these, is malformed, or names
+    /// SHA-1. [`SignatureScheme::from_built_in_identifier`] says in which forms a built-in one may be written.
+    pub fn from_algorithm_identifier(&self, identifier: &[u8]) -> Option<SignatureScheme> {
+        SignatureScheme::from_built_in_identifier(identifier).or_else(|| {
+            let named = |scheme: &&OutsideScheme| scheme.algorithm_identifier() == identifier;
+            self.outside().find(named).cloned().map(SignatureScheme::Outside)
+        })
+    }
+
+    /// Schemes whose signatures the public key in `spki` can verify, in order of preference; none for a key of an
+    /// unknown type.
+    pub fn of_public_key(&self, spki: &[u8]) -> &[SignatureScheme] {
+        let built_in = SignatureScheme::of_built_in_key(spki);
+        if !built_in.is_empty() {
+            return built_in;
+        }
+        let fits = |scheme: &SignatureScheme| scheme.verifies_with(spki);
+        let at = self.schemes.iter().position(fits);
+        at.and_then(|at| self.schemes.get(at..=at)).unwrap_or_default()
+    }
+
+    /// The scheme that the program has brought under `name`.
+    pub fn by_name(&self, name: &str) -> Option<&OutsideScheme> {
+        self.outside().find(|scheme| scheme.name() == name)
+    }
+}
+
+impl Default for SchemeRegister {
+    fn default() -> Self {
+        Self::built_in()
+    }
+}
+
+impl fmt::Display for RegisterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(
+                f,
+                "signature scheme {name:?}: a name has 1 to {LONGEST_NAME} of the characters a to z, 0 to 9 and _"
+            ),
+            Self::Reserved(name) => {
+                write!(
+                    f,
+                    "signature scheme {name}: the name has a meaning in `auth`; choose another name"
+                )
+            }
+            Self::SameName(name) => write!(
+                f,
+                "signature scheme {name}: a scheme of this name is registered already; choose another name"
+            ),
+            Self::SameIdentifier(name) => {
+                write!(
+                    f,
+                    "signature scheme {name}: another scheme has its OBJECT IDENTIFIER; use one of your own"
+                )
+            }
+            Self::Identifier(name) => write!(
+                f,
+                "signature scheme {name}: an AlgorithmIdentifier is a DER SEQUENCE of at most {LONGEST_IDENTIFIER} octets that begins with an OBJECT IDENTIFIER"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RegisterError {}
+
+fn is_of_a_name(octet: u8) -> bool {
+    octet.is_ascii_lowercase() || octet.is_ascii_digit() || octet == b'_'
+}
+
+/// True for the words of `auth` (also for those that another part of the value gives a meaning), for what begins as
+/// one of them, and for numbers, which are sizes.
+fn is_reserved(name: &str) -> bool {
+    name.bytes().all(|octet| octet.is_ascii_digit())
+        || WORDS.contains(&name)
+        || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The content of the OBJECT IDENTIFIER with which `identifier`, a DER SEQUENCE, begins.
+fn oid(identifier: &[u8]) -> Option<&[u8]> {
+    let mut outer = Der::new(identifier);
+    let oid = outer.nested(der::SEQUENCE)?.content(der::OBJECT_IDENTIFIER)?;
+    outer.end()?;
+    Some(oid).filter(|oid| !oid.is_empty())
+}
+
+/// Octets of the longest name.
+const LONGEST_NAME: usize = 64;
+/// Octets of the longest `AlgorithmIdentifier`: an announcement has 255 octets (RFC 9593 §3.2.3).
+const LONGEST_IDENTIFIER: usize = 252;
+/// Words of `auth` that stand alone.
+const WORDS: &[&str] = &[
+    "any", "dss", "eap", "ecdsa", "ed25519", "ed448", "identity", "ike", "never", "no", "none",
+    "null", "psk", "pubkey", "rsa", "xauth", "yes",
+];
+/// Beginnings that have a meaning: families of built-in schemes, hashes, and methods of EAP.
+const PREFIXES: &[&str] =
+    &["bliss", "eap_", "falcon", "ike_", "md5", "mldsa", "rsa_", "sha", "slhdsa", "xauth_"];

@@ -1,0 +1,215 @@
+//! Signature schemes that the program brings.
+
+use std::sync::Arc;
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair,
+    UnparsedPublicKey,
+};
+use ike_proto::config::AuthConfig;
+use ike_proto::crypto::sign::{SchemeLengths, SubjectPublicKeyInfo};
+use ike_proto::crypto::{
+    CryptoError, CryptoProvider, Scheme, SchemeRegister, Secret, SignatureScheme, SigningKey,
+};
+use ike_proto::wire::registry::HashId;
+use ike_tests::setup::identity;
+use ike_tests::{Pair, Setup, Side, cheap};
+use pki::{Credential, PeerPolicy, RawKey};
+use pq_kem::sign::{KeyType, generate, load_private_key_with};
+
+use super::{comes_up, refused};
+
+/// ECDSA on P-256 with SHA-256 under identifiers of its own.
+#[derive(Debug)]
+struct Brought {
+    name: &'static str,
+    /// `1.3.6.1.4.1.99999.arc`.
+    identifier: Vec<u8>,
+}
+
+impl Brought {
+    fn shared(name: &'static str, arc: u8) -> Arc<dyn Scheme> {
+        let oid = [0x2b, 0x06, 0x01, 0x04, 0x01, 0x86, 0x8d, 0x1f, arc];
+        Arc::new(Self { name, identifier: [&[0x30, 11, 6, 9][..], &oid].concat() })
+    }
+}
+
+impl Scheme for Brought {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn algorithm_identifier(&self) -> &[u8] {
+        &self.identifier
+    }
+
+    fn hash(&self) -> HashId {
+        HashId::SHA2_256
+    }
+
+    fn is_post_quantum(&self) -> bool {
+        false
+    }
+
+    fn lengths(&self) -> SchemeLengths {
+        SchemeLengths { public_key: 65, signature: 72 }
+    }
+
+    fn verify(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key);
+        key.verify(message, signature).map_err(|_| CryptoError::Integrity)
+    }
+
+    fn private_key(&self, octets: &[u8]) -> Result<Box<dyn SigningKey>, CryptoError> {
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, octets);
+        let pair = pair.map_err(|_| CryptoError::Length)?;
+        let key = pair.public_key().as_ref();
+        let spki = SubjectPublicKeyInfo { algorithm: &self.identifier, key }.encode();
+        let this: Arc<dyn Scheme> =
+            Arc::new(Self { name: self.name, identifier: self.identifier.clone() });
+        Ok(Box::new(Key { schemes: [SignatureScheme::Outside(this.into())], pair, spki }))
+    }
+
+    fn generate(&self) -> Result<Secret, CryptoError> {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_ASN1_SIGNING);
+        let pair = pair.and_then(|pair| pair.to_pkcs8v1());
+        Ok(Secret::copy_from(pair.map_err(|_| CryptoError::Backend)?.as_ref()))
+    }
+}
+
+#[derive(Debug)]
+struct Key {
+    schemes: [SignatureScheme; 1],
+    pair: EcdsaKeyPair,
+    spki: Vec<u8>,
+}
+
+impl SigningKey for Key {
+    fn schemes(&self) -> &[SignatureScheme] {
+        &self.schemes
+    }
+
+    fn public_key(&self) -> &[u8] {
+        &self.spki
+    }
+
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        if !self.schemes.contains(scheme) {
+            return Err(CryptoError::Unsupported);
+        }
+        let signature = self.pair.sign(&SystemRandom::new(), message);
+        Ok(signature.map_err(|_| CryptoError::Backend)?.as_ref().to_vec())
+    }
+}
+
+/// A register with these schemes.
+fn register(brought: &[Arc<dyn Scheme>]) -> SchemeRegister {
+    let mut register = SchemeRegister::built_in();
+    for scheme in brought {
+        register.add(Arc::clone(scheme)).unwrap();
+    }
+    register
+}
+
+/// A new key of the first scheme that the program has added, read from PKCS#8.
+fn key_of(register: &SchemeRegister) -> Arc<dyn SigningKey> {
+    let scheme = register.outside().next().unwrap().clone();
+    let pkcs8 = generate(KeyType::Scheme(SignatureScheme::Outside(scheme))).unwrap();
+    Arc::from(load_private_key_with(register, &pkcs8).unwrap())
+}
+
+/// Both ends have raw keys of the scheme "mine", and want it by `auth`.
+fn both_by(auth: [&str; 2], registers: [&SchemeRegister; 2]) -> Setup {
+    let mut setup = Setup::new(12);
+    let keys = registers.map(key_of);
+    for (n, side) in [&mut setup.a, &mut setup.b].into_iter().enumerate() {
+        knows(side, registers[n]);
+        let own = AuthConfig::parse_with(registers[n], "mine").unwrap();
+        side.show_in("local", own, Credential::raw(keys[n].clone()));
+        let spki = keys[1 - n].public_key().to_vec();
+        let pubkeys = vec![RawKey { id: identity(2 - n as u8), spki }];
+        let policy = PeerPolicy { pubkeys, ..PeerPolicy::default() };
+        side.answerer.set_policy("ab", "remote", policy);
+        side.connection.remote[0].auth = AuthConfig::parse_with(registers[n], auth[n]).unwrap();
+        side.connection.remote[0].certreqs = side.answerer.certreqs("ab", "remote");
+    }
+    setup
+}
+
+fn knows(side: &mut Side, register: &SchemeRegister) {
+    let crypto = CryptoProvider { schemes: register.clone(), ..(*cheap::real()).clone() };
+    side.crypto = Arc::new(crypto);
+}
+
+fn used(pair: &Pair) -> [String; 2] {
+    [pair.a(), pair.b()].map(|host| {
+        let scheme = host.ike().remote_auth.swap_remove(0).scheme;
+        scheme.expect("a scheme").to_string()
+    })
+}
+
+/// Fault: in `SchemeRegister::from_algorithm_identifier`, look among the built-in schemes alone.
+#[test]
+fn a_scheme_of_the_program_authenticates_both_ends() {
+    // Each end has a value of its own.
+    let [a, b] = [1, 1].map(|arc| register(&[Brought::shared("mine", arc)]));
+    let pair = comes_up(both_by(["mine", "mine-ecdsa"], [&a, &b]));
+    assert_eq!(used(&pair), ["mine", "mine"]);
+}
+
+/// Fault: in `SignatureScheme::must_be_named`, leave `Outside` out.
+#[test]
+fn a_scheme_that_the_configuration_does_not_name_is_refused() {
+    let known = register(&[Brought::shared("mine", 1)]);
+    for auth in [["mine", "pubkey"], ["mine", "ecdsa"], ["any", "mine"]] {
+        refused(&mut both_by(auth, [&known, &known]).build());
+    }
+}
+
+/// One end has registered the name for another identifier.
+#[test]
+fn a_scheme_is_its_identifier_and_not_its_name() {
+    let [a, b] = [1, 2].map(|arc| register(&[Brought::shared("mine", arc)]));
+    refused(&mut both_by(["mine", "mine"], [&a, &b]).build());
+}
+
+#[test]
+fn nothing_registered_can_be_replaced() {
+    let mut known = register(&[Brought::shared("mine", 1)]);
+    let mut refused = |scheme: Arc<dyn Scheme>| known.add(scheme).unwrap_err().to_string();
+    assert_eq!(
+        refused(Brought::shared("mine", 2)),
+        "signature scheme mine: a scheme of this name is registered already; choose another name"
+    );
+    assert_eq!(
+        refused(Brought::shared("other", 1)),
+        "signature scheme other: another scheme has its OBJECT IDENTIFIER; use one of your own"
+    );
+    for name in ["pubkey", "slhdsa_mine", "sha256", "384"] {
+        let said = format!(
+            "signature scheme {name}: the name has a meaning in `auth`; choose another name"
+        );
+        assert_eq!(refused(Brought::shared(name, 3)), said);
+    }
+    for name in ["", "Mine", "mi-ne"] {
+        assert!(refused(Brought::shared(name, 3)).contains("a name has 1 to 64"), "{name}");
+    }
+    for scheme in SignatureScheme::BUILT_IN {
+        for identifier in [scheme.algorithm_identifier(), scheme.key_algorithm_identifier()] {
+            // Without its parameters, or with a NULL in their place, it is the same algorithm.
+            let oid = &identifier[2..4 + usize::from(identifier[3])];
+            let len = oid.len() as u8;
+            let bare = [&[0x30, len], oid].concat();
+            let null = [&[0x30, len + 2], oid, &[5, 0]].concat();
+            for identifier in [identifier.to_vec(), bare, null] {
+                let said = refused(Arc::new(Brought { name: "squatter", identifier }));
+                assert!(said.ends_with("has its OBJECT IDENTIFIER; use one of your own"), "{said}");
+            }
+        }
+    }
+    for identifier in [vec![], vec![0x30, 0], vec![0x30, 3, 6, 1, 0x2b, 0], vec![0x05, 0]] {
+        let said = refused(Arc::new(Brought { name: "malformed", identifier }));
+        assert!(said.contains("is a DER SEQUENCE of at most 252 octets"), "{said}");
+    }
+}
