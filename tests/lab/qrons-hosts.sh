@@ -244,22 +244,33 @@ servers() {
     local port
     PIDS=()
     for port in $(seq 0 $((2 * N - 1))); do
-        iperf3 -s -B "${HERE[$((port / 2))]}" -p $((5201 + port)) >/dev/null 2>&1 &
+        server "${HERE[$((port / 2))]}" $((5201 + port)) &
         PIDS+=($!)
     done
     sleep 1
 }
+# server ADDRESS PORT: iperf3, started again whenever it ends. Since 3.16 it has threads, and now and then it aborts
+# when a test begins or ends (https://github.com/esnet/iperf/issues/1750 and others).
+server() {
+    # shellcheck disable=SC2046
+    trap 'kill -KILL $(jobs -p) 2>/dev/null; exit 0' TERM
+    while :; do
+        iperf3 -s -B "$1" -p "$2" >/dev/null 2>&1 &
+        wait $! || say "qrons: the iperf3 server of $1, port $2, ended with status $?: it is started again"
+        sleep 0.2
+    done
+}
 servers_end() {
-    # One that is in the middle of a test takes its time to end otherwise.
-    [ ${#PIDS[@]} = 0 ] || kill -KILL "${PIDS[@]}" 2>/dev/null || true
+    [ ${#PIDS[@]} = 0 ] || kill -TERM "${PIDS[@]}" 2>/dev/null || true
     [ ${#PIDS[@]} = 0 ] || wait "${PIDS[@]}" 2>/dev/null || true
     PIDS=()
 }
 PIDS=()
 
-# mbits PROTOCOL N: received from N tenants together, in Mbit/s.
+# mbits PROTOCOL N: received from N tenants together, in Mbit/s. It fails if one of the clients has no result, because
+# the sum would be too small.
 mbits() {
-    local options="" i k clients=() out=$WORK/iperf
+    local options="" i k clients=() out=$WORK/iperf without=0
     [ "$1" = tcp ] || options="-u -b 0 -l $OCTETS"
     rm -rf "$out" && mkdir -p "$out"
     for i in $(seq 0 $(($2 - 1))); do
@@ -271,24 +282,35 @@ mbits() {
     done
     wait "${clients[@]}" || true
     for i in "$out"/*.json; do
-        [ "$(jq -r '.end.sum_received.bits_per_second // .end.sum.bits_per_second // "none"' "$i" 2>/dev/null)" != none ] ||
-            { say "qrons: $1, $2 tenants: $(basename "$i"): $(jq -r '.error // "no result"' "$i" 2>/dev/null)"; }
+        jq -es "length == 1 and (.[0] | $RECEIVED != null)" "$i" >/dev/null 2>&1 || {
+            say "qrons: $1, $2 tenants: $(basename "$i"): $(jq -r '.error // "no result"' "$i" 2>/dev/null)"
+            without=$((without + 1))
+        }
     done
-    # Of UDP what arrived counts.
-    jq -s '[.[].end | select(. != null) | .sum_received.bits_per_second //
-        (.sum.bits_per_second * (1 - (.sum.lost_percent // 0) / 100))] | add // 0 | . / 1e6 | round' "$out"/*.json
+    [ $without = 0 ] || return 1
+    jq -s "[.[] | $RECEIVED] | add / 1e6 | round" "$out"/*.json
 }
+# What a client received in bit/s, or nothing if it has no result. Of UDP what arrived counts.
+RECEIVED='(.end.sum_received.bits_per_second //
+    if .end.sum.bits_per_second then .end.sum.bits_per_second * (1 - (.end.sum.lost_percent // 0) / 100) else null end)'
 
 # measure WHAT: the means, in RESULT.
 declare -A RESULT
 measure() {
-    local protocol n run sum value
+    local protocol n run sum value try
     servers
     for protocol in $PROTOCOLS; do
         for n in $NUMBERS; do
             sum=0
             for run in $(seq "$RUNS"); do
-                value=$(mbits "$protocol" "$n")
+                # What fails is iperf3 itself, and seldom: a run of it is repeated.
+                value=
+                for try in 1 2 3; do
+                    if value=$(mbits "$protocol" "$n"); then break; fi
+                    value=
+                    say "qrons: $1, $protocol, $n tenants: try $try of 3 gave no result for some clients"
+                done
+                [ -n "$value" ] || die "no result of iperf3 in three tries ($1, $protocol, $n tenants)"
                 [ "$value" -gt 0 ] || die "nothing arrived ($1, $protocol, $n tenants)"
                 sum=$((sum + value))
                 say "qrons: $1, $protocol, $n tenants, run $run: $value Mbit/s"
