@@ -530,8 +530,11 @@ fn decide(shared: &Shared, packet: &[u8]) -> Decision {
     if sa.direction != Direction::Out {
         return Decision::Drop(DropReason::NoSa);
     }
-    if looping::comes_back(&tables.sad, &tables.spd, sa, &ip) {
-        return Decision::Drop(DropReason::OwnOuter);
+    // Later fragments show no ports: the packet that they make may be an outer packet, or one from this host to the peer.
+    let divided = ip.fragment != Fragment::None;
+    let seen = if divided { IpPacket { ports: None, ..ip } } else { ip };
+    if looping::comes_back(&tables.sad, &tables.spd, sa, &seen) {
+        return if divided { Decision::Assemble } else { Decision::Drop(DropReason::OwnOuter) };
     }
     if !sa.admits(&local, &remote) {
         return Decision::Drop(DropReason::Selectors);

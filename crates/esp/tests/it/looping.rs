@@ -3,8 +3,8 @@
 
 use esp::{Buffer, DropReason, Plane, Verdict, ip};
 use ipsec_types::dataplane::{
-    Command, DataPlane, Direction, EncapPorts, Encapsulation, PolicyAction, PolicyId, PolicySpec,
-    SaId, SaSpec,
+    Command, DataPlane, Direction, EncapPorts, Encapsulation, Mode, PolicyAction, PolicyId,
+    PolicySpec, SaId, SaSpec,
 };
 
 use crate::common::{CIPHERS, Counting, Tunnel, addr, fragments, packet, start, tcp, ts, udp};
@@ -76,9 +76,14 @@ fn a_tunnel_does_not_carry_its_own_packets() {
     tunnel(&mut in_udp, 1, "198.51.100.1", "0.0.0.0/0", Some(Encapsulation::Udp(NAT)));
     let large = udp(host, peer, 4500, 4500, 3000);
     assert!(dropped(&in_udp, &large));
-    for piece in fragments(&large, 1280) {
-        assert!(dropped(&in_udp, &piece), "its later fragments show no ports");
-    }
+    // Later fragments show no ports, so the packet is judged when it is whole.
+    let mut worker = in_udp.outbound(Box::new(Counting(1)));
+    let mut out = Buffer::new();
+    let pieces = fragments(&large, 1280);
+    let mut verdicts: Vec<_> =
+        pieces.iter().map(|piece| worker.handle(start(), piece, &mut out)).collect();
+    assert_eq!(verdicts.pop(), Some(Verdict::Drop(DropReason::OwnOuter)));
+    assert!(verdicts.iter().all(|verdict| *verdict == Verdict::Held), "{verdicts:?}");
     for passes in [
         udp(host, peer, 4500, 53, 64),
         udp(host, peer, 40_000, 4500, 64),
@@ -92,6 +97,31 @@ fn a_tunnel_does_not_carry_its_own_packets() {
     tunnel(&mut in_tcp, 1, "198.51.100.1", "0.0.0.0/0", Some(Encapsulation::Tcp(ports)));
     assert!(dropped(&in_tcp, &tcp(host, peer, 51_000, 443)));
     assert!(!dropped(&in_tcp, &tcp(host, peer, 51_000, 80)));
+}
+
+/// A host sends datagrams in fragments to its peer, through a tunnel between the two or in transport mode. ESP is in UDP, too.
+///
+/// Faults: in `decide`, drop fragments that `comes_back` names, or ask it about the ports that first fragments show.
+#[test]
+fn fragments_from_a_host_to_its_peer_are_carried() {
+    for hosts in [Tunnel::v4().transport(), Tunnel::v6().transport()] {
+        for mode in [Mode::Transport, Mode::Tunnel] {
+            let tunnel = Tunnel { mode, encap: true, ..hosts.clone() };
+            let mut pair = tunnel.connect();
+            for port in [53, 4500] {
+                let whole = udp(tunnel.left, tunnel.right, port, 53, 4000);
+                let mut pieces = fragments(&whole, 1280);
+                let last = pieces.pop().unwrap();
+                for piece in pieces {
+                    assert_eq!(pair.seal(&piece), Err(Verdict::Held), "{mode:?}");
+                }
+                let came = pair.send(&last).expect("opened");
+                // The datagram; of the IP header Don't Fragment has changed.
+                assert!(came.ends_with(&whole[whole.len() - 4008..]), "{mode:?}");
+                assert_eq!(came.len(), whole.len(), "{mode:?}");
+            }
+        }
+    }
 }
 
 /// The tunnel of a road warrior carries its virtual IP alone, and the outer packets have another address. If they come back
