@@ -310,7 +310,8 @@ impl Alone<'_> {
 ///
 /// An IPv6 packet of 1,280 octets or less is never too big (RFC 8200 §5), and later fragments do not go through an SA that
 /// looks at ports. TCP segments are divided, and the ESP packets of other such packets are fragmented. The same is done while
-/// it is unknown whether the path carries the packet.
+/// it is unknown whether the path carries the packet. Then TCP segments are divided for a second more: senders on this host
+/// learn of the size from their route, and lose nothing.
 #[cold]
 fn fit(shared: &Shared, now: u64, sa: &Arc<Sa>, packet: &[u8]) -> Result<Vec<Vec<u8>>, u16> {
     let mut whole = packet.to_vec();
@@ -322,6 +323,12 @@ fn fit(shared: &Shared, now: u64, sa: &Arc<Sa>, packet: &[u8]) -> Result<Vec<Vec
     if packet.len() <= usize::from(limit) {
         mss::lower(&mut whole, limit);
         return Ok(vec![whole]);
+    }
+    // A sender that is told sends all again that it has on its way, also what has arrived.
+    if sa.was_refitted(now)
+        && let Some(segments) = segments::divide(packet, limit)
+    {
+        return Ok(segments);
     }
     let Ok(ip) = IpPacket::parse(packet) else { return Ok(vec![whole]) };
     let most = if ip.dst.is_ipv4() { limit } else { limit.max(LEAST_V6) };

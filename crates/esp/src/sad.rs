@@ -155,7 +155,7 @@ impl Sad {
     pub(crate) fn lower(&mut self, now: u64, ends: Ends, octets: u16) -> bool {
         let news = self.sizes.lower(now, ends, octets);
         if news {
-            self.refit(ends);
+            self.refit_at(now, ends);
         }
         news
     }
@@ -191,7 +191,7 @@ impl Sad {
     pub(crate) fn take(&mut self, now: u64, ends: Ends, probed: Probed, unproven: u16) -> bool {
         let news = self.sizes.take(now, ends, probed, unproven);
         if news {
-            self.refit(ends);
+            self.refit_at(now, ends);
         }
         news
     }
@@ -200,7 +200,7 @@ impl Sad {
     pub(crate) fn give_up(&mut self, now: u64, ends: Ends) -> bool {
         let gives_up = self.sizes.give_up(now, ends);
         if gives_up {
-            self.refit(ends);
+            self.refit_at(now, ends);
         }
         gives_up
     }
@@ -245,6 +245,12 @@ impl Sad {
         for ends in self.sizes.try_larger(now) {
             self.refit(ends);
         }
+    }
+
+    /// As [`Self::refit`], where the MTU of the path was found or lowered at `now` (ms).
+    fn refit_at(&self, now: u64, ends: Ends) {
+        self.on(ends, Direction::Out).for_each(|sa| sa.refitted(now));
+        self.refit(ends);
     }
 
     fn refit(&self, ends: Ends) {

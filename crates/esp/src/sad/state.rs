@@ -18,6 +18,9 @@ use crate::selector::{Side, any_match, looks_at_ports};
 /// Packets that all other threads together may send between a look at the counters and the addition.
 const OTHERS: u64 = 1 << 12;
 
+/// Milliseconds after which senders know of another MTU of the path, and packets that had left before have arrived.
+const ON_THE_WAY: u64 = 1000;
+
 /// A report about a packet is believed if the packet is among this many last ones.
 const LATELY: u64 = 4096;
 
@@ -44,14 +47,21 @@ pub struct SaState {
     /// When it was last used, in ms of the plane's clock plus one; 0 for never.
     last_used: AtomicU64,
     lately: Lately,
-    /// A [`Fit`], which changes while packets are sent.
-    fit: AtomicU32,
+    fit: Fitted,
     soft: AtomicBool,
     hard: AtomicBool,
     seen: ReplayView,
     /// Held for some nanoseconds, by workers that never wait meanwhile.
     inbound: SpinMutex<InboundState, Yield>,
     keys: (Secret, Secret),
+}
+
+/// What the path takes, which changes while packets are sent.
+struct Fitted {
+    /// A [`Fit`].
+    packed: AtomicU32,
+    /// When the MTU of the path was found or lowered last, in ms of the plane's clock plus one; 0 for never.
+    changed: AtomicU64,
 }
 
 /// How many packets were sent lately.
@@ -196,7 +206,7 @@ impl SaState {
             bytes: AtomicU64::new(0),
             last_used: AtomicU64::new(0),
             lately: Lately::default(),
-            fit: AtomicU32::new(u16::MAX.into()),
+            fit: Fitted { packed: AtomicU32::new(u16::MAX.into()), changed: AtomicU64::new(0) },
             soft: AtomicBool::new(false),
             hard: AtomicBool::new(false),
             seen: window.view(),
@@ -281,13 +291,24 @@ impl SaState {
     /// What its path takes.
     #[inline]
     pub(crate) fn fit(&self) -> Fit {
-        let packed = self.fit.load(Ordering::Relaxed);
+        let packed = self.fit.packed.load(Ordering::Relaxed);
         let flag = |bit: u32| packed & (1 << bit) != 0;
         Fit { limit: packed as u16, narrow: flag(16), divided: flag(17), untried: flag(18) }
     }
 
     pub(super) fn set_fit(&self, fit: Fit) {
-        self.fit.store(fit.pack(), Ordering::Relaxed);
+        self.fit.packed.store(fit.pack(), Ordering::Relaxed);
+    }
+
+    /// The MTU of the path was found or lowered at `now` (ms).
+    pub(super) fn refitted(&self, now: u64) {
+        self.fit.changed.store(now + 1, Ordering::Relaxed);
+    }
+
+    /// True if senders may not know of the MTU of the path at `now` (ms), because it was found or lowered lately.
+    pub(crate) fn was_refitted(&self, now: u64) -> bool {
+        let at = self.fit.changed.load(Ordering::Relaxed).checked_sub(1);
+        at.is_some_and(|at| now.saturating_sub(at) < ON_THE_WAY)
     }
 
     /// True if its traffic selectors look at ports, so that it must not carry later fragments.

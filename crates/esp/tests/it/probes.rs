@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use esp::Verdict;
+use esp::{Buffer, Carrier, Fate, TooBig, Verdict};
 use ipsec_types::dataplane::{Command, DataPlane, Event, Probed};
 
-use crate::common::{Pair, Tunnel, events};
+use crate::common::{Pair, Tunnel, events, tcp_segment};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -114,6 +114,47 @@ fn a_path_that_grows_again_is_found_after_ten_minutes() {
     tell(&mut pair, &tunnel, Probed::Carried(1500));
     assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1500));
     assert!(pair.seal(&tunnel.packet(1400)).is_ok());
+}
+
+/// Senders do not know of a new size yet. What TCP has on its way is divided for a second, because a sender that is told that it
+/// is too big sends everything again.
+///
+/// Fault: in `outbound::fit`, leave `was_refitted` out; or in `Sad::refit_at`, tell the SAs nothing.
+#[test]
+fn segments_that_were_on_their_way_are_divided() {
+    for (tunnel, by_icmp) in [Tunnel::v4(), Tunnel::v6()].into_iter().zip([false, true]) {
+        let mut pair = probing(&tunnel);
+        let (src, dst) = (tunnel.left_ts[0].start, tunnel.right_ts[0].start);
+        let segment = tcp_segment(src, dst, 1300);
+        assert_eq!(pieces(&mut pair, &segment), 2, "nothing is known");
+        match by_icmp {
+            false => tell(&mut pair, &tunnel, Probed::Lost { octets: 1500, hint: None }),
+            true => {
+                tell(&mut pair, &tunnel, Probed::Carried(1500));
+                assert_eq!(pieces(&mut pair, &segment), 1);
+                pair.advance(2 * SECOND);
+                let (_, esp) = pair.seal(&segment).unwrap();
+                let peer = peer(&tunnel);
+                let report = TooBig { peer, carrier: Carrier::Ip, octets: 1280, quoted: &esp };
+                assert!(pair.left.too_big(pair.now, &report).is_some());
+            }
+        }
+        pair.advance(SECOND - Duration::from_millis(1));
+        assert_eq!(pieces(&mut pair, &segment), 2, "it was on its way");
+        assert!(matches!(pair.seal(&tunnel.packet(1300)), Err(Verdict::TooBig(_))), "UDP is told");
+        pair.advance(Duration::from_millis(1));
+        assert!(matches!(pair.seal(&segment), Err(Verdict::TooBig(_))));
+    }
+}
+
+/// Into how many packets `packet` goes.
+fn pieces(pair: &mut Pair, packet: &[u8]) -> usize {
+    let (mut out, mut count) = (Buffer::new(), 0);
+    pair.sender.handle_batch(pair.now, &[packet], &mut out, |_, fate| {
+        assert!(matches!(fate, Fate::Send(_)), "{fate:?}");
+        count += 1;
+    });
+    count
 }
 
 /// A path may lose what it carried before, without a word.
