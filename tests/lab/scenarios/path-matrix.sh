@@ -2,6 +2,7 @@
 # mode, and whether the routers send ICMP and carry fragments. From one second after its first packet, a stream has at least 90 % of
 # the rate of a stream whose segment size is set by hand. Datagrams that may be divided arrive.
 # MORE: !path-cover.py all
+# TIMEOUT: 150
 IFS=- read -r link family encap mode icmp frags <<<"$CASE"
 path=1400
 case $link in mid*) path=${link#mid} ;; esac
@@ -19,10 +20,8 @@ if [ "$icmp" = silent ]; then
     without_icmpv6
 fi
 [ "$frags" = frags ] || without_fragments
-# 20 ms there and back, and a rate that the guest reaches with any size.
-modules sch_netem
-tc -n r1 qdisc add dev mid1 root netem delay 10ms rate 8mbit limit 100
-tc -n r2 qdisc add dev mid2 root netem delay 10ms rate 8mbit limit 100
+. /lab/guest/rate.sh
+slow_link
 
 inside=(${LEFT_IN} ${RIGHT_IN}) ip=20 outside=20
 case $family in *in6) US_OWN=2001:db8::1 US_SEEN=2001:db8::1 THEM_OWN=2001:db8:2::2 THEM_SEEN=2001:db8:2::2 outside=40 ;; esac
@@ -53,9 +52,18 @@ tcp)
     ike both separate_transports no
     ;;
 esac
+# They start while the daemons do.
+sink "${inside[1]}"
+# shellcheck disable=SC2016
+in_ns them timeout 140 perl -e "$SOCKETS"'
+    my $socket = from(SOCK_DGRAM, $ARGV[0], 7778);
+    print "listening\n";
+    while (1) { recv $socket, my $data, 65535, 0; print length $data, "\n" }' "${inside[1]}" >"$OUT/udp.sink" 2>&1 &
 start
 up us
 installed
+listening tcp
+listening udp
 
 # What fits the path in one packet of ESP: SPI, number, IV, padding to 4 octets, two octets and ICV are 34 and more.
 udp=0
@@ -68,55 +76,44 @@ tcp-*) segment=1200 ;;
 *) segment=$((room - 20)) ;;
 esac
 
-# The sink prints for each stream how many octets came in the second that begins one second after its first.
-# shellcheck disable=SC2016
-in_ns them timeout 60 perl -MIO::Socket::IP -MTime::HiRes=time -e '
-    $| = 1;
-    my ($local, $streams) = @ARGV;
-    my $socket = IO::Socket::IP->new(LocalHost => $local, LocalPort => 7777, Proto => "tcp", Listen => 2) or die $!;
-    print "listening\n";
-    for (1 .. $streams) {
-        my $peer = $socket->accept or die $!;
-        my ($begun, $all) = (undef, 0);
-        while (my $some = sysread $peer, $_, 65536) {
-            $begun //= time;
-            my $after = time - $begun;
-            $all += $some if $after >= 1 && $after < 2.5;
-        }
-        print "stream $all\n";
-    }' "${inside[1]}" 2 >"$OUT/tcp.sink" 2>&1 &
-# shellcheck disable=SC2016
-in_ns them timeout 60 perl -MIO::Socket::IP -e '
-    $| = 1;
-    my $socket = IO::Socket::IP->new(LocalHost => $ARGV[0], LocalPort => 7778, Proto => "udp") or die $!;
-    print "listening\n";
-    while (1) { $socket->recv($_, 65535); print length, "\n" }' "${inside[1]}" >"$OUT/udp.sink" 2>&1 &
-for sink in tcp udp; do
-    wait_for 10 says "$OUT/$sink.sink" listening || fail "no sink: $(cat "$OUT/$sink.sink")"
-done
-
-# stream [SEGMENT]: for three seconds, with segments of at most that many octets. 2 is TCP_MAXSEG.
-stream() {
-    # shellcheck disable=SC2016
-    in_ns us timeout 20 perl -MIO::Socket::IP -MSocket=:all -MTime::HiRes=time -e '
-        my ($local, $remote, $segment) = @ARGV;
-        my @options = ([SOL_SOCKET, SO_SNDBUF, pack "i", 65536]);
-        push @options, [IPPROTO_TCP, 2, pack "i", $segment] if $segment;
-        my $peer = IO::Socket::IP->new(LocalHost => $local, PeerHost => $remote, PeerPort => 7777, Proto => "tcp",
-            Sockopts => \@options) or die $!;
-        my ($some, $begun) = ("x" x 10000, time);
-        while (time - $begun < 2.6) { syswrite $peer, $some }
-        ' "${inside[@]}" ${1:-} || fail "no connection"
+# round: $share is what a stream whose path is not known has, in percent of one whose segments fit by hand.
+rounds=0
+round() {
+    rounds=$((rounds + 1))
+    stream "${inside[@]}" 0 $segment
+    fast_enough "${octets[1]}"
+    share=$((octets[0] * 100 / octets[1]))
+    note "round $rounds: $((octets[0] / 2000)) kB/s, with the size by hand $((octets[1] / 2000)) kB/s, $share %"
 }
-streams() { [ "$(grep -c ^stream "$OUT/tcp.sink")" -ge "$1" ]; }
-stream
-wait_for 20 streams 1 || fail "the stream does not end: $(cat "$OUT/tcp.sink")"
-stream $segment
-wait_for 20 streams 2 || fail "the stream with its size by hand does not end: $(cat "$OUT/tcp.sink")"
-read -r found by_hand <<<"$(sed -n 's/^stream //p' "$OUT/tcp.sink" | tr '\n' ' ')"
-note "$((found / 1500)) kB/s, with the size by hand $((by_hand / 1500)) kB/s"
-[ "$by_hand" -gt 600000 ] || fail "the measure itself is too slow: $by_hand octets"
-[ $((found * 100)) -ge $((by_hand * 90)) ] || fail "$found octets, and with the size by hand $by_hand"
+# afresh: a daemon that has not seen the path.
+afresh() {
+    local ns
+    stop us
+    gone them
+    wait_for 20 daemon_ended us || fail "the daemon does not end"
+    rm -f "$STATE"/us.{pid,killed,ctl}
+    for ns in left right; do
+        ip -n $ns route flush cache
+        ip -6 -n $ns route flush cache
+    done
+    start us
+    up us
+    installed
+}
+# One round is enough if it is good. If not, the median of three counts, for a busy machine takes time from either stream.
+round
+shares=$share
+if [ "$share" -lt 90 ]; then
+    for _ in 1 2; do
+        afresh
+        round
+        shares+=" $share"
+    done
+    # shellcheck disable=SC2086
+    share=$(median $shares)
+fi
+note "rate: $share % ($shares)"
+[ "$share" -ge 90 ] || fail "$share % of the rate with the size by hand"
 
 # What may be divided arrives. In transport mode ESP has the whole datagram (RFC 4303 §3.1.1), which is then divided outside.
 # Inner IPv6 of 1,280 octets and less counts as a packet that is not divided inside (RFC 8200 §5).
@@ -129,15 +126,15 @@ if [ $frags = nofrags ] && [ $encap != tcp ]; then
         lengths=()
     fi
 fi
-for octets in "${lengths[@]}"; do
-    # 10 is IP_MTU_DISCOVER, 23 is IPV6_MTU_DISCOVER, and 0 turns path MTU discovery off.
-    # shellcheck disable=SC2016
-    in_ns us perl -MIO::Socket::IP -MSocket=:all -e '
-        my $peer = IO::Socket::IP->new(LocalHost => $ARGV[0], PeerHost => $ARGV[1], PeerPort => 7778, Proto => "udp") or die $!;
-        my $inner6 = $ARGV[0] =~ /:/;
-        setsockopt $peer, $inner6 ? 41 : 0, $inner6 ? 23 : 10, pack "i", 0 or die $!;
-        $peer->send("x" x $ARGV[2]) or die $!;
-        ' "${inside[@]}" "$octets" || fail "a datagram of $octets octets cannot be sent"
-    wait_for 5 says "$OUT/udp.sink" "$octets" || fail "a datagram of $octets octets is lost"
+# 10 is IP_MTU_DISCOVER, 23 is IPV6_MTU_DISCOVER, and 0 turns path MTU discovery off.
+# shellcheck disable=SC2016
+[ ${#lengths[@]} = 0 ] || in_ns us perl -e "$SOCKETS"'
+    my ($local, $remote, @lengths) = @ARGV;
+    my $socket = from(SOCK_DGRAM, $local, 0);
+    setsockopt $socket, $six ? 41 : 0, $six ? 23 : 10, pack "i", 0 or die $!;
+    for (@lengths) { send $socket, "x" x $_, 0, end($remote, 7778) or die "$_ octets: $!" }
+    ' "${inside[@]}" "${lengths[@]}" || fail "a datagram cannot be sent"
+for length in "${lengths[@]}"; do
+    wait_for 5 says "$OUT/udp.sink" "$length" || fail "a datagram of $length octets is lost"
 done
 note "datagrams: ${lengths[*]:-none}"

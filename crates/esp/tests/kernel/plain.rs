@@ -384,23 +384,35 @@ pub(crate) fn the_size_of_the_own_link_reaches_the_inner_side() {
     });
 }
 
-/// ICMP by which a stranger says that a packet from 192.0.2.1 to 198.51.100.2 was too big. It has seen none: addresses and
-/// ports are right, the SPI is not.
-fn forged(encap: bool, octets: u16) -> Vec<u8> {
-    let mut icmp = vec![3, 4, 0, 0, 0, 0];
+/// ICMP by which a stranger says that a packet from this host to the far one was too big. It has seen none: addresses and ports
+/// are right, the SPI is not. The kernel makes the checksum of ICMPv6.
+fn forged(v4: bool, encap: bool, octets: u16) -> Vec<u8> {
+    let mut icmp = if v4 { vec![3, 4, 0, 0, 0, 0] } else { vec![2, 0, 0, 0, 0, 0] };
     icmp.extend(octets.to_be_bytes());
-    icmp.extend([0x45, 0, 5, 0xdc, 0, 1, 0x40, 0, 63, if encap { 17 } else { 50 }, 0, 0]);
-    icmp.extend([192, 0, 2, 1, 198, 51, 100, 2]);
+    let protocol = if encap { 17 } else { 50 };
+    if v4 {
+        icmp.extend([0x45, 0, 5, 0xdc, 0, 1, 0x40, 0, 63, protocol, 0, 0]);
+        icmp.extend([192, 0, 2, 1, 198, 51, 100, 2]);
+    } else {
+        icmp.extend([0x60, 0, 0, 0, 5, 0xb4, protocol, 63]);
+        for end in OUTER_V6 {
+            icmp.extend(end.parse::<Ipv6Addr>().unwrap().octets());
+        }
+    }
     if encap {
         icmp.extend([0x11, 0x94, 0x11, 0x94, 5, 0xc8, 0, 0]);
     }
     icmp.extend([0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 1]);
-    let words = icmp.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
-    let sum: u32 = words.sum();
-    let sum = !(sum + (sum >> 16)) as u16;
-    icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    if v4 {
+        let words = icmp.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        let sum: u32 = words.sum();
+        let sum = !(sum + (sum >> 16)) as u16;
+        icmp[2..4].copy_from_slice(&sum.to_be_bytes());
+    }
     icmp
 }
+
+const OUTER_V6: [&str; 2] = ["2001:db8::1", "2001:db8:2::2"];
 
 /// A stranger who sees no packet, and says a thousand times a second that they are too big: no size changes, none is
 /// divided, and they arrive as before.
@@ -411,40 +423,52 @@ pub(crate) fn a_stranger_who_says_too_big_slows_nothing() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (_router, far) = behind_a_narrow_link();
-        for encap in [false, true] {
-            let (mut left, host) = end();
-            let ends = ["192.0.2.1", "198.51.100.2"].map(|end| end.parse().unwrap());
-            let tunnel = Tunnel { left: ends[0], right: ends[1], encap, ..Tunnel::v4() };
-            left.apply(Command::InstallSa(Box::new(tunnel.sa(Direction::Out)))).unwrap();
-            left.apply(Command::InstallPolicy(Box::new(tunnel.policy()))).unwrap();
-            let packet = tunnel.packet(1100);
-            let knows = async {
-                let before = figure(&far, true, "InReceives");
-                while figure(&far, true, "InReceives") - before < 10 {
-                    assert!(host.send(packet.clone()).await);
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            };
-            timeout(LONG, knows).await.expect("the way is up");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-
-            let counts = || (figure(&far, true, "InReceives"), figure(&far, true, "ReasmOKs"));
-            let before = counts();
-            let stranger = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).unwrap();
-            let lies = [68, 576, 1280].map(|octets| forged(encap, octets));
-            let to = SocketAddr::new(ends[0], 0).into();
-            for lie in lies.iter().cycle().take(500) {
-                stranger.send_to(lie, &to).unwrap();
-                assert!(host.send(packet.clone()).await);
-                tokio::time::sleep(Duration::from_millis(1)).await;
+        for v4 in [true, false] {
+            for encap in [false, true] {
+                stranger_slows_nothing(&far, v4, encap).await;
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            let after = counts();
-            assert!(after.0 - before.0 >= 475, "{before:?} {after:?}: UDP {encap}");
-            assert_eq!(after.1, before.1, "UDP {encap}");
-            let peer = SocketAddr::new(ends[1], if encap { 4500 } else { 0 });
-            assert_eq!(left.plane().path_mtu(ends[0], peer), Some(1500), "UDP {encap}");
-            left.shutdown().await;
         }
     });
+}
+
+async fn stranger_slows_nothing(far: &Host, v4: bool, encap: bool) {
+    let what = format!("IPv4 {v4}, UDP {encap}");
+    let (mut left, host) = end();
+    let ends = if v4 { ["192.0.2.1", "198.51.100.2"] } else { OUTER_V6 };
+    let ends: [IpAddr; 2] = ends.map(|end| end.parse().unwrap());
+    let tunnel = Tunnel { left: ends[0], right: ends[1], encap, ..Tunnel::v4() };
+    left.apply(Command::InstallSa(Box::new(tunnel.sa(Direction::Out)))).unwrap();
+    left.apply(Command::InstallPolicy(Box::new(tunnel.policy()))).unwrap();
+    let packet = tunnel.packet(1100);
+    let knows = async {
+        let before = figure(far, v4, "InReceives");
+        while figure(far, v4, "InReceives") - before < 10 {
+            assert!(host.send(packet.clone()).await);
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(LONG, knows).await.unwrap_or_else(|_| panic!("the way is not up: {what}"));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+
+    let counts = || (figure(far, v4, "InReceives"), figure(far, v4, "ReasmOKs"));
+    let before = counts();
+    let (domain, protocol) = match v4 {
+        true => (Domain::IPV4, Protocol::ICMPV4),
+        false => (Domain::IPV6, Protocol::ICMPV6),
+    };
+    let stranger = Socket::new(domain, Type::RAW, Some(protocol)).unwrap();
+    let lies = [68, 576, 1280].map(|octets| forged(v4, encap, octets));
+    let to = SocketAddr::new(ends[0], 0).into();
+    for lie in lies.iter().cycle().take(500) {
+        stranger.send_to(lie, &to).unwrap();
+        assert!(host.send(packet.clone()).await);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let after = counts();
+    assert!(after.0 - before.0 >= 475, "{before:?} {after:?}: {what}");
+    assert_eq!(after.1, before.1, "{what}");
+    let peer = SocketAddr::new(ends[1], if encap { 4500 } else { 0 });
+    assert_eq!(left.plane().path_mtu(ends[0], peer), Some(1500), "{what}");
+    left.shutdown().await;
 }
