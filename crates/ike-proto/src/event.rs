@@ -17,7 +17,7 @@ use crate::dataplane::{
 use crate::question::{Answer, Assignment, Authorization, PeerCertificate, Question};
 use crate::wire::payload::IdData;
 use crate::wire::registry::{AuthMethod, ExchangeType};
-pub use disbelief::{AuthKind, Disbelief};
+pub use disbelief::{AlgorithmOid, AuthKind, Disbelief};
 pub use hint::{BothSelectors, Hint};
 pub use notice::{ChildElsewhere, Notice, Redundancy};
 

@@ -3,6 +3,8 @@
 //!
 //! Strict: definite lengths in their shortest form, integers in their shortest form, one-octet tags.
 
+use std::fmt;
+
 /// `INTEGER`.
 pub const INTEGER: u8 = 0x02;
 /// `BIT STRING`.
@@ -90,6 +92,25 @@ impl<'a> Der<'a> {
         Some(octets)
     }
 
+    /// The content of the next element, an `OBJECT IDENTIFIER` whose subidentifiers are whole and in their shortest form
+    /// (X.690 §8.19.2).
+    pub fn object_identifier(&mut self) -> Option<&'a [u8]> {
+        let mut next = *self;
+        let content = next.content(OBJECT_IDENTIFIER)?;
+        if content.last()? & 0x80 != 0 {
+            return None;
+        }
+        let mut begins = true;
+        for &octet in content {
+            if begins && octet == 0x80 {
+                return None;
+            }
+            begins = octet & 0x80 == 0;
+        }
+        *self = next;
+        Some(content)
+    }
+
     /// The next element, a `BIT STRING` of whole octets.
     pub fn bits(&mut self) -> Option<&'a [u8]> {
         let mut next = *self;
@@ -100,6 +121,26 @@ impl<'a> Der<'a> {
         *self = next;
         Some(octets)
     }
+}
+
+/// Writes the content of an `OBJECT IDENTIFIER` in dotted form.
+pub fn write_dotted(f: &mut impl fmt::Write, oid: &[u8]) -> fmt::Result {
+    let mut arc = 0u64;
+    let mut first = true;
+    for octet in oid {
+        arc = arc << 7 | u64::from(octet & 0x7f);
+        if octet & 0x80 != 0 {
+            continue;
+        }
+        if std::mem::take(&mut first) {
+            let root = (arc / 40).min(2);
+            write!(f, "{root}.{}", arc - 40 * root)?;
+        } else {
+            write!(f, ".{arc}")?;
+        }
+        arc = 0;
+    }
+    Ok(())
 }
 
 /// Appends an element to `out`: `tag`, the length in its shortest form, and the concatenated `parts`.

@@ -258,8 +258,8 @@ impl CryptoProvider {
         self.prf.iter().copied().find(|p| p.id() == id)
     }
 
-    /// Schemes that are verified here, without repetition: those of the backends in their order, then those that the
-    /// program has brought.
+    /// Schemes that are verified here, without repetition: those of the backends in their order, and those that the
+    /// program has brought at their places among them.
     pub fn signature_schemes(&self) -> Vec<SignatureScheme> {
         let mut schemes = Vec::new();
         for scheme in self.verifiers.iter().flat_map(|verifier| verifier.schemes()) {
@@ -267,8 +267,10 @@ impl CryptoProvider {
                 schemes.push(scheme.clone());
             }
         }
-        schemes.extend(self.schemes.outside().cloned().map(SignatureScheme::Outside));
-        schemes
+        if self.schemes.outside().next().is_none() {
+            return schemes;
+        }
+        self.schemes.with_brought(&schemes).cloned().collect()
     }
 
     /// Verifies `signature` over `message` by the first backend that has `scheme`, or by a registered scheme itself;
@@ -284,12 +286,9 @@ impl CryptoProvider {
         signature: &[u8],
     ) -> Result<(), CryptoError> {
         if let SignatureScheme::Outside(outside) = scheme {
-            let known = self.schemes.outside().any(|known| known == outside);
-            return if known {
-                outside.verify_by(spki, message, signature)
-            } else {
-                Err(CryptoError::Unsupported)
-            };
+            // The registered one: another value may have the same identifier.
+            let known = self.schemes.outside().find(|known| *known == outside);
+            return known.ok_or(CryptoError::Unsupported)?.verify_by(spki, message, signature);
         }
         self.verifiers
             .iter()

@@ -8,7 +8,9 @@ use ike_proto::config::CertRequest;
 use ike_proto::crypto::{SignatureScheme, SigningKey};
 use ike_proto::wire::payload::{Cert, CertReq, IdData, TrafficSelector};
 use ike_proto::wire::registry::CertEncoding;
-use ike_proto::{Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed};
+use ike_proto::{
+    AcceptedScheme, Answer, OwnedCert, PeerCredentials, PeerKey, Question, SignRequest, Signed,
+};
 
 use crate::address_blocks::Addresses;
 use crate::certificate::Certificate;
@@ -298,21 +300,34 @@ impl Answerer {
     pub(crate) fn chosen(&self, request: &SignRequest) -> Option<(&Credential, SignatureScheme)> {
         let credentials = self.credentials(&request.connection, &request.round);
         let requests: Vec<CertReq<'_>> = request.requests.iter().map(CertRequest::as_req).collect();
-        in_order(credentials, &requests, &self.trust)
-            .filter(|credential| credential.has_identity(&request.id))
-            .find_map(|credential| {
-                let usable = credential.key().schemes().iter().find(|scheme| {
-                    request.schemes.iter().any(|accepted| {
-                        accepted.scheme == **scheme
-                            && (accepted.authorities.is_empty()
-                                || accepted
-                                    .authorities
-                                    .iter()
-                                    .any(|ca| credential.is_issued_under(ca, &self.trust)))
-                    })
+        let is_accepted = |accepted: &AcceptedScheme, credential: &Credential| {
+            let mut authorities = accepted.authorities.iter();
+            credential.key().schemes().contains(&accepted.scheme)
+                && (accepted.authorities.is_empty()
+                    || authorities.any(|ca| credential.is_issued_under(ca, &self.trust)))
+        };
+        let [asked_for, others] = in_order(credentials, &requests, &self.trust);
+        [asked_for, others].into_iter().find_map(|credentials| {
+            let mut credentials =
+                credentials.into_iter().filter(|credential| credential.has_identity(&request.id));
+            let schemes = &request.schemes;
+            if request.announced {
+                // The order of the peer counts more than that of the credentials.
+                let credentials: Vec<&Credential> = credentials.collect();
+                return schemes.iter().find_map(|accepted| {
+                    let credential = credentials.iter().find(|one| is_accepted(accepted, one))?;
+                    Some((*credential, accepted.scheme.clone()))
+                });
+            }
+            credentials.find_map(|credential| {
+                let own = credential.key().schemes();
+                let usable = own.iter().find(|scheme| {
+                    let mut accepted = schemes.iter();
+                    accepted.any(|one| one.scheme == **scheme && is_accepted(one, credential))
                 });
                 Some((credential, usable?.clone()))
             })
+        })
     }
 
     fn sign(&self, request: &SignRequest, now: SystemTime) -> Result<Signed, String> {

@@ -150,15 +150,15 @@ pub fn choose<'a>(
     requests: &[CertReq<'_>],
     trust: &TrustStore,
 ) -> Option<&'a Credential> {
-    in_order(credentials, requests, trust).next()
+    in_order(credentials, requests, trust).into_iter().flatten().next()
 }
 
-/// Every credential, first those that fit the peer's CERTREQ payloads as [`choose`] says.
+/// The credentials that fit the peer's CERTREQ payloads as [`choose`] says, and the others.
 pub(crate) fn in_order<'a>(
     credentials: &'a [Credential],
     requests: &[CertReq<'_>],
     trust: &TrustStore,
-) -> impl Iterator<Item = &'a Credential> {
+) -> [Vec<&'a Credential>; 2] {
     let hashes: Vec<&[u8; 20]> = requests
         .iter()
         .filter(|request| {
@@ -172,9 +172,8 @@ pub(crate) fn in_order<'a>(
         Some(_) => hashes.iter().any(|hash| credential.is_issued_under(hash, trust)),
         None => raw,
     };
-    let (mut first, rest): (Vec<_>, Vec<_>) = credentials.iter().partition(|one| fits(one));
-    first.extend(rest);
-    first.into_iter()
+    let (first, rest) = credentials.iter().partition(|one| fits(one));
+    [first, rest]
 }
 
 /// Certification Authority data of the CERTREQ to send for `cas`: their [`ca_hash`]es, concatenated.

@@ -162,6 +162,7 @@ async fn a_signature_does_not_wait_long_for_a_responder() {
                 scheme: scheme.clone(),
                 authorities: Vec::new(),
             }],
+            announced: false,
             octets: Vec::new(),
         }
     };
@@ -269,6 +270,7 @@ async fn work_does_not_wait_for_a_signer_that_is_stopped() {
             scheme: scheme.clone(),
             authorities: Vec::new(),
         }],
+        announced: false,
         octets: vec![octets()],
     };
     let mut answerer = Answerer::default();

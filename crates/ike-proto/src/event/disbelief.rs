@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::Failure;
 use crate::config::{AuthConfig, PpkId};
+use crate::wire::der::{self, Der};
 use crate::wire::payload::IdData;
 use crate::wire::registry::AuthMethod;
 
@@ -41,6 +42,10 @@ pub enum Disbelief {
     WrongAuthAfterEap,
     /// The signature in AUTH does not verify.
     WrongSignature,
+    /// AUTH is by a signature scheme that this end does not know.
+    UnknownScheme(AlgorithmOid),
+    /// The Authentication Data of method 14 is malformed (RFC 7427 §3).
+    MalformedAuth,
     /// The certificates or the key of the peer were refused, for this reason.
     Untrusted(String),
     /// A certificate of the path in the peer's ticket was refused, for this reason.
@@ -71,6 +76,28 @@ pub enum Disbelief {
     UnknownPpk(PpkId),
     /// Any other reason.
     Failed(Failure),
+}
+
+/// The OBJECT IDENTIFIER of an `AlgorithmIdentifier`, in dotted form.
+#[derive(Clone, PartialEq, Eq)]
+pub struct AlgorithmOid(Option<String>);
+
+impl AlgorithmOid {
+    /// That of the DER `AlgorithmIdentifier` in `identifier`. One that is malformed has a text of its own.
+    pub(crate) fn of(identifier: &[u8]) -> Self {
+        let mut outer = Der::new(identifier);
+        let oid = outer.nested(der::SEQUENCE).and_then(|mut parts| parts.object_identifier());
+        Self(oid.and_then(|oid| {
+            let mut text = String::new();
+            der::write_dotted(&mut text, oid).ok().map(|()| text)
+        }))
+    }
+}
+
+impl fmt::Display for AlgorithmOid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_deref().unwrap_or("of a malformed AlgorithmIdentifier"))
+    }
 }
 
 /// A way to authenticate.
@@ -147,6 +174,10 @@ impl fmt::Display for Disbelief {
             Self::WrongAuth => "AUTH does not verify",
             Self::WrongAuthAfterEap => "AUTH does not verify by the key of EAP",
             Self::WrongSignature => "the signature does not verify",
+            Self::UnknownScheme(oid) => {
+                return write!(f, "the signature scheme {oid} is not known here");
+            }
+            Self::MalformedAuth => "AUTH has no AlgorithmIdentifier",
             Self::Untrusted(why) => why,
             Self::VoidTicket(why) => return write!(f, "its ticket is void: {why}"),
             Self::Eap(why) => return write!(f, "EAP: {why}"),

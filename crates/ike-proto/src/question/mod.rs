@@ -81,6 +81,9 @@ pub struct SignRequest {
     pub hash_and_url: bool,
     /// The schemes that the peer and the configuration accept, the best first.
     pub schemes: Vec<AcceptedScheme>,
+    /// The peer has announced these schemes, in this order of preference (RFC 9593). Otherwise the order is that of
+    /// this end, and it is not known that the peer has all of them.
+    pub announced: bool,
     /// The octets to sign: each by itself, all by the same scheme and key.
     pub octets: Vec<SignedOctets>,
 }

@@ -1,10 +1,13 @@
 //! The engine's questions, answered with the fixtures.
 
+use std::sync::Arc;
+
 use ike_proto::config::{AuthConfig, SchemeConstraints};
 use ike_proto::crypto::SignatureScheme::{self, *};
 use ike_proto::wire::payload::IdData;
-use ike_proto::{Answer, OwnedCert, PeerCredentials, Question};
-use pki::{Answerer, PeerPolicy, RevocationPolicy};
+use ike_proto::{AcceptedScheme, Answer, OwnedCert, PeerCredentials, Question, SignRequest};
+use pki::{Answerer, Credential, PeerPolicy, RevocationPolicy};
+use pq_kem::sign::{KeyType, generate, load_private_key};
 
 use crate::common::{certificate, id, now, trusting, x509};
 
@@ -158,4 +161,38 @@ fn a_peer_whose_status_no_url_tells_is_judged_once_more_after_its_proof() {
     let fetches = answerer.fetches(&peer, later);
     answerer.deliver(&fetches[0], Some(&List::empty().by(&ca)), later).unwrap();
     assert!(!pending(&answerer));
+}
+
+/// Fault: in `Answerer::chosen`, go by the order of the credentials always.
+#[test]
+fn the_announced_order_counts_more_than_that_of_the_credentials() {
+    let key = |scheme: &SignatureScheme| {
+        let octets = generate(KeyType::Scheme(scheme.clone())).expect("a key");
+        Arc::from(load_private_key(&octets).expect("a key"))
+    };
+    let schemes = [MlDsa65, EcdsaP256Sha256];
+    let mut answerer = Answerer::default();
+    for scheme in schemes.iter().rev() {
+        answerer.add_credential("site", "local", Credential::raw(key(scheme)));
+    }
+    for (announced, expected) in [(true, MlDsa65), (false, EcdsaP256Sha256)] {
+        let accepted = |scheme: &SignatureScheme| AcceptedScheme {
+            scheme: scheme.clone(),
+            authorities: Vec::new(),
+        };
+        let request = SignRequest {
+            connection: "site".to_owned(),
+            round: "local".to_owned(),
+            id: id("moon.example.org"),
+            requests: Vec::new(),
+            hash_and_url: false,
+            schemes: schemes.iter().map(accepted).collect(),
+            announced,
+            octets: Vec::new(),
+        };
+        match answerer.answer(&Question::Sign(request), now()) {
+            Answer::Signed(signed) => assert_eq!(signed.scheme, expected),
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -114,6 +114,7 @@ fn sent(trust: TrustStore, bundled: bool, hash_and_url: bool) -> Vec<OwnedCert> 
         requests: vec![CertRequest { encoding: X509, authorities: Vec::new() }],
         hash_and_url,
         schemes: vec![AcceptedScheme { scheme, authorities: Vec::new() }],
+        announced: false,
         octets: Vec::new(),
     };
     match answerer.answer(&Question::Sign(request), now()) {

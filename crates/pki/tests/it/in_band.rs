@@ -376,6 +376,7 @@ fn request(connection: &str, name: &str, wanted: &[CertEncoding]) -> SignRequest
         requests: wanted.collect(),
         hash_and_url: false,
         schemes: vec![accepted],
+        announced: false,
         octets: Vec::new(),
     }
 }

@@ -18,11 +18,10 @@ fn checked<'a>(scheme: &SignatureScheme, spki: &'a [u8]) -> Option<&'a [u8]> {
         return None;
     }
     let key = SubjectPublicKeyInfo::parse(spki)?.key;
-    let fits = match key_len(scheme) {
+    let fits = match key_len(scheme)? {
         KeyLen::Rsa => is_acceptable_rsa(key),
         KeyLen::Point(len) => key.len() == len && key.first() == Some(&UNCOMPRESSED),
         KeyLen::Octets(len) => key.len() == len,
-        KeyLen::AtMost(len) => key.len() <= len,
     };
     fits.then_some(key)
 }
@@ -34,13 +33,11 @@ enum KeyLen {
     Point(usize),
     /// Octets of the key.
     Octets(usize),
-    /// Most octets of the key.
-    AtMost(usize),
 }
 
-fn key_len(scheme: &SignatureScheme) -> KeyLen {
+fn key_len(scheme: &SignatureScheme) -> Option<KeyLen> {
     use SignatureScheme::*;
-    match scheme {
+    Some(match scheme {
         RsaPkcs1Sha1 | RsaPkcs1Sha256 | RsaPkcs1Sha384 | RsaPkcs1Sha512 | RsaPssSha256
         | RsaPssSha384 | RsaPssSha512 => KeyLen::Rsa,
         EcdsaP256Sha256 => KeyLen::Point(65),
@@ -54,8 +51,9 @@ fn key_len(scheme: &SignatureScheme) -> KeyLen {
         SlhDsaSha2_192s | SlhDsaSha2_192f | SlhDsaShake192s | SlhDsaShake192f => KeyLen::Octets(48),
         SlhDsaSha2_256s | SlhDsaSha2_256f | SlhDsaShake256s | SlhDsaShake256f => KeyLen::Octets(64),
         Falcon512 => KeyLen::Octets(897),
-        Outside(outside) => KeyLen::AtMost(outside.lengths().public_key),
-    }
+        // It verifies by itself.
+        Outside(_) => return None,
+    })
 }
 
 /// True for an `RSAPublicKey` of a size and an exponent that are accepted; see [`super`].

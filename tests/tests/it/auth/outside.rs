@@ -12,7 +12,9 @@ use ike_proto::crypto::sign::{SchemeLengths, SubjectPublicKeyInfo};
 use ike_proto::crypto::{
     CryptoError, CryptoProvider, Scheme, SchemeRegister, Secret, SignatureScheme, SigningKey,
 };
-use ike_proto::wire::registry::HashId;
+use ike_proto::wire::registry::{HashId, NotifyType};
+use ike_proto::wire::{Message, Payload};
+use ike_proto::{Event, Failure};
 use ike_tests::setup::identity;
 use ike_tests::{Pair, Setup, Side, cheap};
 use pki::{Credential, PeerPolicy, RawKey};
@@ -21,17 +23,24 @@ use pq_kem::sign::{KeyType, generate, load_private_key_with};
 use super::{comes_up, refused};
 
 /// ECDSA on P-256 with SHA-256 under identifiers of its own.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Brought {
     name: &'static str,
     /// `1.3.6.1.4.1.99999.arc`.
     identifier: Vec<u8>,
+    hash: HashId,
+    preferred_to: Option<SignatureScheme>,
 }
 
 impl Brought {
-    fn shared(name: &'static str, arc: u8) -> Arc<dyn Scheme> {
+    fn new(name: &'static str, arc: u8) -> Self {
         let oid = [0x2b, 0x06, 0x01, 0x04, 0x01, 0x86, 0x8d, 0x1f, arc];
-        Arc::new(Self { name, identifier: [&[0x30, 11, 6, 9][..], &oid].concat() })
+        let identifier = [&[0x30, 11, 6, 9][..], &oid].concat();
+        Self { name, identifier, hash: HashId::SHA2_256, preferred_to: None }
+    }
+
+    fn shared(name: &'static str, arc: u8) -> Arc<dyn Scheme> {
+        Arc::new(Self::new(name, arc))
     }
 }
 
@@ -45,7 +54,11 @@ impl Scheme for Brought {
     }
 
     fn hash(&self) -> HashId {
-        HashId::SHA2_256
+        self.hash
+    }
+
+    fn preferred_to(&self) -> Option<SignatureScheme> {
+        self.preferred_to.clone()
     }
 
     fn is_post_quantum(&self) -> bool {
@@ -66,8 +79,7 @@ impl Scheme for Brought {
         let pair = pair.map_err(|_| CryptoError::Length)?;
         let key = pair.public_key().as_ref();
         let spki = SubjectPublicKeyInfo { algorithm: &self.identifier, key }.encode();
-        let this: Arc<dyn Scheme> =
-            Arc::new(Self { name: self.name, identifier: self.identifier.clone() });
+        let this: Arc<dyn Scheme> = Arc::new(self.clone());
         Ok(Box::new(Key { schemes: [SignatureScheme::Outside(this.into())], pair, spki }))
     }
 
@@ -119,13 +131,14 @@ fn key_of(register: &SchemeRegister) -> Arc<dyn SigningKey> {
     Arc::from(load_private_key_with(register, &pkcs8).unwrap())
 }
 
-/// Both ends have raw keys of the scheme "mine", and want it by `auth`.
+/// Both ends have raw keys of the first scheme in their registers, and want `auth`.
 fn both_by(auth: [&str; 2], registers: [&SchemeRegister; 2]) -> Setup {
     let mut setup = Setup::new(12);
     let keys = registers.map(key_of);
     for (n, side) in [&mut setup.a, &mut setup.b].into_iter().enumerate() {
         knows(side, registers[n]);
-        let own = AuthConfig::parse_with(registers[n], "mine").unwrap();
+        let own = registers[n].outside().next().unwrap().name();
+        let own = AuthConfig::parse_with(registers[n], own).unwrap();
         side.show_in("local", own, Credential::raw(keys[n].clone()));
         let spki = keys[1 - n].public_key().to_vec();
         let pubkeys = vec![RawKey { id: identity(2 - n as u8), spki }];
@@ -154,8 +167,10 @@ fn used(pair: &Pair) -> [String; 2] {
 fn a_scheme_of_the_program_authenticates_both_ends() {
     // Each end has a value of its own.
     let [a, b] = [1, 1].map(|arc| register(&[Brought::shared("mine", arc)]));
-    let pair = comes_up(both_by(["mine", "mine-ecdsa"], [&a, &b]));
-    assert_eq!(used(&pair), ["mine", "mine"]);
+    for auth in ["mine-ecdsa", "pubkey-mine"] {
+        let pair = comes_up(both_by(["mine", auth], [&a, &b]));
+        assert_eq!(used(&pair), ["mine", "mine"]);
+    }
 }
 
 /// Fault: in `SignatureScheme::must_be_named`, leave `Outside` out.
@@ -167,11 +182,81 @@ fn a_scheme_that_the_configuration_does_not_name_is_refused() {
     }
 }
 
-/// One end has registered the name for another identifier.
+/// One end has registered the name for another identifier. Faults: names in `OutsideScheme::eq`; in
+/// `signature::disbelief`, `WrongSignature` always.
 #[test]
 fn a_scheme_is_its_identifier_and_not_its_name() {
     let [a, b] = [1, 2].map(|arc| register(&[Brought::shared("mine", arc)]));
-    refused(&mut both_by(["mine", "mine"], [&a, &b]).build());
+    assert_ne!(a, b);
+    let mut pair = both_by(["mine", "mine"], [&a, &b]).build();
+    refused(&mut pair);
+    let why = pair.b().events(|event| match event {
+        Event::PeerRefused(refused) => Some(refused.why.to_string()),
+        _ => None,
+    });
+    assert_eq!(why[0], "the signature scheme 1.3.6.1.4.1.99999.1 is not known here");
+    // Without the right register this end neither signs by the scheme nor announces an empty list of methods, which
+    // would promise a later one.
+    let mut setup = both_by(["mine", "mine"], [&a, &a]);
+    knows(&mut setup.a, &SchemeRegister::built_in());
+    let (at_a, _) = refused(&mut setup.build());
+    assert!(matches!(at_a, Failure::Credentials(_)), "{at_a}");
+    let mut setup = both_by(["mine", "mine"], [&a, &a]);
+    knows(&mut setup.b, &SchemeRegister::built_in());
+    let mut pair = setup.build();
+    refused(&mut pair);
+    assert_eq!(announcement(&pair, 1, NotifyType::SUPPORTED_AUTH_METHODS), None);
+}
+
+/// The data of the notify `kind` in the IKE_SA_INIT message that is the `index`th datagram.
+fn announcement(pair: &Pair, index: usize, kind: NotifyType) -> Option<Vec<u8>> {
+    let message = Message::decode(&pair.net.trace[index].octets).unwrap();
+    message.payloads.iter().find_map(|payload| match payload {
+        Payload::Notify(notify) if notify.kind == kind => Some(notify.data.to_vec()),
+        _ => None,
+    })
+}
+
+/// Fault: in `OwnAnnouncements::new`, keep all schemes if there are no constraints.
+#[test]
+fn nothing_of_a_scheme_is_announced_where_no_connection_names_it() {
+    let hash = HashId(0xff07);
+    let known = register(&[Arc::new(Brought { hash, ..Brought::new("mine", 1) })]);
+    let first = |remote: &str| {
+        let mut setup = both_by(["mine", "mine"], [&known, &known]);
+        setup.a.connection.remote[0].auth =
+            AuthConfig::parse_with(&known, remote).expect("an auth");
+        let mut pair = setup.build();
+        pair.initiate(0, Some("net"));
+        pair.settle();
+        let hashes = announcement(&pair, 0, NotifyType::SIGNATURE_HASH_ALGORITHMS).unwrap();
+        hashes.as_chunks().0.contains(&hash.0.to_be_bytes())
+    };
+    for remote in ["psk", "null", "pubkey", "ecdsa"] {
+        assert!(!first(remote), "{remote}");
+    }
+    assert!(first("mine"));
+}
+
+/// Faults: `SchemeRegister::with_brought` puts all last; `CryptoProvider::signature_schemes` does not call it.
+#[test]
+fn a_scheme_is_announced_at_its_place() {
+    let preferred_to = Some(SignatureScheme::EcdsaP256Sha256);
+    let known = register(&[
+        Arc::new(Brought { preferred_to, ..Brought::new("first", 1) }),
+        Brought::shared("last", 2),
+    ]);
+    let auth = "last-ecdsa-256-first";
+    let pair = comes_up(both_by([auth, auth], [&known, &known]));
+    let announced = announcement(&pair, 1, NotifyType::SUPPORTED_AUTH_METHODS).unwrap();
+    let place = |name: &str| {
+        let identifier = match known.by_name(name) {
+            Some(scheme) => scheme.algorithm_identifier().to_vec(),
+            None => SignatureScheme::EcdsaP256Sha256.algorithm_identifier().to_vec(),
+        };
+        announced.windows(identifier.len()).position(|window| *window == identifier).expect(name)
+    };
+    assert!(place("first") < place("ecdsa") && place("ecdsa") < place("last"));
 }
 
 #[test]
@@ -186,7 +271,8 @@ fn nothing_registered_can_be_replaced() {
         refused(Brought::shared("other", 1)),
         "signature scheme other: another scheme has its OBJECT IDENTIFIER; use one of your own"
     );
-    for name in ["pubkey", "slhdsa_mine", "sha256", "384"] {
+    // `rsa-3072-rsax` would ask for no size of RSA, if `rsax` were a kind of RSA.
+    for name in ["pubkey", "slhdsa_mine", "sha256", "384", "rsax", "eapsig", "xauthsig"] {
         let said = format!(
             "signature scheme {name}: the name has a meaning in `auth`; choose another name"
         );
@@ -203,13 +289,24 @@ fn nothing_registered_can_be_replaced() {
             let bare = [&[0x30, len], oid].concat();
             let null = [&[0x30, len + 2], oid, &[5, 0]].concat();
             for identifier in [identifier.to_vec(), bare, null] {
-                let said = refused(Arc::new(Brought { name: "squatter", identifier }));
+                let squatter = Brought { identifier, ..Brought::new("squatter", 3) };
+                let said = refused(Arc::new(squatter));
                 assert!(said.ends_with("has its OBJECT IDENTIFIER; use one of your own"), "{said}");
             }
         }
     }
-    for identifier in [vec![], vec![0x30, 0], vec![0x30, 3, 6, 1, 0x2b, 0], vec![0x05, 0]] {
-        let said = refused(Arc::new(Brought { name: "malformed", identifier }));
+    for identifier in [
+        &[][..],
+        &[0x30, 0],
+        &[0x30, 3, 6, 1, 0x2b, 0],
+        &[0x05, 0],
+        // Octets behind the parameters, an arc that ends nowhere, and Ed25519 with an arc that begins with a zero.
+        &[0x30, 7, 6, 1, 0x2b, 5, 0, 5, 0],
+        &[0x30, 4, 6, 2, 0x2b, 0x81],
+        &[0x30, 6, 6, 4, 0x2b, 0x80, 0x65, 0x70],
+    ] {
+        let malformed = Brought { identifier: identifier.to_vec(), ..Brought::new("malformed", 3) };
+        let said = refused(Arc::new(malformed));
         assert!(said.contains("is a DER SEQUENCE of at most 252 octets"), "{said}");
     }
 }

@@ -89,10 +89,16 @@ fn constraints(register: &SchemeRegister, text: &str) -> Result<SchemeConstraint
     }
     let unconstrained = |rule: &Rule<'_>| rule.word == "pubkey" && rule.hashes.is_empty();
     if rules.iter().any(unconstrained) {
-        if rules.len() > 1 {
-            return Err(error(text, "pubkey without hashes leaves nothing to add"));
+        let added = |rule: &Rule<'_>| rule.schemes().all(|scheme| scheme.must_be_named());
+        if !rules.iter().all(|rule| unconstrained(rule) || added(rule)) {
+            return Err(error(
+                text,
+                "pubkey without hashes has all schemes but those that must be named",
+            ));
         }
-        return Ok(SchemeConstraints::default());
+        if rules.iter().all(unconstrained) {
+            return Ok(SchemeConstraints::default());
+        }
     }
     let mut schemes = Vec::new();
     for rule in &rules {
@@ -103,7 +109,7 @@ fn constraints(register: &SchemeRegister, text: &str) -> Result<SchemeConstraint
             return Err(error(rule.word, "no signature scheme is left by size and hashes"));
         }
     }
-    let rsa = rules.iter().filter(|rule| rule.word.starts_with("rsa"));
+    let rsa = rules.iter().filter(|rule| matches!(rule.word, "rsa" | "rsa/pss" | "rsa/pkcs1"));
     let rsa_bits = rsa.map(|rule| rule.bits.unwrap_or(0)).min().unwrap_or(0);
     Ok(SchemeConstraints { schemes, rsa_bits })
 }
@@ -216,6 +222,9 @@ mod tests {
         assert!(!pubkey("rsa/pkcs1").ike.allows(&RsaPkcs1Sha1));
         assert!(pubkey("rsa-sha1").ike.allows(&RsaPkcs1Sha1));
         assert!(!pubkey("rsa").ike.allows(&RsaPkcs1Sha1));
+        let added = pubkey("pubkey-falcon512").ike;
+        assert!(added.allows(&MlDsa65) && added.allows(&Falcon512) && !added.allows(&RsaPkcs1Sha1));
+        assert!(pubkey("pubkey-rsa-sha1").ike.allows(&RsaPkcs1Sha1));
     }
 
     #[test]

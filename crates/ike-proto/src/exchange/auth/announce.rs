@@ -73,8 +73,8 @@ impl Announcements {
     pub(crate) fn read_methods(&mut self, known: &SchemeRegister, payloads: &Payloads<'_, '_>) {
         for list in payloads.notifies() {
             if list.kind == NotifyType::SUPPORTED_AUTH_METHODS {
-                self.methods.extend(AuthMethodAnnouncement::list(known, list.data));
-                self.methods.truncate(MAX_METHODS);
+                let room = MAX_METHODS.saturating_sub(self.methods.len());
+                self.methods.extend(AuthMethodAnnouncement::list(known, list.data).take(room));
             }
         }
     }
@@ -107,17 +107,14 @@ impl AuthMethodAnnouncement {
     //= https://www.rfc-editor.org/rfc/rfc9593#section-3.2
     //# Implementations MUST ignore
     //# announcements whose semantics they don't understand.
-    fn list(known: &SchemeRegister, mut data: &[u8]) -> Vec<Self> {
-        let mut found = Vec::new();
-        while let Some((&len, _)) = data.split_first() {
-            let Some((blob, rest)) = data.split_at_checked(usize::from(len)).filter(|_| len >= 2)
-            else {
-                break;
-            };
+    fn list(known: &SchemeRegister, mut data: &[u8]) -> impl Iterator<Item = Self> {
+        let blobs = std::iter::from_fn(move || {
+            let len = usize::from(*data.first()?);
+            let (blob, rest) = data.split_at_checked(len).filter(|_| len >= 2)?;
             data = rest;
-            found.extend(Self::read(known, blob));
-        }
-        found
+            Some(blob)
+        });
+        blobs.filter_map(|blob| Self::read(known, blob))
     }
 
     fn read(known: &SchemeRegister, blob: &[u8]) -> Option<Self> {
@@ -195,14 +192,16 @@ impl OwnAnnouncements {
             return own;
         }
         let mut schemes = crypto.signature_schemes();
-        if !constraints.is_empty() {
-            schemes.retain(|scheme| constraints.iter().any(|asked| asked.allows(scheme)));
-        }
+        schemes.retain(|scheme| match constraints.as_slice() {
+            [] => !scheme.must_be_named(),
+            constraints => constraints.iter().any(|asked| asked.allows(scheme)),
+        });
         schemes.retain(|scheme| *scheme != SignatureScheme::RsaPkcs1Sha1);
         own.hashes = Some(hash_list(&schemes));
         // Without restrictions the methods say no more than the hashes.
         let choosy = constraints.iter().any(|asked| !asked.schemes.is_empty());
-        if choosy {
+        // An empty list would mean that the methods come later (RFC 9593 §3.1).
+        if choosy && !schemes.is_empty() {
             own.methods = Some(method_list(connections, &schemes));
         }
         own
@@ -334,7 +333,9 @@ mod tests {
         data.extend([3 + ed25519.len() as u8, 14, 2]);
         data.extend(ed25519);
         data.extend([7, 14, 0, 0x30, 2, 5, 0]);
-        let read = AuthMethodAnnouncement::list(&SchemeRegister::built_in(), &data);
+        let known = SchemeRegister::built_in();
+        let list = |data: &[u8]| AuthMethodAnnouncement::list(&known, data).collect::<Vec<_>>();
+        let read = list(&data);
         let expected =
             |method, cert_link, scheme| AuthMethodAnnouncement { method, cert_link, scheme };
         assert_eq!(
@@ -347,8 +348,21 @@ mod tests {
         );
         // Lengths that lie end the list; nothing goes round in circles (bug class 17).
         for bad in [&[0, 2][..], &[1, 2], &[9, 14, 0], &[2]] {
-            assert_eq!(AuthMethodAnnouncement::list(&SchemeRegister::built_in(), bad), []);
+            assert_eq!(list(bad), []);
         }
+    }
+
+    /// A notify of 64 kB is 32,000 announcements of PSK. Fault: collect them before the list is cut.
+    #[test]
+    fn a_long_list_costs_no_memory() {
+        let list = [2, 2].repeat(32_000);
+        let payloads = [notify(NotifyType::SUPPORTED_AUTH_METHODS, &list)];
+        let mut announced = Announcements::default();
+        for _ in 0..3 {
+            announced.read_methods(&SchemeRegister::built_in(), &Payloads(&payloads));
+        }
+        assert_eq!(announced.methods.len(), MAX_METHODS);
+        assert!(announced.methods.capacity() <= 2 * MAX_METHODS);
     }
 
     #[test]
@@ -361,7 +375,8 @@ mod tests {
                 AuthMethodAnnouncement { method, cert_link: 3, scheme: Some(scheme.clone()) };
             let mut data = Vec::new();
             sent.encode(&mut data);
-            assert_eq!(AuthMethodAnnouncement::list(&SchemeRegister::built_in(), &data), [sent]);
+            let known = SchemeRegister::built_in();
+            assert!(AuthMethodAnnouncement::list(&known, &data).eq([sent]));
         }
     }
 

@@ -73,7 +73,8 @@ impl ExpectAuthResponse {
         let remote = remote.map_or(&IdMatch::Any, |round| &round.id);
         let psk = own_psk(ctx.lookup, &id, remote);
         let covered = (self.transcript.own_covered(stem.channel, &id), unmixed);
-        match OwnTurn::begin(stem.channel, round, id, psk, &self.announced, covered, None) {
+        let taken = (&ctx.crypto.schemes, &self.announced);
+        match OwnTurn::begin(stem.channel, round, id, psk, taken, covered, None) {
             Err(failure) => self.end(stem, failure),
             Ok(OwnTurn::Ready(own)) => self.send_auth_request(stem, ctx, Some(own)),
             Ok(OwnTurn::Sign(round, request)) => {
@@ -489,7 +490,7 @@ impl AwaitVerdict<ExpectAuthResponse> {
             signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)
         });
         let Ok((evidence, scheme)) = verdict else {
-            let blame = Blame::of(Some(&connection), Disbelief::WrongSignature);
+            let blame = Blame::of(Some(&connection), signature::disbelief(crypto, data));
             return waiting.disbelieve(stem, ctx, id, Some(blame), Failure::Authentication);
         };
         let used = signed_by(id.to_owned(), auth.method, scheme, &key);

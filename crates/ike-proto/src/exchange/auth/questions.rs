@@ -9,7 +9,7 @@ use super::signature;
 use crate::channel::Channel;
 use crate::config::lookup::Psk;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, SendCert};
-use crate::crypto::{Secret, SignatureScheme};
+use crate::crypto::{SchemeRegister, Secret, SignatureScheme};
 use crate::event::{Failure, Ticket, UsedAuth};
 use crate::exchange::auth::announce::Announcements;
 use crate::ike_sa::context::Context;
@@ -66,7 +66,7 @@ impl OwnTurn {
         round: &LocalAuth,
         id: IdData,
         psk: Option<Arc<Psk>>,
-        announced: &Announcements,
+        (known, announced): (&SchemeRegister, &Announcements),
         (covered, unmixed): (Covered, Option<Covered>),
         claimed: Option<&IdData>,
     ) -> Result<Self, Failure> {
@@ -94,7 +94,7 @@ impl OwnTurn {
             // The AUTH comes after EAP.
             AuthConfig::Eap => Ok(Self::Ready(OwnAuth::before_eap(id))),
             AuthConfig::Pubkey(pubkey) => {
-                let accepted = signature::accepted(announced, &pubkey.ike);
+                let (accepted, announced_them) = signature::accepted(known, announced, &pubkey.ike);
                 if accepted.is_empty() {
                     let text = "the peer takes no signature scheme that `auth` allows";
                     return Err(Failure::Credentials(text.to_owned()));
@@ -113,6 +113,7 @@ impl OwnTurn {
                     requests: announced.requests.clone(),
                     hash_and_url: announced.http_cert_lookup,
                     schemes: accepted,
+                    announced: announced_them,
                     octets,
                 };
                 Ok(Self::Sign(signing, request))

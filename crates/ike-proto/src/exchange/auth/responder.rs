@@ -14,6 +14,7 @@ use crate::channel::Channel;
 use crate::config::lookup::Lookup;
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
+use crate::crypto::CryptoProvider;
 use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::auth::questions::ask;
 use crate::exchange::child_sa::ChildRequest;
@@ -421,7 +422,8 @@ impl ExpectAuthRequest {
         let remote = self.rounds.remote_id();
         let psk = remote.and_then(|remote| peer_psk(ctx.lookup, &id, remote));
         let covered = (self.transcript.own_covered(stem.channel, &id), None);
-        match OwnTurn::begin(stem.channel, round, id, psk, &self.announced, covered, remote) {
+        let taken = (&ctx.crypto.schemes, &self.announced);
+        match OwnTurn::begin(stem.channel, round, id, psk, taken, covered, remote) {
             Err(failure) => self.fail(stem, ctx, failure),
             Ok(OwnTurn::Ready(own)) => self.answer_round(stem, ctx, Some(own)),
             Ok(OwnTurn::Sign(round, request)) => {
@@ -616,12 +618,21 @@ impl AwaitVerdict<ExpectAuthRequest> {
                         Blame::of(connection.as_deref(), Disbelief::Untrusted(why.clone()))
                             .distrusting(*kind)
                     }
-                    _ => Blame::of(connection.as_deref(), Disbelief::WrongSignature),
+                    _ => Blame::of(connection.as_deref(), wrong_signature(ctx.crypto, &payloads)),
                 });
                 blame.tell(stem.channel, ctx, ids(&Payloads(&payloads)));
                 waiting.fail(stem, ctx, reason)
             }
         }
+    }
+}
+
+/// Why the signature in these payloads was not believed.
+fn wrong_signature(crypto: &CryptoProvider, payloads: &[Payload<'_>]) -> Disbelief {
+    match Payloads(payloads).auth() {
+        Ok(Some(auth)) => signature::disbelief(crypto, (auth.method, auth.data)),
+        // It was read before.
+        Ok(None) | Err(_) => Disbelief::WrongSignature,
     }
 }
 

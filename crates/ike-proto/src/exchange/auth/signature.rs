@@ -5,6 +5,7 @@
 use super::announce::Announcements;
 use crate::config::{EndpointConfig, SchemeConstraints};
 use crate::crypto::{CryptoProvider, SchemeRegister, SignatureScheme};
+use crate::event::{AlgorithmOid, Disbelief};
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, verify_signature};
 use crate::question::AcceptedScheme;
 use crate::wire::registry::AuthMethod;
@@ -49,8 +50,13 @@ pub(crate) fn is_signature(method: AuthMethod) -> bool {
         || !SignatureScheme::of_legacy_auth_method(method).is_empty()
 }
 
-/// The schemes with which this end may sign: both the peer and `local` accept them.
-pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<AcceptedScheme> {
+/// The schemes with which this end may sign: both the peer and `local` accept them; and true if the peer has announced
+/// them.
+pub(super) fn accepted(
+    known: &SchemeRegister,
+    peer: &Announcements,
+    local: &SchemeConstraints,
+) -> (Vec<AcceptedScheme>, bool) {
     let possible = |scheme: &&SignatureScheme| {
         local.allows(scheme)
             && match &peer.hashes {
@@ -64,8 +70,7 @@ pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<A
                 None => scheme.legacy_auth_method().is_some(),
             }
     };
-    let order = own_order(&local.schemes);
-    let possible: Vec<_> = order.into_iter().filter(possible).collect();
+    let possible: Vec<_> = known.with_brought(PREFERENCE).filter(possible).collect();
     let mut named: Vec<AcceptedScheme> = Vec::new();
     for announced in &peer.methods {
         let schemes = possible.iter().filter(|scheme| match &announced.scheme {
@@ -89,7 +94,8 @@ pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<A
             }
         }
     }
-    if named.is_empty() {
+    let announced = !named.is_empty();
+    if !announced {
         // The peer announces none, or none that is known here. It may still accept one.
         let any = |scheme: &SignatureScheme| AcceptedScheme {
             scheme: scheme.clone(),
@@ -97,20 +103,7 @@ pub(super) fn accepted(peer: &Announcements, local: &SchemeConstraints) -> Vec<A
         };
         named = possible.into_iter().map(any).collect();
     }
-    named
-}
-
-/// All schemes in the order of this end: the built-in ones, and those of the program that are in `named`.
-fn own_order(named: &[SignatureScheme]) -> Vec<&SignatureScheme> {
-    let mut order: Vec<&SignatureScheme> = PREFERENCE.iter().collect();
-    for scheme in named {
-        if let SignatureScheme::Outside(outside) = scheme {
-            let before = outside.preferred_to();
-            let at = order.iter().position(|known| Some(*known) == before.as_ref());
-            order.insert(at.unwrap_or(order.len()), scheme);
-        }
-    }
-    order
+    (named, announced)
 }
 
 /// Method and Authentication Data of `signature` for a peer with the announcements `peer`; `None` if the signature
@@ -176,6 +169,20 @@ fn decode<'a>(known: &SchemeRegister, data: &'a [u8]) -> Option<(SignatureScheme
     Some((known.from_algorithm_identifier(identifier)?, signature))
 }
 
+/// Why a signature in this AUTH payload was not believed.
+pub(super) fn disbelief(crypto: &CryptoProvider, (method, data): (AuthMethod, &[u8])) -> Disbelief {
+    if method != AuthMethod::DIGITAL_SIGNATURE {
+        return Disbelief::WrongSignature;
+    }
+    match data.split_first().and_then(|(&len, rest)| rest.get(..usize::from(len))) {
+        None => Disbelief::MalformedAuth,
+        Some(identifier) if crypto.schemes.from_algorithm_identifier(identifier).is_some() => {
+            Disbelief::WrongSignature
+        }
+        Some(identifier) => Disbelief::UnknownScheme(AlgorithmOid::of(identifier)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::announce::AuthMethodAnnouncement;
@@ -184,7 +191,8 @@ mod tests {
     use crate::wire::registry::{CertEncoding, HashId};
 
     fn schemes(peer: &Announcements, local: &SchemeConstraints) -> Vec<SignatureScheme> {
-        accepted(peer, local).into_iter().map(|accepted| accepted.scheme).collect()
+        let (accepted, _) = accepted(&SchemeRegister::built_in(), peer, local);
+        accepted.into_iter().map(|accepted| accepted.scheme).collect()
     }
 
     #[test]
@@ -239,7 +247,8 @@ mod tests {
             ..Announcements::default()
         };
         let any = SchemeConstraints::default();
-        let found = accepted(&peer, &any);
+        let (found, announced) = accepted(&SchemeRegister::built_in(), &peer, &any);
+        assert!(announced);
         let expected = [
             AcceptedScheme { scheme: RsaPssSha256, authorities: vec![[2; 20]] },
             AcceptedScheme { scheme: MlDsa44, authorities: Vec::new() },

@@ -97,7 +97,7 @@ pub(super) fn display(der: &[u8], f: &mut fmt::Formatter<'_>) -> Option<fmt::Res
         }
         match KEYWORDS.iter().find(|(_, oid, _)| *oid == attribute.oid) {
             Some((keyword, ..)) => f.write_str(keyword)?,
-            None => dotted(f, attribute.oid)?,
+            None => der::write_dotted(f, attribute.oid)?,
         }
         f.write_str("=")?;
         display_value(f, attribute)
@@ -309,25 +309,6 @@ fn parse_dotted(text: &str) -> Option<Vec<u8>> {
         }
     }
     Some(oid)
-}
-
-fn dotted(f: &mut fmt::Formatter<'_>, oid: &[u8]) -> fmt::Result {
-    let mut arc = 0u64;
-    let mut first = true;
-    for octet in oid {
-        arc = arc << 7 | u64::from(octet & 0x7f);
-        if octet & 0x80 != 0 {
-            continue;
-        }
-        if std::mem::take(&mut first) {
-            let root = (arc / 40).min(2);
-            write!(f, "{root}.{}", arc - 40 * root)?;
-        } else {
-            write!(f, ".{arc}")?;
-        }
-        arc = 0;
-    }
-    Ok(())
 }
 
 fn display_value(f: &mut fmt::Formatter<'_>, attribute: &Attribute<'_>) -> fmt::Result {

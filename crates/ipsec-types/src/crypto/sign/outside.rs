@@ -30,7 +30,8 @@ pub trait Scheme: Send + Sync + fmt::Debug {
     /// [`HashId::IDENTITY`] if the message goes into the scheme as it is (RFC 8420 §2).
     fn hash(&self) -> HashId;
 
-    /// True if a quantum computer is not known to forge signatures of the scheme.
+    /// True if a quantum computer is not known to forge signatures of the scheme. It is for displays: no decision
+    /// of the engine hangs on it.
     fn is_post_quantum(&self) -> bool;
 
     /// True if a signature takes less than a millisecond on a common processor. Other keys sign on threads of their

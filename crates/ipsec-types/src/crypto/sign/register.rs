@@ -24,7 +24,7 @@ pub enum RegisterError {
     SameName(String),
     /// The scheme of this name has an OBJECT IDENTIFIER of a scheme that is there, for signatures or for keys.
     SameIdentifier(String),
-    /// An `AlgorithmIdentifier` of the scheme of this name is not DER, or longer than 252 octets.
+    /// An `AlgorithmIdentifier` of the scheme of this name is not DER, or is longer than 252 octets.
     Identifier(String),
 }
 
@@ -78,10 +78,35 @@ impl SchemeRegister {
 
     /// The schemes that the program has brought.
     pub fn outside(&self) -> impl Iterator<Item = &OutsideScheme> {
-        self.schemes.iter().filter_map(|scheme| match scheme {
+        self.brought().iter().filter_map(|scheme| match scheme {
             SignatureScheme::Outside(outside) => Some(outside),
             _ => None,
         })
+    }
+
+    /// `built_in`, and the schemes that the program has brought at their places among them: see
+    /// [`Scheme::preferred_to`](super::Scheme::preferred_to).
+    pub fn with_brought<'a>(
+        &'a self,
+        built_in: &'a [SignatureScheme],
+    ) -> impl Iterator<Item = &'a SignatureScheme> {
+        let place = |scheme: &SignatureScheme| match scheme {
+            SignatureScheme::Outside(outside) => outside.preferred_to(),
+            _ => None,
+        };
+        let before = move |known: &'a SignatureScheme| {
+            let brought = self.brought().iter();
+            brought.filter(move |scheme| place(scheme).as_ref() == Some(known)).chain([known])
+        };
+        let last = self
+            .brought()
+            .iter()
+            .filter(move |scheme| place(scheme).is_none_or(|place| !built_in.contains(&place)));
+        built_in.iter().flat_map(before).chain(last)
+    }
+
+    fn brought(&self) -> &[SignatureScheme] {
+        self.schemes.get(SignatureScheme::BUILT_IN.len()..).unwrap_or_default()
     }
 
     /// The scheme that a DER `AlgorithmIdentifier` names; `None` if it names none of these, is malformed, or names
@@ -91,18 +116,6 @@ impl SchemeRegister {
             let named = |scheme: &&OutsideScheme| scheme.algorithm_identifier() == identifier;
             self.outside().find(named).cloned().map(SignatureScheme::Outside)
         })
-    }
-
-    /// Schemes whose signatures the public key in `spki` can verify, in order of preference; none for a key of an
-    /// unknown type.
-    pub fn of_public_key(&self, spki: &[u8]) -> &[SignatureScheme] {
-        let built_in = SignatureScheme::of_built_in_key(spki);
-        if !built_in.is_empty() {
-            return built_in;
-        }
-        let fits = |scheme: &SignatureScheme| scheme.verifies_with(spki);
-        let at = self.schemes.iter().position(fits);
-        at.and_then(|at| self.schemes.get(at..=at)).unwrap_or_default()
     }
 
     /// The scheme that the program has brought under `name`.
@@ -162,12 +175,18 @@ fn is_reserved(name: &str) -> bool {
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The content of the OBJECT IDENTIFIER with which `identifier`, a DER SEQUENCE, begins.
+/// The content of the OBJECT IDENTIFIER with which `identifier`, a DER SEQUENCE, begins. One element may follow it: the
+/// parameters.
 fn oid(identifier: &[u8]) -> Option<&[u8]> {
     let mut outer = Der::new(identifier);
-    let oid = outer.nested(der::SEQUENCE)?.content(der::OBJECT_IDENTIFIER)?;
+    let mut inner = outer.nested(der::SEQUENCE)?;
     outer.end()?;
-    Some(oid).filter(|oid| !oid.is_empty())
+    let oid = inner.object_identifier()?;
+    if let Some(parameters) = inner.peek() {
+        inner.element(parameters)?;
+        inner.end()?;
+    }
+    Some(oid)
 }
 
 /// Octets of the longest name.
@@ -176,9 +195,9 @@ const LONGEST_NAME: usize = 64;
 const LONGEST_IDENTIFIER: usize = 252;
 /// Words of `auth` that stand alone.
 const WORDS: &[&str] = &[
-    "any", "dss", "eap", "ecdsa", "ed25519", "ed448", "identity", "ike", "never", "no", "none",
-    "null", "psk", "pubkey", "rsa", "xauth", "yes",
+    "any", "dss", "ecdsa", "ed25519", "identity", "ike", "never", "no", "none", "null", "psk",
+    "pubkey", "yes",
 ];
 /// Beginnings that have a meaning: families of built-in schemes, hashes, and methods of EAP.
 const PREFIXES: &[&str] =
-    &["bliss", "eap_", "falcon", "ike_", "md5", "mldsa", "rsa_", "sha", "slhdsa", "xauth_"];
+    &["bliss", "eap", "falcon", "ike_", "md5", "mldsa", "rsa", "sha", "slhdsa", "xauth"];
