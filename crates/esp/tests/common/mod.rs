@@ -294,7 +294,6 @@ pub fn tcp(src: IpAddr, dst: IpAddr, sport: u16, dport: u16) -> Vec<u8> {
     packet(src, dst, 0, ip::proto::TCP, &segment)
 }
 
-/// Turns an IPv4 packet into a fragment with this offset (in octets).
 /// A TCP segment with `payload` octets and the flag ACK.
 pub fn tcp_segment(src: IpAddr, dst: IpAddr, payload: usize) -> Vec<u8> {
     let mut segment = vec![0; 20 + payload];
@@ -303,6 +302,7 @@ pub fn tcp_segment(src: IpAddr, dst: IpAddr, payload: usize) -> Vec<u8> {
     packet(src, dst, 0, ip::proto::TCP, &segment)
 }
 
+/// Turns an IPv4 packet into a fragment with this offset (in octets).
 pub fn fragment(mut packet: Vec<u8>, offset: u16, more: bool) -> Vec<u8> {
     let field = (offset / 8) | if more { 0x2000 } else { 0 };
     packet[6..8].copy_from_slice(&field.to_be_bytes());
