@@ -218,11 +218,13 @@ impl SchemeConstraints {
     /// True if the key in `spki`, a DER SubjectPublicKeyInfo, can make an accepted signature and is long enough.
     pub fn allows_key(&self, spki: &[u8]) -> bool {
         let built_in = SignatureScheme::of_built_in_key(spki);
-        let rsa = built_in.iter().any(SignatureScheme::is_rsa);
-        let bits = SubjectPublicKeyInfo::parse(spki).and_then(|spki| spki.rsa_bits());
-        let long_enough = !rsa || bits.unwrap_or(0) >= self.rsa_bits;
         let named = || self.schemes.iter().any(|scheme| scheme.verifies_with(spki));
-        long_enough && (built_in.iter().any(|scheme| self.allows(scheme)) || named())
+        if !(built_in.iter().any(|scheme| self.allows(scheme)) || named()) {
+            return false;
+        }
+        let bits = || SubjectPublicKeyInfo::parse(spki).and_then(|spki| spki.rsa_bits());
+        let rsa = built_in.iter().any(SignatureScheme::is_rsa);
+        !rsa || bits().unwrap_or(0) >= self.rsa_bits
     }
 }
 

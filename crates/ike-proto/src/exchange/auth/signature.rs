@@ -70,7 +70,11 @@ pub(super) fn accepted(
                 None => scheme.legacy_auth_method().is_some(),
             }
     };
-    let possible: Vec<_> = known.with_brought(PREFERENCE).filter(possible).collect();
+    // Most programs bring none, and it is a step of each handshake.
+    let possible: Vec<_> = match known.outside().next() {
+        None => PREFERENCE.iter().filter(possible).collect(),
+        Some(_) => known.with_brought(PREFERENCE).filter(possible).collect(),
+    };
     let mut named: Vec<AcceptedScheme> = Vec::new();
     for announced in &peer.methods {
         let schemes = possible.iter().filter(|scheme| match &announced.scheme {
