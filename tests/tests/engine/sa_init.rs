@@ -6,10 +6,10 @@ use std::time::Duration;
 use ike_proto::wire::payload::{Notify, Payload};
 use ike_proto::wire::registry::{ExchangeType, NotifyType};
 use ike_proto::wire::{Message, encode_message};
-use ike_proto::{Failure, RequestId};
+use ike_proto::{Event, Failure, RequestId};
 use ike_tests::explore::interleavings;
-use ike_tests::network::{Fate, Packet};
-use ike_tests::{A, B, Pair, Setup, forge};
+use ike_tests::network::{Conditions, Fate, Packet};
+use ike_tests::{A, B, Pair, Seeded, Setup, forge};
 
 const INIT: ExchangeType = ExchangeType::IKE_SA_INIT;
 const LONG: Duration = Duration::from_secs(300);
@@ -328,7 +328,7 @@ fn a_request_sent_again_gets_the_same_answer_while_half_open_and_none_later() {
 /// A responder under load asks for a cookie. A copy of the request without one comes when the load is over, and is let in
 /// before the request with the cookie: there is one IKE SA, and AUTH covers the later request.
 ///
-/// Fault: leave `joins_half_open` out.
+/// Fault: in `on_init_request`, take the digest of the whole request.
 #[test]
 fn a_request_that_was_let_in_without_its_cookie_comes_with_it() {
     let mut pair = Setup::new(14).build();
@@ -346,6 +346,69 @@ fn a_request_that_was_let_in_without_its_cookie_comes_with_it() {
     assert_eq!(pair.a().done(request), Some(Ok(())), "{}", pair.story());
     assert_eq!((pair.b().ikes().len(), pair.b().endpoint.half_open()), (1, 0), "{}", pair.story());
     assert_eq!(pair.b().ike_downs(), [], "{}", pair.story());
+}
+
+/// Somebody sends a copy of the request from an address of its own before the peer comes with its cookie: the peer gets an
+/// IKE SA of its own.
+///
+/// Fault: in `answer_again`, do not look at the path of a valid cookie.
+#[test]
+fn a_copy_from_elsewhere_does_not_take_the_answer() {
+    let mut pair = Setup::new(20).build();
+    pair.net.manual = true;
+    pair.set_behind(B, true);
+    let request = pair.initiate(A, Some("net"));
+    let first = pair.net.mailbox[0].clone();
+    pair.deliver_to(B);
+    pair.set_behind(B, false);
+    let elsewhere = std::net::SocketAddr::from(([10, 0, 0, 1], 4711));
+    pair.inject(Packet { src: elsewhere, from: None, ..first });
+    // The one that sent it does not pass the answer on.
+    pair.net.mailbox.retain(|packet| packet.dst != elsewhere);
+    pair.net.manual = false;
+    pair.deliver_all();
+    establishes(&mut pair, request);
+    let wrong = Failure::Refused(NotifyType::AUTHENTICATION_FAILED);
+    assert!(pair.b().ike_downs().iter().all(|(_, why)| *why != wrong), "{}", pair.story());
+}
+
+/// A responder that demands cookies at some moments, on a path that delays, repeats and reorders: whichever request and
+/// response meet, AUTH verifies.
+///
+/// Faults: in `verify_initiator`, leave out the other forms; do not call `tell_cookies`.
+#[test]
+fn auth_verifies_whichever_request_was_answered() {
+    for seed in 0..600 {
+        let mut random = Seeded::new(seed);
+        let mut setup = Setup::new(seed);
+        let slow = random.chance(500);
+        if slow {
+            let proposals = &["aes128gcm16-prfsha256-modp2048"];
+            setup.a.ike_proposals(proposals);
+            setup.b.ike_proposals(proposals);
+        }
+        let mut pair = setup.build();
+        pair.hosts[B].exchange_delay = Some(Duration::from_millis(random.below(3000)));
+        pair.net.conditions = Conditions {
+            loss: 50,
+            duplication: 300,
+            delay: Duration::from_millis(1 + random.below(300)),
+            jitter: Duration::from_millis(random.below(4000)),
+        };
+        let request = pair.initiate(A, Some("net"));
+        for _ in 0..20 {
+            pair.set_behind(B, random.chance(500));
+            pair.run_for(Duration::from_millis(random.below(1000)));
+        }
+        pair.set_behind(B, false);
+        pair.run_until(LONG, |w| w.hosts[A].done(request).is_some());
+        assert_eq!(pair.a().done(request), Some(Ok(())), "seed {seed}: {}", pair.story());
+        let refused = pair.b().events(|event| match event {
+            Event::PeerRefused(refused) => Some(refused.why.to_string()),
+            _ => None,
+        });
+        assert!(refused.is_empty(), "seed {seed}: {refused:?}, {}", pair.story());
+    }
 }
 
 /// `request` with a cookie in front (RFC 7296 §2.6), or behind.
@@ -396,7 +459,7 @@ fn more_cookies_do_not_change_the_request() {
 /// Somebody on the path makes the responder demand a cookie for a request that it has let in without one, and sends the
 /// request with the cookie: the peer's AUTH is that of the request without it.
 ///
-/// Fault: in `verify_initiator`, leave out what `came_twice`.
+/// Fault: in `verify_initiator`, leave out the other forms.
 #[test]
 fn a_cookie_of_others_does_not_change_the_request() {
     let mut pair = Setup::new(19).build();

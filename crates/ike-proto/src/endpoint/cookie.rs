@@ -52,10 +52,7 @@ impl Cookies {
             self.version = self.version.wrapping_add(1);
             self.since = Some(now);
         }
-        let mut cookie = vec![self.version];
-        cookie.extend_from_slice(self.mac(&self.current, ni, from, spi_i).expose());
-        cookie.truncate(64);
-        cookie
+        Self::cookie(self.version, &self.mac(&self.current, ni, from, spi_i))
     }
 
     /// True if `cookie` was made here for this request within two lives of a secret, whether other cookies were
@@ -82,6 +79,38 @@ impl Cookies {
             wanted.truncate(63);
             Secret::new(wanted).ct_eq(mac)
         })
+    }
+
+    /// True if a cookie was ever made.
+    pub(super) fn made_any(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// The cookies that may have been made for this request within two lives of a secret.
+    pub(super) fn made(
+        &self,
+        now: Instant,
+        ni: &[u8],
+        from: SocketAddr,
+        spi_i: u64,
+    ) -> Vec<Vec<u8>> {
+        let Some(since) = self.since else { return Vec::new() };
+        let age = now.saturating_duration_since(since);
+        let current = Some(&self.current).filter(|_| age < 2 * SECRET_LIFE);
+        let previous = self.previous.as_ref().filter(|_| age < SECRET_LIFE);
+        let former = self.version.wrapping_sub(1);
+        let secrets = [(self.version, current), (former, previous)];
+        let cookie = |(version, secret): (u8, Option<&Secret>)| {
+            secret.map(|secret| Self::cookie(version, &self.mac(secret, ni, from, spi_i)))
+        };
+        secrets.into_iter().filter_map(cookie).collect()
+    }
+
+    fn cookie(version: u8, mac: &Secret) -> Vec<u8> {
+        let mut cookie = vec![version];
+        cookie.extend_from_slice(mac.expose());
+        cookie.truncate(64);
+        cookie
     }
 
     fn mac(&self, secret: &Secret, ni: &[u8], from: SocketAddr, spi_i: u64) -> Secret {

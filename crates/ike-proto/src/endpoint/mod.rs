@@ -386,6 +386,7 @@ impl Endpoint {
         if crate::exchange::qcd::is_in_clear(&message) && self.on_token(now, path, id, &message) {
             return;
         }
+        self.tell_cookies(now, id);
         let (slot, mut ctx) = self.lend(now, id);
         let Some(Slot { entry, .. }) = slot else {
             return self.on_unknown_spi(now, path, &message, octets);

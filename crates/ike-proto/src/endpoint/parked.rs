@@ -13,7 +13,7 @@ use crate::exchange::intermediate::expect_request;
 use crate::exchange::resume;
 use crate::exchange::sa_init::{self, Answer};
 use crate::ike_sa::context::Context;
-use crate::ike_sa::state::{ExpectAuthRequest, Steps};
+use crate::ike_sa::state::{ExpectAuthRequest, OtherCookies, Steps};
 use crate::ike_sa::{IkeSa, Peer};
 use crate::keys::{Seed, Spis};
 use crate::question::{Claim, Key};
@@ -64,8 +64,8 @@ pub(super) struct Asked {
     pub(super) hash: u64,
     /// True if it brought a cookie.
     pub(super) brought: bool,
-    /// True if it was let in before, without the cookie.
-    pub(super) came_twice: bool,
+    /// A cookie that is not valid, with which it has come again.
+    pub(super) stray: Option<Box<OtherCookies>>,
     /// This end's SPI.
     pub(super) spi_r: u64,
 }
@@ -235,26 +235,46 @@ impl Parked {
         Some((Arc::clone(&answer.transcript.response), self.path))
     }
 
-    /// True if it began with this request from `path`.
-    pub(super) fn began_with(&self, path: Path, request: &[u8]) -> bool {
-        let known = match &self.stage {
-            Stage::Asked(asked) => &asked.request,
-            Stage::Answered(answer) => &answer.transcript.request,
-        };
-        self.path == path && **known == *request
-    }
-
-    /// The request has come again, with a cookie.
-    pub(super) fn set_request(&mut self, octets: &[u8], hash: u64) {
-        match &mut self.stage {
+    /// The request has come again from `path`, as `octets` with this cookie.
+    ///
+    /// A valid cookie proves the address, and this end's AUTH covers the form with it: the peer takes its last request for
+    /// answered. A cookie that is not valid may be one that somebody else has given to the peer. One of them is kept.
+    pub(super) fn came_with(&mut self, path: Path, octets: &[u8], cookie: &[u8], valid: bool) {
+        if self.path != path {
+            return;
+        }
+        let (request, stray) = match &mut self.stage {
             Stage::Asked(asked) => {
-                (asked.request, asked.hash) = (octets.into(), hash);
-                (asked.brought, asked.came_twice) = (true, true);
+                asked.brought |= valid;
+                (&mut asked.request, &mut asked.stray)
             }
             Stage::Answered(answer) => {
-                answer.transcript.request = octets.into();
-                answer.transcript.came_twice = true;
+                (&mut answer.transcript.request, &mut answer.transcript.cookies)
             }
+        };
+        if **request == *octets {
+            return;
+        }
+        if valid {
+            *request = octets.into();
+        } else {
+            stray.insert(Box::default()).add(cookie.to_vec());
+        }
+    }
+
+    /// Adds the cookies that may have been demanded for the request.
+    pub(super) fn add_cookies(&mut self, made: impl FnOnce(&[u8], u64) -> Vec<Vec<u8>>) {
+        if let Stage::Answered(answer) = &mut self.stage {
+            for cookie in made(&answer.transcript.ni, self.spi_i) {
+                answer.transcript.cookies.get_or_insert_default().add(cookie);
+            }
+        }
+    }
+
+    /// Takes the cookie that came before the answer; see [`came_with`](Self::came_with).
+    pub(super) fn set_stray(&mut self, stray: Option<Box<OtherCookies>>) {
+        if let Stage::Answered(answer) = &mut self.stage {
+            answer.transcript.cookies = stray;
         }
     }
 

@@ -37,10 +37,18 @@ pub(super) struct InitRequest<'a> {
     hash: u64,
     /// True if it brought a cookie.
     brought: bool,
-    /// True if it was let in before, without the cookie.
-    came_twice: bool,
     /// This end's SPI, if it has one already.
     spi_r: Option<u64>,
+}
+
+/// An IKE_SA_INIT request that may have come before.
+struct Repeated<'a> {
+    /// Its hash without its cookie.
+    hash: u64,
+    octets: &'a [u8],
+    cookie: Option<&'a [u8]>,
+    /// True if this end has made the cookie for its sender.
+    valid: bool,
 }
 
 /// How many times the octets of an IKE_SA_INIT request may be sent to an address before the address is validated.
@@ -73,8 +81,12 @@ impl Endpoint {
         if self.shutdown.has_begun() {
             return self.drop_datagram(path, DropReason::ShuttingDown);
         }
-        let hash = self.registry.digest(octets);
-        if self.answer_again(now, path, hash, octets.len()) {
+        // A request that comes without a cookie, and then with one, is of one attempt. Two IKE SAs would confuse the peer.
+        let parts = sa_init::without_cookie(octets, message);
+        let hash = self.registry.digest(parts.as_ref().map_or(octets, |(bare, _)| bare));
+        let brought = self.has_cookie(now, path, message);
+        let cookie = parts.as_ref().map(|(_, cookie)| *cookie);
+        if self.answer_again(now, path, &Repeated { hash, octets, cookie, valid: brought }) {
             return;
         }
         //= https://www.rfc-editor.org/rfc/rfc9329#section-6.1
@@ -110,19 +122,15 @@ impl Endpoint {
         //# number attacks.
         // With `cookie_threshold = 1` a cookie is demanded over TCP, too.
         let wanted = admission == Admission::Cookie && (!tcp || self.config.cookie_threshold == 1);
-        let brought = self.has_cookie(now, path, message);
         if wanted && !brought {
             return self.demand_cookie(now, path, message);
-        }
-        if brought && self.joins_half_open(now, path, octets, hash) {
-            return;
         }
         if let Err(why) = self.make_room(now, (origin, from), octets.len(), tcp || brought) {
             return self.drop_datagram(path, why);
         }
         let id = self.ids.ike();
-        let (came_twice, spi_r) = (false, None);
-        let request = InitRequest { id, path, octets, message, hash, brought, came_twice, spi_r };
+        let spi_r = None;
+        let request = InitRequest { id, path, octets, message, hash, brought, spi_r };
         if resumes {
             return self.answer_resume(now, &request, &connections);
         }
@@ -137,7 +145,7 @@ impl Endpoint {
         connections: Candidates,
         waited: Option<Waited>,
     ) {
-        let InitRequest { id, path, octets, message, hash, brought, came_twice, spi_r } = *request;
+        let InitRequest { id, path, octets, message, hash, brought, spi_r } = *request;
         let spi_i = message.header.spi_i;
         let mut ctx = self.context(now, Some(id));
         let answered = sa_init::respond(&mut ctx, spi_r, connections, path, message, octets);
@@ -165,7 +173,7 @@ impl Endpoint {
                     request: request_octets,
                     hash,
                     brought,
-                    came_twice,
+                    stray: None,
                     spi_r,
                 };
                 let parked = Parked::asked(&ctx, id, path, asked, spi_i);
@@ -182,7 +190,7 @@ impl Endpoint {
         answer: Answer,
         waited: Option<Waited>,
     ) {
-        let InitRequest { id, path, octets, message, brought, came_twice, .. } = *request;
+        let InitRequest { id, path, octets, message, brought, .. } = *request;
         let (tcp, spi_i) = (path.transport == Transport::Tcp, message.header.spi_i);
         let ctx = self.context(now, Some(id));
         match answer {
@@ -197,8 +205,7 @@ impl Endpoint {
                 self.remove(now, id, Failure::Replaced);
                 self.demand_cookie(now, path, message);
             }
-            mut answer => {
-                answer.transcript.came_twice = came_twice;
+            answer => {
                 let spi = answer.spi_r;
                 let response = Arc::clone(&answer.transcript.response);
                 let entry = half_open(&ctx, id, path, answer, spi_i, waited);
@@ -232,18 +239,21 @@ impl Endpoint {
         };
         let (path, octets) = (parked.path(), Arc::clone(&asked.request));
         let (hash, spi_r) = (asked.hash, Some(asked.spi_r));
-        let (brought, came_twice) = (asked.brought, asked.came_twice);
+        let (brought, stray) = (asked.brought, asked.stray.clone());
         // These are the octets of a request that was decoded before it was asked about.
         let Ok(message) = Message::decode(&octets) else {
             return debug_assert!(false, "a message that was decoded once cannot be decoded");
         };
         let octets = &*octets;
         let message = &message;
-        let request = InitRequest { id, path, octets, message, hash, brought, came_twice, spi_r };
+        let request = InitRequest { id, path, octets, message, hash, brought, spi_r };
         let connections = self.connections_for(path);
         self.ids.exchanged = vec![done];
         self.answer_init(now, &request, connections, Some(waited));
         self.ids.exchanged.clear();
+        if let Some(Slot { entry: Entry::Parked(parked), .. }) = self.entries.get_mut(&id) {
+            parked.set_stray(stray);
+        }
     }
 
     /// Adds the entry of the request with this hash, or replaces the entry that waited.
@@ -273,7 +283,8 @@ impl Endpoint {
 
     /// Answers a retransmitted request with the kept response. True if it was a retransmission. It may come from
     /// another address or port: a NAT may have changed its mapping, or a copy may have been faster.
-    fn answer_again(&mut self, now: Now, path: Path, hash: u64, octets: usize) -> bool {
+    fn answer_again(&mut self, now: Now, path: Path, repeated: &Repeated<'_>) -> bool {
+        let Repeated { hash, octets, cookie, valid } = *repeated;
         //= https://www.rfc-editor.org/rfc/rfc7296#section-2.1
         //# Instead, a
         //# robust responder will do the IKE SA lookup using the whole packet,
@@ -291,6 +302,13 @@ impl Endpoint {
                 })
             }
             Some(Entry::Parked(parked)) => {
+                if let Some(cookie) = cookie {
+                    // Somebody else sent a copy first. The peer has proven its address, and gets an SA of its own.
+                    if valid && parked.path() != path {
+                        return false;
+                    }
+                    parked.came_with(path, octets, cookie, valid);
+                }
                 let again = parked.answer_again(now.mono);
                 again.map(|(response, to)| (response, to.remote == path.remote))
             }
@@ -300,34 +318,11 @@ impl Endpoint {
         if let Some((response, same_place)) = again
             && (same_place
                 || path.transport.is_reliable()
-                || (response.len() <= AMPLIFIED * octets && self.courtesy.take(now.mono)))
+                || (response.len() <= AMPLIFIED * octets.len() && self.courtesy.take(now.mono)))
         {
             self.transmit_init(path, response, TransmitKind::Retransmission);
         }
         true
-    }
-
-    /// True if the request is that of a half-open IKE SA, with a cookie now. This end demanded the cookie, and later
-    /// let in a copy of the request without one. Two IKE SAs of one attempt would confuse the peer. Its AUTH covers one of
-    /// the two requests (RFC 7296 §2.15).
-    fn joins_half_open(&mut self, now: Now, path: Path, octets: &[u8], hash: u64) -> bool {
-        let Some(earlier) = sa_init::without_cookie(octets) else { return false };
-        let began = |ike: &IkeSaId| match self.entries.get(ike).map(|slot| &slot.entry) {
-            Some(Entry::Parked(parked)) => parked.began_with(path, &earlier),
-            _ => false,
-        };
-        let Some(ike) = self.half_open.from(Origin::of(path.remote.ip())).find(began) else {
-            return false;
-        };
-        let Some(slot) = self.entries.get_mut(&ike) else { return false };
-        if let Entry::Parked(parked) = &mut slot.entry {
-            parked.set_request(octets, hash);
-        }
-        if let Some(old) = slot.request.replace(hash) {
-            self.answered.remove(&old);
-        }
-        self.answered.insert(hash, ike);
-        self.answer_again(now, path, hash, octets.len())
     }
 
     /// Connections whose addresses fit: exact addresses before ranges and `%any`.
@@ -358,6 +353,16 @@ impl Endpoint {
             return false;
         };
         cookies.check(now.mono, cookie.data, ni, cookie_address(path), message.header.spi_i)
+    }
+
+    /// Handles that the half-open SA of an entry may be about to be made: it learns which cookies its peer may have got.
+    pub(super) fn tell_cookies(&mut self, now: Now, id: IkeSaId) {
+        if let Some(cookies) = self.cookies.as_ref().filter(|cookies| cookies.made_any())
+            && let Some(Slot { entry: Entry::Parked(parked), .. }) = self.entries.get_mut(&id)
+        {
+            let from = cookie_address(parked.path());
+            parked.add_cookies(|ni, spi_i| cookies.made(now.mono, ni, from, spi_i));
+        }
     }
 
     fn demand_cookie(&mut self, now: Now, path: Path, message: &Message<'_>) {

@@ -26,7 +26,7 @@ use crate::exchange::ppk::OfferedPpk;
 use crate::exchange::requested_child::RequestedChild;
 use crate::exchange::resume::former::Held;
 use crate::exchange::resume::ticket::TicketState;
-use crate::exchange::sa_init::without_cookie;
+use crate::exchange::sa_init::other_forms;
 use crate::exchange::sent::{Retry, Sent};
 use crate::ike_sa::Children;
 use crate::ike_sa::Identity;
@@ -69,12 +69,26 @@ pub(crate) enum State {
     Closed(Failure),
 }
 
+/// Cookies of an IKE_SA_INIT request.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct OtherCookies(Vec<Vec<u8>>);
+
+impl OtherCookies {
+    /// Adds one, if it is not among them.
+    pub(crate) fn add(&mut self, cookie: Vec<u8>) {
+        if !self.0.contains(&cookie) {
+            self.0.push(cookie);
+        }
+    }
+}
+
 /// What AUTH covers: the IKE_SA_INIT messages (RFC 7296 §2.15), and every IKE_INTERMEDIATE.
 #[derive(Default)]
 pub(crate) struct InitTranscript {
     pub(crate) request: Arc<[u8]>,
-    /// True if `request` came a second time with a cookie, and that one is kept. The initiator's AUTH covers either.
-    pub(crate) came_twice: bool,
+    /// Responder: other cookies that the initiator may have got. Its AUTH may cover the request with one of them.
+    // One pointer, because there may be many half-open SAs, and few of them have any.
+    pub(crate) cookies: Option<Box<OtherCookies>>,
     pub(crate) response: Arc<[u8]>,
     pub(crate) ni: Box<[u8]>,
     pub(crate) nr: Box<[u8]>,
@@ -113,8 +127,9 @@ impl InitTranscript {
         self.octets(channel, !channel.link().is_initiator(), id)
     }
 
-    /// Verifies the AUTH of the initiator. If its request came without a cookie and with one, AUTH covers the one that the
-    /// initiator takes for answered. Anybody on the path can send the other one.
+    /// Verifies the AUTH of the initiator. It covers the request that the initiator takes for answered. This may be another
+    /// than the one that was answered: with a cookie or without, because the demand of a cookie and the response crossed, or
+    /// because somebody on the path sent the other one.
     pub(crate) fn verify_initiator<T>(
         &mut self,
         channel: &Channel,
@@ -122,14 +137,20 @@ impl InitTranscript {
         verify: impl Fn(&SignedOctets) -> Result<T, AuthFailure>,
     ) -> Result<T, AuthFailure> {
         let verdict = verify(&self.peer_octets(channel, id));
-        let earlier = self.came_twice.then(|| without_cookie(&self.request)).flatten();
-        let (Err(AuthFailure), Some(earlier)) = (&verdict, earlier) else { return verdict };
-        let with_cookie = std::mem::replace(&mut self.request, earlier);
-        let verdict = verify(&self.peer_octets(channel, id));
-        if verdict.is_err() {
-            // Another candidate may have a key that verifies this one.
-            self.request = with_cookie;
+        if verdict.is_ok() {
+            return verdict;
         }
+        let answered = Arc::clone(&self.request);
+        let cookies = self.cookies.as_ref().map_or(&[][..], |cookies| &cookies.0);
+        for form in other_forms(&answered, cookies) {
+            self.request = form;
+            let verdict = verify(&self.peer_octets(channel, id));
+            if verdict.is_ok() {
+                return verdict;
+            }
+        }
+        // Another candidate may have a key that verifies this one.
+        self.request = answered;
         verdict
     }
 

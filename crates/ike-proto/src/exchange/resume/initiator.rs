@@ -141,7 +141,7 @@ pub(crate) fn accept_response(
         session,
         transcript: InitTranscript {
             request: Arc::clone(sent),
-            came_twice: false,
+            cookies: None,
             response: octets.into(),
             ni: request.nonce.into(),
             nr: (*nr).into(),

@@ -99,7 +99,7 @@ pub(crate) fn respond(
     let response = encode_response(&nr, spis, connection, extensions, hashes, separate);
     let transcript = InitTranscript {
         request: octets.into(),
-        came_twice: false,
+        cookies: None,
         response: response.into(),
         ni: (*ni).into(),
         nr: nr.as_slice().into(),

@@ -226,7 +226,7 @@ pub(crate) fn accept_response(
         session,
         transcript: InitTranscript {
             request: sent.octets.clone(),
-            came_twice: false,
+            cookies: None,
             response: octets.into(),
             ni: request.nonce.into(),
             nr: (*nr).into(),

@@ -15,7 +15,7 @@ mod nat;
 mod responder;
 mod unprotected;
 
-pub(crate) use cookie::without_cookie;
+pub(crate) use cookie::{other_forms, without_cookie};
 pub(crate) use initiator::{
     Accepted, Reading, Request, Sent, Unfit, accept_response, read_response,
 };

@@ -140,7 +140,7 @@ pub(crate) fn respond(
     }
     let transcript = InitTranscript {
         request: octets.into(),
-        came_twice: false,
+        cookies: None,
         response: encoded.into(),
         ni: (*ni).into(),
         nr: nr.as_slice().into(),
