@@ -48,7 +48,7 @@ pub const TUNNEL_MTU: u16 = 1400;
 /// reports that when the first such packet is sent.
 const LINK: u16 = 1500;
 
-/// Milliseconds in which packets left and none came: the path may carry less than it did.
+/// Milliseconds in which packets left: the path is in use. If none came in this time, the path may carry less than it did.
 const SILENCE: u64 = 5000;
 
 /// A report that a packet was too big for its path: ICMP of type 3, code 4, or ICMPv6 of type 2.
@@ -283,7 +283,7 @@ impl Plane {
     }
 
     /// Tries larger sizes on paths whose MTU was lowered ten minutes ago: by a probe, or by setting the MTU of the link
-    /// again. Also asks for a probe where packets leave and none comes back. To be called every ten seconds.
+    /// again. Also asks for probes that confirm the MTU of paths in use. To be called every ten seconds.
     pub fn try_larger(&self, now: Instant) {
         let now = self.shared.tick(now);
         if self.shared.tables().sad.is_due(now) {
@@ -297,9 +297,11 @@ impl Plane {
 
     /// Asks for the probes that are due at `now` (ms). The SAs are looked through while the workers go on.
     fn ask_for_probes(&self, now: u64) {
-        let silent = self.shared.tables().sad.silent(now, now.saturating_sub(SILENCE));
-        if !silent.is_empty() {
-            self.shared.amend(|tables| silent.iter().for_each(|ends| tables.sad.doubt(now, *ends)));
+        let due = self.shared.tables().sad.unconfirmed(now, now.saturating_sub(SILENCE));
+        if !due.is_empty() {
+            self.shared.amend(|tables| {
+                due.iter().for_each(|(ends, silent)| tables.sad.doubt(now, *ends, *silent));
+            });
         }
         let unasked = self.shared.tables().sad.unasked(now);
         if unasked.is_empty() {

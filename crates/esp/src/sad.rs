@@ -205,17 +205,23 @@ impl Sad {
         gives_up
     }
 
-    /// The paths that may be confirmed at `now` (ms), and on which packets have left since `since` (ms) and none has come.
-    pub(crate) fn silent(&self, now: u64, since: u64) -> Vec<Ends> {
+    /// The paths that are to be confirmed at `now` (ms), and whether that is because none has come of the packets since `since`
+    /// (ms). On others packets have left since then, and the last confirmation was a minute ago: what comes does not show
+    /// that large packets arrive (RFC 8899 §5.1.1).
+    pub(crate) fn unconfirmed(&self, now: u64, since: u64) -> Vec<(Ends, bool)> {
         let lately = |sa: &Arc<Sa>| sa.usage().2.is_some_and(|last| last >= since);
         let any = |ends, direction| self.on(ends, direction).any(lately);
-        let silent = |ends: &Ends| any(*ends, Direction::Out) && !any(*ends, Direction::In);
-        self.sizes.unconfirmed(now).filter(silent).collect()
+        let used = self.sizes.unconfirmed(now).filter(|(ends, _)| any(*ends, Direction::Out));
+        let silent = used.map(|(ends, shown)| (ends, shown, !any(ends, Direction::In)));
+        silent
+            .filter(|(_, shown, silent)| *silent || !shown)
+            .map(|(ends, _, silent)| (ends, silent))
+            .collect()
     }
 
     /// See [`Sizes::doubt`].
-    pub(crate) fn doubt(&mut self, now: u64, ends: Ends) {
-        self.sizes.doubt(now, ends);
+    pub(crate) fn doubt(&mut self, now: u64, ends: Ends, silent: bool) {
+        self.sizes.doubt(now, ends, silent);
     }
 
     /// An outbound SA for each path that is to be probed. See [`Sizes::unasked`].
@@ -575,9 +581,9 @@ mod tests {
         let (news, looks) = looks::of(|| sad.take(0, ends(7), carried(1500), 1500));
         assert!(news && looks <= FEW, "{looks} looks");
         sad.get(SaId { spi: 1007, dst: peer(7) }).unwrap().take_sequence(1, 9000).unwrap();
-        let (silent, looks) = looks::of(|| sad.silent(10_000, 5000));
-        assert!(silent == [ends(7)] && looks <= FEW, "{silent:?}, {looks} looks");
-        let (_, looks) = looks::of(|| sad.doubt(10_000, ends(7)));
+        let (silent, looks) = looks::of(|| sad.unconfirmed(10_000, 5000));
+        assert!(silent == [(ends(7), true)] && looks <= FEW, "{silent:?}, {looks} looks");
+        let (_, looks) = looks::of(|| sad.doubt(10_000, ends(7), true));
         assert!(looks <= FEW, "{looks} looks");
         let (unasked, looks) = looks::of(|| sad.unasked(10_000));
         assert_eq!(unasked, [(SaId { spi: 1007, dst: peer(7) }, ends(7))]);

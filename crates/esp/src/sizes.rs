@@ -28,7 +28,7 @@ const BETWEEN: u64 = 1000;
 /// Milliseconds for which packets may be fragmented on a path, because of a report that is not believed.
 const DIVIDED: u64 = 60 * 1000;
 
-/// Milliseconds between two confirmations of one path, where nothing comes back (CONFIRMATION_TIMER in RFC 8899 §5.1.1).
+/// Milliseconds between two confirmations of one path (CONFIRMATION_TIMER in RFC 8899 §5.1.1).
 const DOUBTED: u64 = 60 * 1000;
 
 /// MTUs of usual links, for routers that do not say theirs (RFC 1191 §7).
@@ -64,7 +64,9 @@ struct Size {
     search: Option<Search>,
     /// Larger packets are sent without Don't Fragment, because it is not known whether the path carries them.
     untried: bool,
-    /// When the MTU was last to be confirmed.
+    /// When a probe last began or ended to show that the path carries the MTU.
+    confirmed: Option<u64>,
+    /// When the MTU was last to be confirmed because nothing came back.
     doubted: Option<u64>,
 }
 
@@ -117,7 +119,7 @@ impl Sizes {
             Step::Found(octets) => {
                 let octets = octets.min(size.link);
                 size.now = octets;
-                size.search = None;
+                (size.search, size.confirmed) = (None, Some(now));
                 size.since = (octets < size.link).then(|| size.since.unwrap_or(now));
             }
         }
@@ -146,20 +148,24 @@ impl Sizes {
     }
 
     /// The paths whose MTU may be confirmed at `now` (ms): nothing is searched on them, and the last confirmation was long ago.
-    pub(crate) fn unconfirmed(&self, now: u64) -> impl Iterator<Item = Ends> {
-        let lately =
-            move |size: &Size| size.doubted.is_some_and(|at| now.saturating_sub(at) < DOUBTED);
-        let all = self.paths.iter().filter(|_| self.probes);
-        let may =
-            all.filter(move |(_, size)| size.search.is_none() && size.now > BASE && !lately(size));
-        may.map(|(ends, _)| *ends)
+    /// True: only if nothing comes back, because a probe has shown the MTU lately.
+    pub(crate) fn unconfirmed(&self, now: u64) -> impl Iterator<Item = (Ends, bool)> {
+        let lately = move |at: Option<u64>| at.is_some_and(|at| now.saturating_sub(at) < DOUBTED);
+        let all = self
+            .paths
+            .iter()
+            .filter(|(_, size)| self.probes && size.search.is_none() && size.now > BASE);
+        let due = move |size: &Size| !lately(size.confirmed) || !lately(size.doubted);
+        let due = all.filter(move |(_, size)| due(size));
+        due.map(move |(ends, size)| (*ends, lately(size.confirmed)))
     }
 
-    /// Has the MTU of the path between `ends` confirmed, from `now` (ms) on, because packets leave and nothing comes back: the
-    /// path may carry less than it did. The MTU stays until the confirmation fails ([`Search::confirm`]).
-    pub(crate) fn doubt(&mut self, now: u64, ends: Ends) {
+    /// Has the MTU of the path between `ends` confirmed, from `now` (ms) on: the path may carry less than it did. `silent`: packets
+    /// leave and nothing comes back. The MTU stays until the confirmation fails ([`Search::confirm`]).
+    pub(crate) fn doubt(&mut self, now: u64, ends: Ends, silent: bool) {
         if let Some(size) = self.paths.get_mut(&ends) {
-            size.doubted = Some(now);
+            size.confirmed = Some(now);
+            size.doubted = if silent { Some(now) } else { size.doubted };
             size.search = Some(Search::confirm(size.now));
         }
     }
@@ -180,6 +186,7 @@ impl Sizes {
             divided: None,
             search: untried.then(|| Search::new(BASE, octets)),
             untried,
+            confirmed: None,
             doubted: None,
         };
         let size = self.paths.entry(ends).or_insert_with(new);
@@ -447,7 +454,7 @@ mod tests {
     /// first one. Traffic in one direction alone has the size confirmed each minute.
     ///
     /// Faults: in `doubt`, begin `Search::new(BASE, size.now)`: one lost probe has senders told of 1,280 octets. In
-    /// `unconfirmed`, leave `lately` out.
+    /// `unconfirmed`, leave `due` out.
     #[test]
     fn one_way_traffic_keeps_its_size_until_three_probes_are_lost() {
         let (mut sizes, ends) = probing(1500);
@@ -457,7 +464,7 @@ mod tests {
         let unconfirmed = |sizes: &Sizes, now| sizes.unconfirmed(now).count();
         for minute in [0, DOUBTED] {
             assert_eq!(unconfirmed(&sizes, minute), 1);
-            sizes.doubt(minute, ends);
+            sizes.doubt(minute, ends, true);
             assert_eq!(unconfirmed(&sizes, minute), 0, "a result is to come");
             for hint in [None, Some(1400)] {
                 assert_eq!(sizes.ask(minute, ends), Some(1500));
@@ -468,7 +475,7 @@ mod tests {
             assert!(!sizes.take(minute, ends, Probed::Carried(1500), 1500));
             assert_eq!(unconfirmed(&sizes, minute + DOUBTED - 1), 0, "within the minute");
         }
-        sizes.doubt(3 * DOUBTED, ends);
+        sizes.doubt(3 * DOUBTED, ends, true);
         for _ in 0..3 {
             assert_eq!((sizes.outer(ends), sizes.ask(0, ends)), (Some(1500), Some(1500)));
             sizes.take(0, ends, lost(None), 1500);

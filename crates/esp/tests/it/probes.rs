@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use esp::{Buffer, Carrier, Fate, TooBig, Verdict};
-use ipsec_types::dataplane::{Command, DataPlane, Event, Probed};
+use ipsec_types::dataplane::{Command, DataPlane, Direction, Event, Probed};
 
-use crate::common::{Pair, Tunnel, events, tcp_segment};
+use crate::common::{Pair, Tunnel, arrival, events, tcp_segment};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -159,7 +159,7 @@ fn pieces(pair: &mut Pair, packet: &[u8]) -> usize {
 
 /// A path may lose what it carried before, without a word.
 ///
-/// Fault: in `Sad::silent`, take paths on which packets come for silent ones; or in `Sizes::unconfirmed`, leave `DOUBTED` out.
+/// Fault: in `Sizes::doubt`, leave `doubted` as it is; or in `Sizes::unconfirmed`, leave `due` out.
 #[test]
 fn a_path_without_answers_is_probed_again() {
     let tunnel = Tunnel::v4();
@@ -180,6 +180,51 @@ fn a_path_without_answers_is_probed_again() {
         assert_eq!(asked(&mut pair), None, "it was asked within the minute");
     }
     silence(&mut pair);
+    assert!(answer(&mut pair, &tunnel, 1400) < 16);
+    assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1400));
+}
+
+/// RFC 8899 §5.1.1: ESP shows nothing about its packets, so the path is confirmed while it is in use, also if packets come: those
+/// may be small ones of other connections, or of another path back.
+///
+/// Fault: in `Sad::unconfirmed`, ask for silence on all paths; or in `Sizes::take`, leave `confirmed` as it is.
+#[test]
+fn a_path_with_traffic_both_ways_is_confirmed_each_minute() {
+    let tunnel = Tunnel::v4();
+    let mut pair = probing(&tunnel);
+    let back = Tunnel {
+        left: tunnel.right,
+        right: tunnel.left,
+        left_ts: tunnel.right_ts.clone(),
+        right_ts: tunnel.left_ts.clone(),
+        ..tunnel.clone()
+    };
+    pair.left.apply(Command::InstallSa(Box::new(back.sa(Direction::In)))).unwrap();
+    let mut far = back.connect();
+    let mut receiver = pair.left.inbound();
+    let large = tunnel.packet(1400);
+    pair.seal(&large).unwrap();
+    answer(&mut pair, &tunnel, 1500);
+    let mut both_ways = |pair: &mut Pair, sends: bool| {
+        pair.advance(10 * SECOND);
+        far.advance(10 * SECOND);
+        let (outgoing, esp) = far.seal(&back.packet(9)).unwrap();
+        let opened = receiver.handle(pair.now, &arrival(&outgoing), &esp, &mut Buffer::new());
+        assert!(opened.is_ok(), "{opened:?}");
+        // That the first packet has come.
+        events(&mut pair.left);
+        if sends {
+            pair.seal(&large).unwrap();
+        }
+        pair.left.try_larger(pair.now);
+    };
+    for _ in 0..5 {
+        both_ways(&mut pair, true);
+        assert_eq!(asked(&mut pair), None, "a probe has shown it within the minute");
+    }
+    both_ways(&mut pair, false);
+    assert_eq!(asked(&mut pair), None, "nothing leaves");
+    both_ways(&mut pair, true);
     assert!(answer(&mut pair, &tunnel, 1400) < 16);
     assert_eq!(pair.left.path_mtu(tunnel.left, peer(&tunnel)), Some(1400));
 }
