@@ -129,8 +129,8 @@ impl Fetcher {
         }
     }
 
-    /// Hands the revocation list that `request` asks for to `take`, which verifies it: the list, or why the body is
-    /// none. It is read as it comes. It may take minutes, if it makes progress. Blocks.
+    /// Has `read` read the revocation list that `request` asks for, and hands it to `take`, which verifies it: the list, or
+    /// why the body is none. It is read as it comes. It may take minutes, if it makes progress. Blocks.
     ///
     /// # Errors
     /// If there is no response in time, or one with another status than 200, or if all lists that are being read have
@@ -138,13 +138,14 @@ impl Fetcher {
     pub fn list<T>(
         &self,
         request: &FetchRequest,
+        read: impl FnOnce(&mut dyn Read) -> Result<Crl, LoadError>,
         take: impl FnOnce(Result<Crl, LoadError>) -> T,
     ) -> Result<T, FetchError> {
         let mut response = self.lists.get(&request.url).call()?;
         check_status(&response)?;
         let limit = MAX_LIST as u64 + 1;
         let mut body = self.steady(response.body_mut().with_config().limit(limit).reader());
-        let list = Crl::from_stream(&mut body);
+        let list = read(&mut body);
         match body.refused {
             true => Err(FetchError(format!(
                 "revocation lists that are being read have more than {} octets in all: this one is fetched again later",

@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use ike_proto::config::ProposalConfig;
+use ike_proto::config::{AuthConfig, AuthParseError, ProposalConfig};
 use zeroize::Zeroizing;
 
 /// What stands before the name of a credential of systemd (`LoadCredential=`).
@@ -90,6 +90,14 @@ pub trait Host {
     /// The processors that this process may use.
     fn processors(&self) -> usize {
         1
+    }
+
+    /// The value `text` of `auth`, with the signature schemes of this host.
+    ///
+    /// # Errors
+    /// Which part is not understood.
+    fn auth(&self, text: &str) -> Result<AuthConfig, AuthParseError> {
+        AuthConfig::parse(text)
     }
 
     /// The part of `proposal` that the cryptography of this host can do; `None` if that is no proposal.

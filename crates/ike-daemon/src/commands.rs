@@ -2,10 +2,12 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use ike_control::control::client::{self, Unreachable};
 use ike_control::control::protocol::{Named, Request, Response};
 use ike_control::views::{IkeSa, Pool, render, render_pools, render_taken_down, render_waiting};
+use ike_proto::crypto::CryptoProvider;
 use serde_json::Value;
 
 use crate::cli::{Cli, Command, NameArgs, UpArgs};
@@ -28,12 +30,12 @@ mod ssh;
 mod unblock;
 mod watchdog;
 
-/// Runs the subcommand.
-pub(crate) fn run(cli: Cli) -> Status {
+/// Runs the subcommand, with these algorithms.
+pub(crate) fn run(cli: Cli, crypto: &Arc<CryptoProvider>) -> Status {
     let control = &cli.control;
     match cli.command {
         Command::Run(args) => {
-            let status = run::run(&args, control);
+            let status = run::run(&args, control, crypto);
             if status != Status::Done {
                 unblock::hint(control);
             }
@@ -41,7 +43,7 @@ pub(crate) fn run(cli: Cli) -> Status {
             status
         }
         Command::Check { config, data_plane } => {
-            let status = check::check(&config, data_plane);
+            let status = check::check(&config, data_plane, crypto);
             unblock::hint(control);
             status
         }
@@ -69,9 +71,11 @@ pub(crate) fn run(cli: Cli) -> Status {
             config::make_ticket_key(&file)
                 .map_err(|error| io::Error::other(format!("{}: {error}", file.display()))),
         ),
-        Command::Signer { log_format } => serve("signer", log_format, signer::serve_stdin),
+        Command::Signer { log_format } => {
+            serve("signer", log_format, |format| signer::serve_stdin(format, &crypto.schemes))
+        }
         Command::Resolver { log_format } => serve("resolver", log_format, names::serve_stdin),
-        Command::Pki(args) => pki::run(&args),
+        Command::Pki(args) => pki::run(&args, &crypto.schemes),
         #[cfg(feature = "man")]
         Command::Man { config, out } => written(match out {
             Some(folder) => man::write_to(&folder),
@@ -83,7 +87,7 @@ pub(crate) fn run(cli: Cli) -> Status {
             Status::Done
         }
         #[cfg(feature = "demo")]
-        Command::Demo { suite, json } => demonstrate(suite, json),
+        Command::Demo { suite, json } => demonstrate(suite, json, crypto),
         #[cfg(not(feature = "man"))]
         Command::Man(_) | Command::Completions(_) => missing(Part::Man),
         #[cfg(not(feature = "demo"))]
@@ -127,7 +131,7 @@ fn missing(part: Part) -> Status {
 }
 
 #[cfg(feature = "demo")]
-fn demonstrate(suite: demo::Suite, json: bool) -> Status {
+fn demonstrate(suite: demo::Suite, json: bool, crypto: &Arc<CryptoProvider>) -> Status {
     use std::io::Write;
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -136,7 +140,7 @@ fn demonstrate(suite: demo::Suite, json: bool) -> Status {
             return Status::Failed;
         }
     };
-    let account = runtime.block_on(demo::run(suite));
+    let account = runtime.block_on(demo::run(suite, crypto));
     let text = if json {
         match serde_json::to_string_pretty(&account) {
             Ok(text) => text,

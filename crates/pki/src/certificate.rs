@@ -11,7 +11,7 @@ use ike_proto::crypto::sign::{PssParameters, SubjectPublicKeyInfo};
 use ike_proto::wire::der::{Der, INTEGER, SEQUENCE, context};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::IdType;
-use rustls_pki_types::{CertificateDer, SignatureVerificationAlgorithm};
+use rustls_pki_types::CertificateDer;
 use x509_cert::ext::Extension;
 use x509_cert::ext::pkix::crl::dp::DistributionPoint;
 use x509_cert::ext::pkix::name::{self, DistributionPointName};
@@ -27,7 +27,7 @@ use crate::error::{LoadError, PkiError};
 use crate::general_name::GeneralName;
 use crate::names::NameConstraints;
 use crate::policy::Policies;
-use crate::signed::{ALGORITHMS, Signature, Signed};
+use crate::signed::{Schemes, Signature, Signed};
 use crate::text;
 use crate::time;
 
@@ -238,19 +238,18 @@ impl Certificate {
     ///
     /// Old roots are signed by algorithms that are no longer accepted. Such a signature is not verified, and the
     /// key identifiers decide instead.
+    ///
+    /// Only built-in signature schemes are known here. A [`TrustStore`](crate::TrustStore) knows those of the program, too.
     pub fn is_self_signed(&self) -> bool {
-        self.is_self_signed_by(ALGORITHMS)
+        self.is_self_signed_by(|signed| signed.check(&self.spki, &Schemes::default()))
     }
 
-    /// As [`is_self_signed`](Self::is_self_signed), with these algorithms.
-    pub(crate) fn is_self_signed_by(
-        &self,
-        algorithms: &[&dyn SignatureVerificationAlgorithm],
-    ) -> bool {
+    /// As [`is_self_signed`](Self::is_self_signed). `check` verifies the signature by the key of the certificate.
+    pub(crate) fn is_self_signed_by(&self, check: impl Fn(&Signed<'_>) -> Signature) -> bool {
         if !self.is_self_issued() {
             return false;
         }
-        match Signed::parse(&self.der).map(|signed| signed.check(&self.spki, algorithms)) {
+        match Signed::parse(&self.der).map(|signed| check(&signed)) {
             Some(Signature::Good) => true,
             Some(Signature::Unsupported(_)) => {
                 let (own, authority) = (self.key_identifier(), self.authority_key_identifier());

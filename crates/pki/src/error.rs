@@ -98,6 +98,14 @@ pub enum PkiError {
         /// Subject of the certificate with the key or signature.
         subject: String,
     },
+    /// A certificate of the path, or one that would speak for it, is signed by a scheme of the program that `auth` does not
+    /// name.
+    UnnamedScheme {
+        /// Subject of the certificate.
+        subject: String,
+        /// The scheme.
+        scheme: String,
+    },
     /// A signature of the path is wrong.
     BadSignature {
         /// Subject of the end-entity certificate.
@@ -292,6 +300,10 @@ impl fmt::Display for PkiError {
             Self::Strength { subject } => {
                 write!(f, "key or signature of {subject:?} not accepted by `auth`")
             }
+            Self::UnnamedScheme { subject, scheme } => write!(
+                f,
+                "certificate {subject:?} has signature scheme {scheme}, which `auth` does not name: name {scheme} to accept it"
+            ),
             Self::BadSignature { subject } => {
                 write!(f, "wrong signature on the way from {subject:?} to its CA")
             }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use der::Decode;
-use ike_proto::crypto::SigningKey;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use ike_proto::crypto::{SchemeRegister, SigningKey};
 use ike_proto::wire::der::{self as asn1, Der};
 use pkcs8::EncryptedPrivateKeyInfoRef;
-use pq_kem::sign::{KeyError, load_private_key as load_plain};
+use pq_kem::sign::{KeyError, load_private_key_with as load_plain};
 use zeroize::Zeroizing;
 
 use crate::certificate::Certificate;
@@ -48,9 +48,21 @@ pub fn load_private_key(
     octets: &[u8],
     passphrase: Option<&[u8]>,
 ) -> Result<Arc<dyn SigningKey>, LoadError> {
+    load_private_key_with(&SchemeRegister::built_in(), octets, passphrase)
+}
+
+/// As [`load_private_key`], a key of any scheme of `register`.
+///
+/// # Errors
+/// As [`load_private_key`].
+pub fn load_private_key_with(
+    register: &SchemeRegister,
+    octets: &[u8],
+    passphrase: Option<&[u8]>,
+) -> Result<Arc<dyn SigningKey>, LoadError> {
     let key = match encrypted_pkcs8(octets)? {
-        Some(encrypted) => load_plain(&decrypt(&encrypted, passphrase)?),
-        None => load_plain(octets),
+        Some(encrypted) => load_plain(register, &decrypt(&encrypted, passphrase)?),
+        None => load_plain(register, octets),
     };
     Ok(Arc::from(key.map_err(key_error)?))
 }

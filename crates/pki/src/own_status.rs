@@ -12,7 +12,7 @@ use crate::credential::Credential;
 use crate::error::LoadError;
 use crate::hash_and_url::sha1;
 use crate::revocation::{Due, FetchRequest, OwnStatus, StatusFetch, StatusFetches};
-use crate::signed::Signed;
+use crate::signed::{Signature, Signed};
 
 impl Answerer {
     /// `ocsp` with `reply` or `both`: the rounds of this end in `connection` send OCSP responses about their
@@ -146,12 +146,12 @@ impl Answerer {
     fn issuer_of(&self, certificate: &Certificate) -> Option<&Arc<Certificate>> {
         let trust = self.trust();
         let signed = Signed::parse(certificate.der())?;
-        let algorithms = trust.verified().algorithms();
-        let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm as _).collect();
+        let is_by =
+            |ca: &Certificate| trust.verified().check(&signed, ca.spki()) == Signature::Good;
         trust
             .cas()
             .iter()
             .chain(trust.intermediates())
-            .find(|ca| certificate.names_as_issuer(ca) && signed.is_by_one(ca.spki(), &algorithms))
+            .find(|ca| certificate.names_as_issuer(ca) && is_by(ca))
     }
 }

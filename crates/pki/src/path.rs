@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use der::asn1::ObjectIdentifier;
-use rustls_pki_types::SignatureVerificationAlgorithm;
 
 use crate::address_blocks;
 use crate::certificate::Certificate;
@@ -94,10 +93,7 @@ impl PathQuery<'_> {
         mut accept: impl FnMut(&Path) -> Result<T, PkiError>,
     ) -> Result<(Path, T), PkiError> {
         self.check_end_entity(end_entity)?;
-        let algorithms = self.verified.algorithms();
-        let algorithms: Vec<&dyn SignatureVerificationAlgorithm> =
-            algorithms.iter().map(|algorithm| algorithm as _).collect();
-        let mut search = Search::new(end_entity, self.anchors, self.intermediates, &algorithms);
+        let mut search = Search::new(end_entity, self.anchors, self.intermediates, self.verified);
         search.first(|path| {
             self.check(path)?;
             accept(path)

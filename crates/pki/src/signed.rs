@@ -9,8 +9,10 @@ use webpki::aws_lc_rs as algorithms;
 
 use crate::error::Unaccepted;
 use pss::Pss;
+pub(crate) use schemes::Schemes;
 
 pub(crate) mod pss;
+mod schemes;
 
 /// Signature algorithms that a certificate may have. SHA-1 and RSA under 2048 bits are excluded. Curves go with
 /// any SHA-2. RSASSA-PSS with other lengths of salt, and keys of its own type, are in [`pss`].
@@ -116,33 +118,27 @@ impl<'a> Signed<'a> {
         })
     }
 
-    /// True if `spki` made the signature, with one of [`ALGORITHMS`] or by RSASSA-PSS with any length of salt.
-    pub fn is_by(&self, spki: &[u8]) -> bool {
-        self.is_by_one(spki, ALGORITHMS)
+    /// True if `spki` made the signature. See [`check`](Self::check).
+    pub fn is_by(&self, spki: &[u8], schemes: &Schemes) -> bool {
+        self.check(spki, schemes) == Signature::Good
     }
 
-    /// True if `spki` made the signature, with one of `algorithms`.
-    pub fn is_by_one(
-        &self,
-        spki: &[u8],
-        algorithms: &[&dyn SignatureVerificationAlgorithm],
-    ) -> bool {
-        self.check(spki, algorithms) == Signature::Good
-    }
-
-    /// Whether `spki` made the signature, with one of `algorithms`.
-    pub fn check(
-        &self,
-        spki: &[u8],
-        algorithms: &[&dyn SignatureVerificationAlgorithm],
-    ) -> Signature {
+    /// Whether `spki` made the signature: with one of [`ALGORITHMS`], by RSASSA-PSS with any length of salt, or with one of
+    /// `schemes`.
+    pub fn check(&self, spki: &[u8], schemes: &Schemes) -> Signature {
         let unknown = Signature::Unsupported(Unaccepted::Algorithm);
+        if let Some(scheme) = schemes.of_signature(self.algorithm) {
+            return match scheme.verify_by(spki, self.message, self.signature) {
+                Ok(()) => Signature::Good,
+                Err(_) => Signature::Wrong,
+            };
+        }
         let Some(key) = SubjectPublicKeyInfo::parse(spki) else { return unknown };
         let (Some(signature), Some(public)) = (inside(self.algorithm), inside(key.algorithm))
         else {
             return unknown;
         };
-        let mut known = algorithms
+        let mut known = ALGORITHMS
             .iter()
             .filter(|algorithm| algorithm.signature_alg_id().as_ref() == signature)
             .peekable();

@@ -80,7 +80,7 @@ impl Answerer {
             let above = known.iter().find(|above| {
                 last.names_as_issuer(above)
                     && !issuers.iter().any(|ca| same_ca(ca, above))
-                    && signed.is_by(above.spki())
+                    && signed.is_by(above.spki(), trust.verified().schemes())
             });
             issuers.push(Arc::clone(above?));
         }

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use ike_proto::crypto::SchemeRegister;
+
 use crate::certificate::Certificate;
 use crate::error::LoadError;
 use crate::path::same_ca;
 use crate::revocation::RevocationStore;
+use crate::signed::Schemes;
 use crate::verified::Verified;
 
 /// Trusted CAs, further certificates that help to build paths, and revocation information.
@@ -22,6 +25,17 @@ impl TrustStore {
     /// An empty store, which trusts nobody.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// As [`new`](Self::new), for certificates, revocation lists and OCSP responses that are signed by any scheme of
+    /// `register`. A peer's path with a scheme of the program is accepted only if the connection names the scheme.
+    pub fn with_schemes(register: &SchemeRegister) -> Self {
+        let schemes = Schemes::of(register);
+        Self {
+            verified: Verified::default().with(schemes.clone()),
+            revocation: RevocationStore::with(schemes),
+            ..Self::default()
+        }
     }
 
     /// Makes `certificate` a trust anchor, where paths end: a self-signed CA, or another CA that the configuration
@@ -46,7 +60,7 @@ impl TrustStore {
     /// # Errors
     /// [`LoadError::NotCa`], [`LoadError::CriticalExtension`].
     pub fn add(&mut self, certificate: Certificate) -> Result<(), LoadError> {
-        match certificate.is_self_signed() {
+        match self.verified.is_self_signed(&certificate) {
             true => self.add_ca(certificate),
             false => self.add_intermediate(certificate),
         }
@@ -82,7 +96,11 @@ impl TrustStore {
     pub fn loose<'a>(&'a self, more: &'a [Arc<Certificate>]) -> Vec<&'a Arc<Certificate>> {
         let (mut names, mut left) = (Vec::new(), Vec::new());
         for ca in more {
-            if ca.is_self_signed() { names.push(ca.subject_hash()) } else { left.push(ca) }
+            if self.verified.is_self_signed(ca) {
+                names.push(ca.subject_hash())
+            } else {
+                left.push(ca)
+            }
         }
         names.extend(self.anchors.iter().map(|ca| ca.subject_hash()));
         left.extend(&self.intermediates);
@@ -101,14 +119,16 @@ impl TrustStore {
     /// `cert_cache`: whether good signatures on certificates are remembered. The default is yes, for the last
     /// thousands of certificates, with 32 octets of hash each. Clones of this store share them.
     pub fn set_cert_cache(&mut self, on: bool) {
-        self.verified = if on { Verified::default() } else { Verified::off() };
+        let verified = if on { Verified::default() } else { Verified::off() };
+        self.verified = verified.with(self.verified.schemes().clone());
     }
 
     /// Takes over the information that `other` has fetched and the signatures it has verified, so that a new
     /// configuration need not ask again. URLs that failed may be asked again.
     pub fn inherit(&mut self, other: &Self) {
         self.revocation.inherit(&other.revocation);
-        if self.cert_cache() && other.cert_cache() {
+        let same_schemes = self.verified.schemes() == other.verified.schemes();
+        if self.cert_cache() && other.cert_cache() && same_schemes {
             self.verified = other.verified.clone();
         }
     }

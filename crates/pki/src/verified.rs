@@ -9,10 +9,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use aws_lc_rs::digest::{Context, SHA256};
-use rustls_pki_types::{AlgorithmIdentifier, InvalidSignature, SignatureVerificationAlgorithm};
 
 use crate::certificate::Certificate;
-use crate::signed::ALGORITHMS;
+use crate::signed::{Schemes, Signature, Signed};
 
 /// Most signatures remembered; the oldest makes room.
 const MOST: usize = 8192;
@@ -27,6 +26,7 @@ const MOST_OCTETS: usize = 4096;
 pub(crate) struct Verified {
     /// `None` if nothing is remembered.
     known: Option<Arc<Mutex<Known>>>,
+    schemes: Schemes,
 }
 
 #[derive(Default)]
@@ -66,14 +66,14 @@ type Hash = [u8; 32];
 
 impl Default for Verified {
     fn default() -> Self {
-        Self { known: Some(Arc::default()) }
+        Self { known: Some(Arc::default()), schemes: Schemes::default() }
     }
 }
 
 impl Verified {
     /// Remembers nothing.
     pub fn off() -> Self {
-        Self { known: None }
+        Self { known: None, schemes: Schemes::default() }
     }
 
     /// False if nothing is remembered.
@@ -81,20 +81,36 @@ impl Verified {
         self.known.is_some()
     }
 
-    /// [`ALGORITHMS`] that look here first. Use them only with a trusted key, since otherwise strangers would fill
-    /// the memory.
-    pub fn algorithms(&self) -> Vec<Remembering<'_>> {
-        ALGORITHMS
-            .iter()
-            .map(|algorithm| Remembering { algorithm: *algorithm, here: self })
-            .collect()
+    /// As this, and signatures of these schemes are verified, too.
+    pub fn with(self, schemes: Schemes) -> Self {
+        Self { schemes, ..self }
+    }
+
+    /// The schemes of the program.
+    pub fn schemes(&self) -> &Schemes {
+        &self.schemes
+    }
+
+    /// Whether `spki` made the signature. A good one is remembered. Use this only with a trusted key, since otherwise
+    /// strangers would fill the memory.
+    pub fn check(&self, signed: &Signed<'_>, spki: &[u8]) -> Signature {
+        if self.known.is_none() {
+            return signed.check(spki, &self.schemes);
+        }
+        let hash = hash([spki, signed.algorithm, signed.message, signed.signature]);
+        if self.has(&hash) {
+            return Signature::Good;
+        }
+        let checked = signed.check(spki, &self.schemes);
+        if checked == Signature::Good {
+            self.add(hash);
+        }
+        checked
     }
 
     /// True if `ca` is self-signed.
     pub fn is_self_signed(&self, ca: &Certificate) -> bool {
-        let algorithms = self.algorithms();
-        let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm as _).collect();
-        ca.is_self_signed_by(&algorithms)
+        ca.is_self_signed_by(|signed| self.check(signed, ca.spki()))
     }
 
     /// The certificate in `octets`, parsed only if it is not remembered.
@@ -144,47 +160,6 @@ impl fmt::Debug for Verified {
     }
 }
 
-/// An algorithm that does not verify again what it has verified.
-#[derive(Debug)]
-pub(crate) struct Remembering<'a> {
-    algorithm: &'static dyn SignatureVerificationAlgorithm,
-    here: &'a Verified,
-}
-
-impl SignatureVerificationAlgorithm for Remembering<'_> {
-    fn verify_signature(
-        &self,
-        public_key: &[u8],
-        message: &[u8],
-        signature: &[u8],
-    ) -> Result<(), InvalidSignature> {
-        let verify = || self.algorithm.verify_signature(public_key, message, signature);
-        if self.here.known.is_none() {
-            return verify();
-        }
-        let (key, by) = (self.public_key_alg_id(), self.signature_alg_id());
-        let hash = hash([key.as_ref(), by.as_ref(), public_key, message, signature]);
-        if self.here.has(&hash) {
-            return Ok(());
-        }
-        verify()?;
-        self.here.add(hash);
-        Ok(())
-    }
-
-    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
-        self.algorithm.public_key_alg_id()
-    }
-
-    fn signature_alg_id(&self) -> AlgorithmIdentifier {
-        self.algorithm.signature_alg_id()
-    }
-
-    fn fips(&self) -> bool {
-        self.algorithm.fips()
-    }
-}
-
 /// The hash covers each part with its length, so that no octet can move from one part to another.
 fn hash<const N: usize>(parts: [&[u8]; N]) -> Hash {
     let mut context = Context::new(&SHA256);
@@ -202,43 +177,78 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use ike_proto::crypto::sign::{Scheme, SchemeLengths, SubjectPublicKeyInfo};
+    use ike_proto::crypto::{CryptoError, SchemeRegister, Secret, SigningKey};
+    use ike_proto::wire::der::Der;
+    use ike_proto::wire::registry::HashId;
+
     /// Takes a signature that is the message backwards with the key before it.
     #[derive(Debug, Default)]
     struct Backwards(AtomicUsize);
 
-    impl SignatureVerificationAlgorithm for Backwards {
-        fn verify_signature(
-            &self,
-            key: &[u8],
-            message: &[u8],
-            signature: &[u8],
-        ) -> Result<(), InvalidSignature> {
+    impl Scheme for Backwards {
+        fn name(&self) -> &str {
+            "backwards"
+        }
+
+        fn algorithm_identifier(&self) -> &[u8] {
+            // 1.3.6.1.4.1.99999.1, in an arc that names nobody.
+            &[0x30, 0x0b, 6, 9, 0x2b, 6, 1, 4, 1, 0x86, 0x8d, 0x1f, 1]
+        }
+
+        fn hash(&self) -> HashId {
+            HashId::IDENTITY
+        }
+
+        fn is_post_quantum(&self) -> bool {
+            false
+        }
+
+        fn lengths(&self) -> SchemeLengths {
+            SchemeLengths { public_key: 9, signature: 99 }
+        }
+
+        fn verify(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
             self.0.fetch_add(1, Ordering::Relaxed);
             let good: Vec<u8> = key.iter().chain(message.iter().rev()).copied().collect();
-            (good == signature).then_some(()).ok_or(InvalidSignature)
+            (good == signature).then_some(()).ok_or(CryptoError::Integrity)
         }
 
-        fn public_key_alg_id(&self) -> AlgorithmIdentifier {
-            AlgorithmIdentifier::from_slice(b"key")
+        fn private_key(&self, _: &[u8]) -> Result<Box<dyn SigningKey>, CryptoError> {
+            Err(CryptoError::Unsupported)
         }
 
-        fn signature_alg_id(&self) -> AlgorithmIdentifier {
-            AlgorithmIdentifier::from_slice(b"by")
+        fn generate(&self) -> Result<Secret, CryptoError> {
+            Err(CryptoError::Unsupported)
         }
     }
 
-    fn of(here: &Verified) -> (&'static Backwards, Remembering<'_>) {
-        let algorithm: &'static Backwards = Box::leak(Box::default());
-        (algorithm, Remembering { algorithm, here })
+    /// The same memory with a scheme of its own, which counts.
+    fn of(here: &Verified) -> (Arc<Backwards>, Verified) {
+        let scheme: Arc<Backwards> = Arc::default();
+        let mut register = SchemeRegister::built_in();
+        register.add(Arc::clone(&scheme) as Arc<dyn Scheme>).unwrap();
+        (scheme, here.clone().with(Schemes::of(&register)))
+    }
+
+    fn check(here: &Verified, key: &[u8], message: &[u8], signature: &[u8]) -> bool {
+        let algorithm = Backwards::default().algorithm_identifier().to_vec();
+        let spki = SubjectPublicKeyInfo { algorithm: &algorithm, key }.encode();
+        let signed = Signed { message, algorithm: &algorithm, signature, rest: Der::new(&[]) };
+        match here.check(&signed, &spki) {
+            Signature::Good => true,
+            Signature::Wrong => false,
+            Signature::Unsupported(why) => panic!("{why:?}"),
+        }
     }
 
     #[test]
     fn what_was_good_is_not_verified_again_and_nothing_else_is_good() {
         let here = Verified::default();
-        let (algorithm, remembering) = of(&here);
-        let verified = || algorithm.0.load(Ordering::Relaxed);
+        let (scheme, known) = of(&here);
+        let verified = || scheme.0.load(Ordering::Relaxed);
         for _ in 0..3 {
-            remembering.verify_signature(b"k", b"abc", b"kcba").unwrap();
+            assert!(check(&known, b"k", b"abc", b"kcba"));
         }
         assert_eq!(verified(), 1);
         // Another key, message or signature; octets that move from one to another; and again, for what is
@@ -252,29 +262,28 @@ mod tests {
         ] {
             let before = verified();
             for _ in 0..2 {
-                assert!(remembering.verify_signature(key, message, signature).is_err());
+                assert!(!check(&known, key, message, signature));
             }
             assert_eq!(verified(), before + 2);
         }
         // Clones know it, others do not.
         let (other, clone) = (Verified::default(), here.clone());
         for (place, count) in [(&clone, 0), (&other, 1), (&Verified::off(), 1)] {
-            let (algorithm, remembering) = of(place);
-            remembering.verify_signature(b"k", b"abc", b"kcba").unwrap();
-            assert_eq!(algorithm.0.load(Ordering::Relaxed), count);
+            let (scheme, known) = of(place);
+            assert!(check(&known, b"k", b"abc", b"kcba"));
+            assert_eq!(scheme.0.load(Ordering::Relaxed), count);
         }
     }
 
     #[test]
     fn memory_is_bounded_and_the_oldest_goes() {
-        let here = Verified::default();
-        let (algorithm, remembering) = of(&here);
+        let (scheme, here) = of(&Verified::default());
         let verify = |n: usize| {
-            let before = algorithm.0.load(Ordering::Relaxed);
+            let before = scheme.0.load(Ordering::Relaxed);
             let message = n.to_be_bytes();
             let signature: Vec<u8> = message.iter().rev().copied().collect();
-            remembering.verify_signature(b"", &message, &signature).unwrap();
-            algorithm.0.load(Ordering::Relaxed) - before
+            assert!(check(&here, b"", &message, &signature));
+            scheme.0.load(Ordering::Relaxed) - before
         };
         assert_eq!((0..=MOST).map(verify).sum::<usize>(), MOST + 1);
         assert_eq!(format!("{here:?}"), format!("Verified(Some({MOST}))"));

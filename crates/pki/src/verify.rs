@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ike_proto::config::{IdMatch, SchemeConstraints};
+use ike_proto::crypto::SignatureScheme;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::payload::{Cert, IdData};
 use ike_proto::wire::registry::{CertEncoding, IdType};
@@ -15,6 +16,7 @@ use crate::identity;
 use crate::path::{ExtendedKeyUsagePolicy, Path, PathQuery, Signer, check_validity};
 use crate::policy::{CertificatePolicy, Wanted};
 use crate::revocation::{FetchRequest, InBand, RevocationPolicy};
+use crate::signed::Schemes;
 use crate::trust::TrustStore;
 
 /// The requirements of a connection on its peer's certificate: the options of `remote` in swanctl.conf.
@@ -279,7 +281,7 @@ fn certificate(
             trust.verified().keep(certificate);
         }
         identity::check(id, end_entity)?;
-        check_strength(end_entity, Some(path), chain)?;
+        check_strength(end_entity, Some(path), chain, trust.verified().schemes())?;
         revocation(path, &query, (terms, in_band), trust)
     });
     match found {
@@ -293,7 +295,7 @@ fn certificate(
             | PkiError::BadSignature { .. },
         ) if pinned && policy.cacerts.is_empty() && policy.wanted().is_nothing() => {
             identity::check(id, end_entity)?;
-            check_strength(end_entity, None, chain)?;
+            check_strength(end_entity, None, chain, trust.verified().schemes())?;
             if !trust.verified().is_self_signed(end_entity) {
                 let known = anchors.iter().chain(&intermediates).chain(&policy.cacerts);
                 trust.revocation.check_pinned(end_entity, known, now)?;
@@ -325,28 +327,41 @@ fn certificate(
 
 /// Checks that every key and every signature of the path is as strong as `auth` requires. The signature on the CA
 /// at the end proves nothing, and is not checked.
+///
+/// A scheme of the program must be named, except for the peer's own key if `auth` says nothing about paths: there the
+/// engine judges the key.
 fn check_strength(
     end_entity: &Certificate,
     path: Option<&Path>,
     chain: &SchemeConstraints,
+    schemes: &Schemes,
 ) -> Result<(), PkiError> {
-    if *chain == SchemeConstraints::default() {
+    let any = *chain == SchemeConstraints::default();
+    if any && schemes.is_empty() {
         return Ok(());
     }
     let weak =
         |certificate: &Certificate| PkiError::Strength { subject: certificate.subject_text() };
-    if !chain.allows_key(end_entity.spki()) {
+    if !any && !chain.allows_key(end_entity.spki()) {
         return Err(weak(end_entity));
     }
     for (certificate, issuer) in path.iter().flat_map(|path| path.links()) {
-        if !chain.allows_key(issuer.spki()) {
-            return Err(weak(issuer));
+        let scheme = schemes.of_certificate(certificate.der());
+        match scheme.or_else(|| certificate.signature_scheme()) {
+            Some(scheme) if chain.allows(&scheme) => {}
+            Some(scheme) if scheme.must_be_named() => return Err(unnamed(&scheme, certificate)),
+            _ if any => {}
+            _ => return Err(weak(certificate)),
         }
-        if !certificate.signature_scheme().is_some_and(|scheme| chain.allows(&scheme)) {
-            return Err(weak(certificate));
+        if !any && !chain.allows_key(issuer.spki()) {
+            return Err(weak(issuer));
         }
     }
     Ok(())
+}
+
+fn unnamed(scheme: &SignatureScheme, certificate: &Certificate) -> PkiError {
+    PkiError::UnnamedScheme { subject: certificate.subject_text(), scheme: scheme.to_string() }
 }
 
 /// Checks revocation, once the path is good and the identity bound.
@@ -393,7 +408,12 @@ pub(crate) fn list_signers(
     let (store, now) = (&trust.revocation, query.now);
     let judge = |path: &Path, others: &dyn Fn(&Certificate, &Certificate) -> Vec<Signer>| {
         let first = path.certificates.first().unwrap_or(&path.anchor);
-        check_strength(first, Some(path), chain)?;
+        let schemes = trust.verified().schemes();
+        check_strength(first, Some(path), chain, schemes)?;
+        let scheme = schemes.of_key(first.spki()).cloned().map(SignatureScheme::Outside);
+        if let Some(scheme) = scheme.filter(|scheme| !chain.allows(scheme)) {
+            return Err(unnamed(&scheme, first));
+        }
         store.standing(path, others, policy, now)
     };
     let nobody = |_: &Certificate, _: &Certificate| Vec::new();

@@ -4,6 +4,7 @@
 //! longer than the peer waits goes on, and serves the next peer.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -203,7 +204,9 @@ impl Credentials {
         let (fetched, taken) = match fetch.kind {
             FetchKind::Crl => {
                 let take = |list| self.deliver(|by, now| by.deliver_list(fetch, list, now));
-                match fetcher.list(fetch, take) {
+                let here = self.present();
+                let read = |body: &mut dyn Read| here.trust().revocation.read_crl_stream(body);
+                match fetcher.list(fetch, read, take) {
                     Ok(taken) => (Ok(()), taken),
                     Err(why) => (Err(why), self.deliver(|by, now| by.deliver(fetch, None, now))),
                 }

@@ -109,8 +109,8 @@ pub(crate) fn read(
     let negotiated = !alone || !s.rounds("local").is_empty() || !s.rounds("remote").is_empty();
     let (mut local, mut remote) = (Vec::new(), Vec::new());
     if negotiated {
-        local = round::local(&mut s, report);
-        remote = round::remote(&mut s, report);
+        local = round::local(&mut s, host, report);
+        remote = round::remote(&mut s, host, report);
     }
     c.local = local.iter().map(|round| round.auth.clone()).collect();
     c.remote = remote.iter().map(|round| round.auth.clone()).collect();

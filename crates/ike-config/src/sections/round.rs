@@ -3,6 +3,7 @@
 use ike_proto::config::{AuthConfig, IdMatch, LocalAuth, RemoteAuth};
 
 use super::{eap, values};
+use crate::Host;
 use crate::diagnostic::{Place, Report};
 use crate::settings::{
     EapMethod, EapRound, LocalRound, NamedFile, NamedFiles, RemoteRound, Revocation, Way,
@@ -15,13 +16,17 @@ mod path;
 const UNSUPPORTED_LOCAL: &[Unsupported] = &[("xauth_id", None)];
 
 /// Reads the rounds of this end, in order.
-pub(crate) fn local(s: &mut Section<'_>, report: &mut Report) -> Vec<LocalRound> {
-    rounds(s, "local", report, local_round)
+pub(crate) fn local(s: &mut Section<'_>, host: &dyn Host, report: &mut Report) -> Vec<LocalRound> {
+    rounds(s, "local", report, |name, s, report| local_round(name, s, host, report))
 }
 
 /// Reads the rounds of the peer, in order.
-pub(crate) fn remote(s: &mut Section<'_>, report: &mut Report) -> Vec<RemoteRound> {
-    rounds(s, "remote", report, remote_round)
+pub(crate) fn remote(
+    s: &mut Section<'_>,
+    host: &dyn Host,
+    report: &mut Report,
+) -> Vec<RemoteRound> {
+    rounds(s, "remote", report, |name, s, report| remote_round(name, s, host, report))
 }
 
 fn rounds<T>(
@@ -45,8 +50,13 @@ fn rounds<T>(
     found.into_iter().map(|(_, round)| round).collect()
 }
 
-fn local_round(name: Text<'_>, mut s: Section<'_>, report: &mut Report) -> LocalRound {
-    let (auth, eap) = auth(&mut s, true, report);
+fn local_round(
+    name: Text<'_>,
+    mut s: Section<'_>,
+    host: &dyn Host,
+    report: &mut Report,
+) -> LocalRound {
+    let (auth, eap) = auth(&mut s, true, host, report);
     let path = join(&s.path, "id");
     let text = s.text("id", values::IDENTITY, report);
     let id = text.and_then(|text| values::identity(text, &path, report));
@@ -65,8 +75,13 @@ fn local_round(name: Text<'_>, mut s: Section<'_>, report: &mut Report) -> Local
     LocalRound { auth, is_auth_known, is_id_known, eap, files, cert_bundle, path, place }
 }
 
-fn remote_round(name: Text<'_>, mut s: Section<'_>, report: &mut Report) -> RemoteRound {
-    let (auth, eap) = auth(&mut s, false, report);
+fn remote_round(
+    name: Text<'_>,
+    mut s: Section<'_>,
+    host: &dyn Host,
+    report: &mut Report,
+) -> RemoteRound {
+    let (auth, eap) = auth(&mut s, false, host, report);
     let path = join(&s.path, "id");
     let text = s.text("id", values::IDENTITY, report);
     let id = text.and_then(|text| values::id_match(text, &path, report));
@@ -174,6 +189,7 @@ fn refuse(files: &NamedFiles, path: &str, report: &mut Report) {
 fn auth(
     round: &mut Section<'_>,
     local: bool,
+    host: &dyn Host,
     report: &mut Report,
 ) -> (Option<AuthConfig>, Option<EapRound>) {
     let text = round.text("auth", AUTH, report);
@@ -187,7 +203,7 @@ fn auth(
                 report.warn(Some(id.offset), message);
             }
         }
-        return (without_eap(round, text, report), None);
+        return (without_eap(round, text, host, report), None);
     };
     let path = join(&round.path, "auth");
     let eap_id = eap::id(round, "eap_id", report);
@@ -204,11 +220,12 @@ fn auth(
 fn without_eap(
     round: &Section<'_>,
     text: Option<Text<'_>>,
+    host: &dyn Host,
     report: &mut Report,
 ) -> Option<AuthConfig> {
     let Some(text) = text else { return Some(AuthConfig::pubkey()) };
     let path = join(&round.path, "auth");
-    match AuthConfig::parse(text.text) {
+    match host.auth(text.text) {
         Ok(auth) => return Some(auth),
         Err(_) if text.text.starts_with("xauth") => {
             let message = format!("`{path} = {:?}` is not supported yet", text.text);

@@ -1,17 +1,26 @@
 //! `check`: reports the errors in a configuration file.
 
 use std::path::Path;
+use std::sync::Arc;
+
+use ike_proto::crypto::CryptoProvider;
 
 use super::ssh::Ssh;
 use crate::config;
 use crate::exit::Status;
 use crate::plane::{self, Choice, DataPlaneKind};
 use crate::qcd;
+use crate::signer::Local;
 
 /// Tells every mistake in the file at `path`, and what the data plane `kind` could not do of it. Without `kind`
 /// it is the one that `run` would take here, and no mistake: the file may be for another system.
-pub(super) fn check(path: &Path, kind: Option<DataPlaneKind>) -> Status {
-    let config = match config::load(path) {
+pub(super) fn check(
+    path: &Path,
+    kind: Option<DataPlaneKind>,
+    crypto: &Arc<CryptoProvider>,
+) -> Status {
+    let keys = Arc::new(Local::new(crypto.schemes.clone()));
+    let config = match config::load_by(path, keys, crypto) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("{error}");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ike_control::Operator;
 use ike_control::control::ControlSocket;
+use ike_proto::crypto::CryptoProvider;
 use ike_tokio::Sockets;
 use ike_tokio::net::files;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -35,7 +36,7 @@ const TOGETHER: Duration = Duration::from_millis(500);
 /// How long threads have that still work after the end.
 const REST: Duration = Duration::from_millis(300);
 
-pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
+pub(super) fn run(args: &RunArgs, control: &Path, crypto: &Arc<CryptoProvider>) -> Status {
     log::init_at("info", args.log_format);
     files::raise_limit();
     let activated = match activation::vici() {
@@ -51,8 +52,8 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
     let ended = move || _ = ended.send(());
     let ended_too = move || _ = ended_too.send(());
     let keys: Arc<dyn KeySource> = match args.keys_in {
-        KeysIn::Daemon => Arc::new(Local),
-        KeysIn::Signer => match Signer::spawn(args.log_format, ended) {
+        KeysIn::Daemon => Arc::new(Local::new(crypto.schemes.clone())),
+        KeysIn::Signer => match Signer::spawn(args.log_format, crypto.schemes.clone(), ended) {
             Ok(signer) => Arc::new(signer),
             Err(error) => {
                 eprintln!("cannot start the signer: {error}");
@@ -67,7 +68,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
             return Status::Failed;
         }
     };
-    let (mut config, vici) = match load(args, control, &keys, activated) {
+    let (mut config, vici) = match load(args, control, (&keys, crypto), activated) {
         Ok(loaded) => loaded,
         Err(status) => return status,
     };
@@ -107,7 +108,7 @@ pub(super) fn run(args: &RunArgs, control: &Path) -> Status {
 fn load(
     args: &RunArgs,
     control: &Path,
-    keys: &Arc<dyn KeySource>,
+    (keys, crypto): (&Arc<dyn KeySource>, &Arc<CryptoProvider>),
     activated: Option<UnixListener>,
 ) -> Result<(Config, Vici), Status> {
     // If the signer did not answer, the configuration may be right, and another start may succeed.
@@ -115,7 +116,7 @@ fn load(
         true => Status::Failed,
         false => Status::Config,
     };
-    let config = config::load_by(&args.config, Arc::clone(keys)).map_err(|error| {
+    let config = config::load_by(&args.config, Arc::clone(keys), crypto).map_err(|error| {
         eprintln!("{error}");
         status()
     })?;
@@ -146,7 +147,7 @@ fn load(
         Status::Failed
     })?;
     let files = sandbox::Files { config: args.config.clone(), written };
-    let again = || config::load_by(&args.config, Arc::clone(keys));
+    let again = || config::load_by(&args.config, Arc::clone(keys), crypto);
     let plan = sandbox::Plan::new(config.sandbox, config.starts_programs())
         .relaxed_until(&files, || again().map(drop));
     drop(config);
@@ -198,7 +199,7 @@ async fn serve(
         listen.addresses.clone_from(&args.listen);
         listen.lenient = false;
     }
-    let mut crypto = pq_kem::provider();
+    let mut crypto = CryptoProvider::clone(&config.crypto);
     // For old peers; the engine takes such a signature only where `auth` names SHA-1.
     crypto.verifiers.push(&pq_kem::sign::RsaSha1);
     crypto.ke = pq_kem::ke::renumbered(crypto.ke, config.endpoint.frodokem);

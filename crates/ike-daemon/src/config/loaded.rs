@@ -57,6 +57,12 @@ pub(crate) struct Base {
     pub(crate) credentials: Credentials,
 }
 
+impl Base {
+    fn host(&self) -> ThisHost<'_> {
+        ThisHost { crypto: &self.credentials.crypto }
+    }
+}
+
 impl Loaded {
     /// Sections and shared secrets.
     pub(crate) fn overlay(&self) -> MutexGuard<'_, Overlay> {
@@ -123,7 +129,7 @@ impl Loaded {
     /// Adds a private key in a token, by what `[secrets.token]` would say of it. The error says what is wrong.
     pub(crate) fn add_token(&self, base: &Base, table: DeTable<'static>) -> Result<String, String> {
         let (modules, folder) = (&base.credentials.modules, &base.document.folder);
-        let token = ike_config::read_token(table, modules, folder, &ThisHost)?;
+        let token = ike_config::read_token(table, modules, folder, &base.host())?;
         let request = LoadRequest::Token { key: token.key, pin: token.pin.as_ref() };
         let loaded = base.credentials.keys_from.load(&request).map_err(|why| why.to_string())?;
         let key = loaded.keys.into_iter().next().ok_or("no private key")?;
@@ -164,8 +170,9 @@ impl Loaded {
     }
 
     /// Adds a revocation list. The error says what is wrong with it.
-    pub(crate) fn add_crl(&self, octets: &[u8]) -> Result<(), String> {
-        let crl = Crl::load(octets).map_err(|why| why.to_string())?;
+    pub(crate) fn add_crl(&self, base: &Base, octets: &[u8]) -> Result<(), String> {
+        let crl = base.credentials.trust.revocation.read_crl(octets);
+        let crl = crl.map_err(|why| why.to_string())?;
         let crls = &mut self.credentials().crls;
         if !crls.iter().any(|known| known.is_same_as(&crl)) {
             crls.push(Arc::new(crl));
@@ -185,7 +192,7 @@ impl Loaded {
 
     /// What one section is by itself: its mistakes, as a sentence.
     pub(crate) fn check(&self, base: &Base, kind: Kind, name: &str) -> Result<Config, String> {
-        let read = self.overlay().read_section(&base.document, kind, name, &ThisHost);
+        let read = self.overlay().read_section(&base.document, kind, name, &base.host());
         let (reading, blobs) = read.ok_or_else(|| format!("there is no {name}"))?;
         let store = self.credentials().over(base, blobs);
         over(reading, &store)
@@ -193,7 +200,7 @@ impl Loaded {
 
     /// The same for a secret.
     pub(crate) fn check_shared(&self, base: &Base, key: &str) -> Result<(), String> {
-        let reading = self.overlay().read_shared(&base.document, key, &ThisHost);
+        let reading = self.overlay().read_shared(&base.document, key, &base.host());
         over(reading, &base.credentials).map(drop)
     }
 
@@ -202,13 +209,13 @@ impl Loaded {
     pub(crate) fn merged(&self, base: &Arc<Base>, anew: bool) -> Result<Config, String> {
         let mut config = match anew && base.document.is_for_swanctl() {
             true => {
-                let (reading, blobs) = self.overlay().read_anew(&base.document, &ThisHost);
+                let (reading, blobs) = self.overlay().read_anew(&base.document, &base.host());
                 let mut loaded = self.credentials().clone();
                 loaded.adopt(&base.credentials);
                 over(reading, &loaded.over(base, blobs))?
             }
             false => {
-                let (reading, blobs) = self.overlay().read(&base.document, &ThisHost);
+                let (reading, blobs) = self.overlay().read(&base.document, &base.host());
                 let store = self.credentials().over(base, blobs);
                 over(reading, &store)?
             }

@@ -13,6 +13,7 @@ use ike_aaa::{EapConfig, EapSecrets, LookupRules};
 use ike_config::{Connection, PoolConfig, Reading, Report, Settings, ViciOptions};
 use ike_control::Configuration;
 use ike_proto::config::{ConnectionConfig, EndpointConfig, SeparateTransports, TcpUse};
+use ike_proto::crypto::CryptoProvider;
 use ike_proto::dataplane::Capabilities;
 use ike_tokio::Resolver;
 
@@ -33,7 +34,7 @@ pub use ticket_keys::make_ticket_key;
 /// Reads a time as options write it: `30`, `30s`, `5m`, `4h`, `1d`.
 pub use ike_config::duration as parse_duration;
 
-use crate::files::ThisHost;
+use crate::files::{ThisHost, built_in};
 use crate::parts::{self, Part, Parts};
 use credentials::Credentials;
 use loaded::Base;
@@ -84,6 +85,8 @@ pub struct Config {
     pub lookup: LookupRules,
     /// Where private keys come from; a reload asks the same.
     pub keys: Arc<dyn KeySource>,
+    /// The algorithms; a reload reads for the same.
+    pub crypto: Arc<CryptoProvider>,
     /// What EAP does and with which passwords.
     pub eap: EapConfig,
     /// What is allowed but hardly meant.
@@ -130,22 +133,26 @@ impl Config {
     }
 }
 
-/// Reads the file at `path`, and private keys into this process.
+/// Reads the file at `path` for the algorithms of pq-kem, and private keys into this process.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
-    load_by(path, Arc::new(Local))
+    load_by(path, Arc::new(Local::default()), built_in())
 }
 
-/// Reads the file at `path`; private keys are where `keys` has them.
+/// Reads the file at `path` for the algorithms of `crypto`; private keys are where `keys` has them.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn load_by(path: &Path, keys: Arc<dyn KeySource>) -> Result<Config, ConfigError> {
-    let reading = ike_config::read_file(path, &ThisHost)?;
+pub fn load_by(
+    path: &Path,
+    keys: Arc<dyn KeySource>,
+    crypto: &Arc<CryptoProvider>,
+) -> Result<Config, ConfigError> {
+    let reading = ike_config::read_file(path, &ThisHost { crypto })?;
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
-    let assembled = assemble_file(reading, folder, &keys);
+    let assembled = assemble_file(reading, folder, &keys, crypto);
     assembled.map_err(|diagnostics| ConfigError { file: path.to_path_buf(), diagnostics })
 }
 
@@ -154,8 +161,10 @@ pub fn load_by(path: &Path, keys: Arc<dyn KeySource>) -> Result<Config, ConfigEr
 /// # Errors
 /// All mistakes, in the order of the text.
 pub fn parse(text: &str, folder: &Path) -> Result<Config, Vec<Diagnostic>> {
-    let keys: Arc<dyn KeySource> = Arc::new(Local);
-    assemble_file(ike_config::read_toml(text, folder, &ThisHost), folder, &keys)
+    let keys: Arc<dyn KeySource> = Arc::new(Local::default());
+    let crypto = built_in();
+    let reading = ike_config::read_toml(text, folder, &ThisHost { crypto });
+    assemble_file(reading, folder, &keys, crypto)
 }
 
 /// Reads `text` in the syntax of swanctl.conf(5) and strongswan.conf(5); relative files are looked for in
@@ -164,8 +173,10 @@ pub fn parse(text: &str, folder: &Path) -> Result<Config, Vec<Diagnostic>> {
 /// # Errors
 /// All mistakes, in the order of the text.
 pub fn parse_settings(text: &str, folder: &Path) -> Result<Config, Vec<Diagnostic>> {
-    let keys: Arc<dyn KeySource> = Arc::new(Local);
-    assemble_file(ike_config::read_conf(text, folder, &ThisHost), folder, &keys)
+    let keys: Arc<dyn KeySource> = Arc::new(Local::default());
+    let crypto = built_in();
+    let reading = ike_config::read_conf(text, folder, &ThisHost { crypto });
+    assemble_file(reading, folder, &keys, crypto)
 }
 
 /// Assembles the configuration of a file, with the keys and certificates of the folders beside it.
@@ -173,9 +184,10 @@ fn assemble_file(
     reading: Reading,
     folder: &Path,
     keys: &Arc<dyn KeySource>,
+    crypto: &Arc<CryptoProvider>,
 ) -> Result<Config, Vec<Diagnostic>> {
     let Reading { settings, mut report, document } = reading;
-    let origin = Origin::Folders(folder, keys);
+    let origin = Origin::Folders(folder, keys, crypto);
     let (mut config, credentials) = assemble(settings, origin, &mut report);
     let mistakes = report.finish();
     if !mistakes.is_empty() {
@@ -188,8 +200,8 @@ fn assemble_file(
 /// Where keys and certificates come from.
 #[derive(Debug, Clone, Copy)]
 enum Origin<'a> {
-    /// The folders beside the file; private keys are where this has them.
-    Folders(&'a Path, &'a Arc<dyn KeySource>),
+    /// The folders beside the file; private keys are where this has them, and of these algorithms.
+    Folders(&'a Path, &'a Arc<dyn KeySource>, &'a Arc<CryptoProvider>),
     /// They were read before.
     Kept(&'a Credentials),
 }
@@ -202,7 +214,7 @@ fn assemble(
 ) -> (Config, Credentials) {
     let unlikely = settings.warnings();
     let pkcs12 = match origin {
-        Origin::Folders(folder, keys) if !Parts::BUILT.has(Part::Pkcs12) => {
+        Origin::Folders(folder, keys, _) if !Parts::BUILT.has(Part::Pkcs12) => {
             keys.names(&folder.join("pkcs12")).unwrap_or_else(|why| {
                 report.about_file(format!("cannot read the folder pkcs12: {why}"));
                 Vec::new()
@@ -212,10 +224,11 @@ fn assemble(
     };
     parts::refuse(&mut settings, &pkcs12, Parts::BUILT, report);
     let kept = match origin {
-        Origin::Folders(folder, keys) => {
+        Origin::Folders(folder, keys, crypto) => {
             keys.answer_within(settings.credentials.signer_timeout);
             let named = (settings.key_files, settings.tokens);
-            Credentials::load(folder, Arc::clone(keys), named, settings.modules, report)
+            let sources = (Arc::clone(keys), Arc::clone(crypto));
+            Credentials::load(folder, sources, named, settings.modules, report)
         }
         Origin::Kept(store) => store.clone(),
     };
@@ -302,6 +315,7 @@ fn assemble(
         eap,
         lookup,
         keys: Arc::clone(&store.keys_from),
+        crypto: Arc::clone(&store.crypto),
         warnings,
         certificates,
         authorities,

@@ -248,7 +248,7 @@ impl Program for Keeper {
     }
 
     fn provider(&self) -> Option<CryptoProvider> {
-        Some(pq_kem::provider())
+        Some(CryptoProvider::clone(&self.present().crypto))
     }
 
     fn pools(&self, name: Option<&str>, leases: bool) -> Vec<Pool> {
@@ -341,8 +341,11 @@ impl Program for Keeper {
     }
 
     fn read(&self, file: &Path) -> Result<Candidate, OperatorError> {
-        let keys = Arc::clone(&self.present().keys);
-        let config = config::load_by(file, keys);
+        let (keys, crypto) = {
+            let present = self.present();
+            (Arc::clone(&present.keys), Arc::clone(&present.crypto))
+        };
+        let config = config::load_by(file, keys, &crypto);
         self.of_file(config.map_err(|error| OperatorError::Mistakes(error.to_string()))?)
     }
 
@@ -424,7 +427,7 @@ impl Loader for Keeper {
     }
 
     fn add_crl(&self, octets: &[u8]) -> Result<(), OperatorError> {
-        self.0.loaded.add_crl(octets).map_err(OperatorError::Refused)
+        self.0.loaded.add_crl(&*self.base()?, octets).map_err(OperatorError::Refused)
     }
 
     fn clear_credentials(&self) -> Result<(), OperatorError> {

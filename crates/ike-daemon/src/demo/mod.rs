@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use esp::io::MemoryHost;
 use ike_control::OperatorError;
 use ike_control::views::IkeSa;
-use ike_tokio::{Listen, Message, Plane, Sockets, Target};
+use ike_proto::crypto::CryptoProvider;
+use ike_tokio::{Crypto, Listen, Message, Plane, Sockets, Target};
 use tokio::sync::mpsc;
 
 use crate::config::{self, Config, Ports};
@@ -42,18 +44,22 @@ struct Stage {
     began: Option<Instant>,
 }
 
-/// Runs the demonstration. The account says what worked; it ends at the first step that did not.
-pub async fn run(suite: Suite) -> Account {
+/// Runs the demonstration with these algorithms. The account says what worked; it ends at the first step that did not.
+pub async fn run(suite: Suite, crypto: &Arc<CryptoProvider>) -> Account {
     let mut account = Account { suite: suite.name(), ..Account::default() };
-    if let Err(why) = play(&mut account, suite).await {
+    if let Err(why) = play(&mut account, suite, crypto).await {
         account.failed = Some(why);
     }
     account.ok = account.failed.is_none();
     account
 }
 
-async fn play(account: &mut Account, suite: Suite) -> Result<(), String> {
-    let mut stage = Stage::set(suite).await?;
+async fn play(
+    account: &mut Account,
+    suite: Suite,
+    crypto: &Arc<CryptoProvider>,
+) -> Result<(), String> {
+    let mut stage = Stage::set(suite, crypto).await?;
     account.left = format!("127.0.0.1:{}", stage.left.ports().nat_t);
     account.right = format!("127.0.0.1:{}", stage.right.ports().nat_t);
     let net = Target::named("net");
@@ -109,7 +115,7 @@ async fn play(account: &mut Account, suite: Suite) -> Result<(), String> {
 }
 
 impl Stage {
-    async fn set(suite: Suite) -> Result<Self, String> {
+    async fn set(suite: Suite, crypto: &Arc<CryptoProvider>) -> Result<Self, String> {
         let listen = Listen {
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
             lenient: false,
@@ -121,7 +127,7 @@ impl Stage {
             shards: 1,
         };
         let any = Ports { ike: 0, nat_t: 0 };
-        let crypto = os_crypto(pq_kem::provider());
+        let crypto = os_crypto(CryptoProvider::clone(crypto));
         let mut hosts = Vec::new();
         let mut plane = |sockets: &Sockets| {
             let (plane, host, _) = Plane::memory(sockets, &crypto, QUEUE)?;
@@ -140,8 +146,8 @@ impl Stage {
         let left_config = configure("left", "right", right.ports().nat_t)?;
         let right_config = configure("right", "left", left.ports().nat_t)?;
         Ok(Self {
-            right: start(right_config, right, right_plane, None).await,
-            left: start(left_config, left, left_plane, Some(tap)).await,
+            right: start(right_config, right, right_plane, crypto.clone(), None).await,
+            left: start(left_config, left, left_plane, crypto, Some(tap)).await,
             left_host,
             right_host,
             messages,
@@ -225,9 +231,9 @@ async fn start(
     config: Config,
     sockets: Sockets,
     plane: Plane,
+    crypto: Crypto,
     tap: Option<mpsc::UnboundedSender<Message>>,
 ) -> Daemon {
-    let crypto = os_crypto(pq_kem::provider());
     Daemon::start(Parts { config, sockets, plane, crypto, tap }).await
 }
 

@@ -4,16 +4,26 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
 
 use ike_config::{Content, Host, Metadata};
-use ike_proto::config::ProposalConfig;
+use ike_proto::config::{AuthConfig, AuthParseError, ProposalConfig};
+use ike_proto::crypto::CryptoProvider;
 use zeroize::Zeroizing;
 
 /// The files, groups, processors and cryptography of this host.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct ThisHost;
+pub(crate) struct ThisHost<'a> {
+    pub(crate) crypto: &'a CryptoProvider,
+}
 
-impl Host for ThisHost {
+/// The algorithms of pq-kem alone.
+pub(crate) fn built_in() -> &'static Arc<CryptoProvider> {
+    static BUILT_IN: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(pq_kem::provider()));
+    &BUILT_IN
+}
+
+impl Host for ThisHost<'_> {
     fn metadata(&self, path: &Path) -> io::Result<Metadata> {
         let meta = fs::metadata(path)?;
         Ok(Metadata {
@@ -79,7 +89,11 @@ impl Host for ThisHost {
         std::thread::available_parallelism().map_or(1, |count| count.get())
     }
 
+    fn auth(&self, text: &str) -> Result<AuthConfig, AuthParseError> {
+        AuthConfig::parse_with(&self.crypto.schemes, text)
+    }
+
     fn supported(&self, proposal: &ProposalConfig) -> Option<ProposalConfig> {
-        proposal.supported_by(&pq_kem::provider())
+        proposal.supported_by(self.crypto)
     }
 }

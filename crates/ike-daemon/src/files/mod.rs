@@ -9,7 +9,7 @@ use ike_config::Content;
 mod host;
 pub(crate) mod paths;
 
-pub(crate) use host::ThisHost;
+pub(crate) use host::{ThisHost, built_in};
 
 /// The names of the files at `path`, in order.
 pub(crate) fn list(path: &Path) -> io::Result<Vec<String>> {
@@ -29,7 +29,7 @@ pub(crate) fn list(path: &Path) -> io::Result<Vec<String>> {
 
 /// The content of a regular file of at most `limit` octets.
 pub(crate) fn load_file(path: &Path, limit: usize) -> Result<Content, String> {
-    ike_config::load_file(&ThisHost, path, limit)
+    ike_config::load_file(&ThisHost { crypto: built_in() }, path, limit)
 }
 
 /// True if every user of the system may read the file.

@@ -1,8 +1,10 @@
 //! The command line of `pki`, in the words of strongSwan's pki(1). A subcommand may be written as
 //! there, `pki --gen`, or without the dashes.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
+use clap::builder::{NonEmptyStringValueParser, PossibleValue, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use ike_proto::crypto::SignatureScheme;
 
@@ -51,8 +53,8 @@ pub enum PkiCommand {
 #[derive(Debug, Args)]
 pub struct GenArgs {
     /// Type of key
-    #[arg(short = 't', long = "type", value_enum, default_value_t = KeyKind::Mldsa65)]
-    pub kind: KeyKind,
+    #[arg(short = 't', long = "type", value_name = "TYPE", value_parser = KeyNames, default_value = "mldsa65")]
+    pub kind: KeyName,
     /// Bits: rsa 2048, 3072 (default) or 4096; ecdsa 256, 384 (default) or 521
     #[arg(short, long, value_name = "BITS")]
     pub size: Option<u32>,
@@ -61,7 +63,42 @@ pub struct GenArgs {
     pub output: OutputArgs,
 }
 
-/// A type of key.
+/// The type of a key as the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyName {
+    /// A built-in type.
+    BuiltIn(KeyKind),
+    /// The name of a signature scheme that the program may have brought.
+    Other(String),
+}
+
+/// Reads a [`KeyName`]. Help and completions list the built-in ones.
+#[derive(Debug, Clone)]
+struct KeyNames;
+
+impl TypedValueParser for KeyNames {
+    type Value = KeyName;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<KeyName, clap::Error> {
+        let text = NonEmptyStringValueParser::new().parse_ref(command, arg, value)?;
+        Ok(match KeyKind::from_str(&text, false) {
+            Ok(kind) => KeyName::BuiltIn(kind),
+            Err(_) => KeyName::Other(text),
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let kinds = KeyKind::value_variants().iter();
+        Some(Box::new(kinds.filter_map(ValueEnum::to_possible_value)))
+    }
+}
+
+/// A built-in type of key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum KeyKind {
     /// RSA

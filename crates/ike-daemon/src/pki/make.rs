@@ -4,16 +4,28 @@ use std::time::{Duration, SystemTime};
 
 use ::pki::files;
 use ::pki::issue::{self, Issuer, Request, Template};
-use ike_proto::crypto::SignatureScheme;
+use ike_proto::crypto::{SchemeRegister, SignatureScheme};
 use ike_proto::wire::payload::IdData;
 use pq_kem::sign::{KeyType, generate};
 
-use super::args::{ContentArgs, GenArgs, IssueArgs, KeyKind, PubArgs, ReqArgs, SelfArgs};
+use super::args::{ContentArgs, GenArgs, IssueArgs, KeyKind, KeyName, PubArgs, ReqArgs, SelfArgs};
 use super::{Failure, Input, output, scheme, serial};
 
 /// `--gen`
-pub(super) fn key(args: &GenArgs) -> Result<(), Failure> {
-    let key_type = match (args.kind, args.size) {
+pub(super) fn key(args: &GenArgs, schemes: &SchemeRegister) -> Result<(), Failure> {
+    let kind = match &args.kind {
+        KeyName::BuiltIn(kind) => *kind,
+        KeyName::Other(name) => {
+            let scheme = schemes.by_name(name).ok_or_else(|| unknown(name, schemes))?;
+            if args.size.is_some() {
+                return Err(Failure::Wrong(NO_SIZE.to_owned()));
+            }
+            let key_type = KeyType::Scheme(SignatureScheme::Outside(scheme.clone()));
+            let key = generate(key_type).map_err(Failure::Generate)?;
+            return output(&args.output, "PRIVATE KEY", &key);
+        }
+    };
+    let key_type = match (kind, args.size) {
         (KeyKind::Rsa, Some(2048)) => KeyType::Rsa2048,
         (KeyKind::Rsa, None | Some(3072)) => KeyType::Rsa3072,
         (KeyKind::Rsa, Some(4096)) => KeyType::Rsa4096,
@@ -22,22 +34,35 @@ pub(super) fn key(args: &GenArgs) -> Result<(), Failure> {
         (KeyKind::Ecdsa, Some(521)) => KeyType::Scheme(SignatureScheme::EcdsaP521Sha512),
         (kind, size) => match (kind.scheme(), size) {
             (Some(scheme), None) => KeyType::Scheme(scheme),
-            _ => return Err(Failure::Wrong("there is no such --size of this type".to_owned())),
+            _ => return Err(Failure::Wrong(NO_SIZE.to_owned())),
         },
     };
     let key = generate(key_type).map_err(Failure::Generate)?;
     output(&args.output, "PRIVATE KEY", &key)
 }
 
+fn unknown(name: &str, schemes: &SchemeRegister) -> Failure {
+    let brought: Vec<&str> = schemes.outside().map(|scheme| scheme.name()).collect();
+    let brought = match brought.as_slice() {
+        [] => String::new(),
+        names => format!(", or one that this program brings: {}", names.join(", ")),
+    };
+    Failure::Wrong(format!(
+        "--type: {name:?} is no type of key: use one that `pki --gen --help` lists{brought}"
+    ))
+}
+
 /// `--pub`
-pub(super) fn public_key(args: &PubArgs) -> Result<(), Failure> {
-    let (spki, _) = subject_of(&Input::read(&args.input)?, args.input.passphrase_file.as_ref())?;
+pub(super) fn public_key(args: &PubArgs, schemes: &SchemeRegister) -> Result<(), Failure> {
+    let passphrase = args.input.passphrase_file.as_ref();
+    let (spki, _) = subject_of(&Input::read(&args.input)?, schemes, passphrase)?;
     output(&args.output, "PUBLIC KEY", &spki)
 }
 
 /// `--self`
-pub(super) fn self_signed(args: &SelfArgs) -> Result<(), Failure> {
-    let key = Input::read(&args.input)?.private_key(args.input.passphrase_file.as_ref())?;
+pub(super) fn self_signed(args: &SelfArgs, schemes: &SchemeRegister) -> Result<(), Failure> {
+    let key =
+        Input::read(&args.input)?.private_key(schemes, args.input.passphrase_file.as_ref())?;
     let subject = issue::distinguished_name(&args.dn)?;
     let issuer = Issuer { key: &*key, scheme: scheme(&*key, &args.padding)?, name: &subject };
     let template = template(&args.content, subject.clone(), Vec::new())?;
@@ -46,11 +71,11 @@ pub(super) fn self_signed(args: &SelfArgs) -> Result<(), Failure> {
 }
 
 /// `--issue`
-pub(super) fn issue(args: &IssueArgs) -> Result<(), Failure> {
+pub(super) fn issue(args: &IssueArgs, schemes: &SchemeRegister) -> Result<(), Failure> {
     let input = Input::read(&args.input)?;
     let ca = Input::file(&args.cacert)?.certificate()?;
     let passphrase = args.input.passphrase_file.as_ref();
-    let key = Input::file(&args.cakey)?.private_key(passphrase)?;
+    let key = Input::file(&args.cakey)?.private_key(schemes, passphrase)?;
     let issuer = Issuer { key: &*key, scheme: scheme(&*key, &args.padding)?, name: ca.subject() };
     if !issue::is_certificate_of(&issuer, &ca) {
         return Err(Failure::Wrong("--cakey is not the key of --cacert".to_owned()));
@@ -62,7 +87,7 @@ pub(super) fn issue(args: &IssueArgs) -> Result<(), Failure> {
         let why = "--cacert has pathlen 0, so that no CA may be below it: leave out --ca, or use another CA";
         return Err(Failure::Wrong(why.to_owned()));
     }
-    let (spki, request) = subject_of(&input, passphrase)?;
+    let (spki, request) = subject_of(&input, schemes, passphrase)?;
     let (subject, names) = match (&args.dn, request) {
         (Some(dn), request) => {
             let names = request.map(|request| request.names).unwrap_or_default();
@@ -77,8 +102,9 @@ pub(super) fn issue(args: &IssueArgs) -> Result<(), Failure> {
 }
 
 /// `--req`
-pub(super) fn request(args: &ReqArgs) -> Result<(), Failure> {
-    let key = Input::read(&args.input)?.private_key(args.input.passphrase_file.as_ref())?;
+pub(super) fn request(args: &ReqArgs, schemes: &SchemeRegister) -> Result<(), Failure> {
+    let key =
+        Input::read(&args.input)?.private_key(schemes, args.input.passphrase_file.as_ref())?;
     let subject = issue::distinguished_name(&args.dn)?;
     let requester = Issuer { key: &*key, scheme: scheme(&*key, &args.padding)?, name: &subject };
     let der = Request::make(&requester, &names(&args.san)?)?;
@@ -88,15 +114,16 @@ pub(super) fn request(args: &ReqArgs) -> Result<(), Failure> {
 /// The public key of a private key, request, public key or certificate; the request if it is one.
 fn subject_of(
     input: &Input,
+    schemes: &SchemeRegister,
     passphrase: Option<&std::path::PathBuf>,
 ) -> Result<(Vec<u8>, Option<Request>), Failure> {
-    if let Ok(request) = Request::load(&input.content) {
+    if let Ok(request) = Request::load(schemes, &input.content) {
         return Ok((request.spki.clone(), Some(request)));
     }
     if let Ok(spki) = files::load_public_key(&input.content) {
         return Ok((spki, None));
     }
-    let key = input.private_key(passphrase)?;
+    let key = input.private_key(schemes, passphrase)?;
     Ok((key.public_key().to_vec(), None))
 }
 
@@ -130,6 +157,8 @@ fn names(san: &[String]) -> Result<Vec<IdData>, Failure> {
     };
     san.iter().map(parse).collect()
 }
+
+const NO_SIZE: &str = "there is no such --size of this type";
 
 pub(super) fn days(count: u32) -> Duration {
     Duration::from_secs(u64::from(count) * 24 * 3600)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ::pki::{Certificate, LoadError, files, issue};
-use ike_proto::crypto::{CryptoError, SecureRandom, SignatureScheme, SigningKey};
+use ike_proto::crypto::{CryptoError, SchemeRegister, SecureRandom, SignatureScheme, SigningKey};
 use zeroize::Zeroizing;
 
 use crate::exit::Status;
@@ -22,18 +22,18 @@ mod revoke;
 pub use args::PkiArgs;
 use args::{Digest, InputArgs, OutForm, OutputArgs, PaddingArgs, PkiCommand, RsaPadding};
 
-/// Runs `pki`; what went wrong is on standard error.
-pub(crate) fn run(args: &PkiArgs) -> Status {
+/// Runs `pki` for these signature schemes; what went wrong is on standard error.
+pub(crate) fn run(args: &PkiArgs, schemes: &SchemeRegister) -> Status {
     let done = match &args.command {
-        PkiCommand::Gen(args) => make::key(args),
-        PkiCommand::SelfSigned(args) => make::self_signed(args),
-        PkiCommand::Issue(args) => make::issue(args),
-        PkiCommand::Req(args) => make::request(args),
-        PkiCommand::Pub(args) => make::public_key(args),
-        PkiCommand::Signcrl(args) => revoke::sign_crl(args),
-        PkiCommand::Verify(args) => revoke::verify(args),
+        PkiCommand::Gen(args) => make::key(args, schemes),
+        PkiCommand::SelfSigned(args) => make::self_signed(args, schemes),
+        PkiCommand::Issue(args) => make::issue(args, schemes),
+        PkiCommand::Req(args) => make::request(args, schemes),
+        PkiCommand::Pub(args) => make::public_key(args, schemes),
+        PkiCommand::Signcrl(args) => revoke::sign_crl(args, schemes),
+        PkiCommand::Verify(args) => revoke::verify(args, schemes),
         PkiCommand::Publish(args) => publish::publish(args),
-        PkiCommand::Print(args) => print::print(args),
+        PkiCommand::Print(args) => print::print(args, schemes),
     };
     match done {
         Ok(()) => Status::Done,
@@ -112,10 +112,15 @@ impl Input {
         first.ok_or_else(|| self.failure(LoadError::Nothing("certificate")))
     }
 
-    fn private_key(&self, passphrase: Option<&PathBuf>) -> Result<Arc<dyn SigningKey>, Failure> {
+    fn private_key(
+        &self,
+        schemes: &SchemeRegister,
+        passphrase: Option<&PathBuf>,
+    ) -> Result<Arc<dyn SigningKey>, Failure> {
         let passphrase = passphrase.map(|path| Self::file(path)).transpose()?;
         let passphrase = passphrase.as_ref().map(|file| file.content.trim_ascii_end());
-        files::load_private_key(&self.content, passphrase).map_err(|why| self.failure(why))
+        files::load_private_key_with(schemes, &self.content, passphrase)
+            .map_err(|why| self.failure(why))
     }
 }
 

@@ -4,25 +4,25 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ::pki::issue::Request;
 use ::pki::{Certificate, Crl, LoadError, files};
-use ike_proto::crypto::sign::SignatureScheme;
+use ike_proto::crypto::{SchemeRegister, SignatureScheme};
 
 use super::args::InputArgs;
 use super::{Failure, Input};
 
 /// `--print`
-pub(super) fn print(args: &InputArgs) -> Result<(), Failure> {
+pub(super) fn print(args: &InputArgs, schemes: &SchemeRegister) -> Result<(), Failure> {
     let input = Input::read(args)?;
     let certificates = files::load_certificates(&input.content);
-    let text = if let Ok(crl) = Crl::load_whole(&input.content) {
+    let text = if let Ok(crl) = Crl::load_whole(schemes, &input.content) {
         list(&crl)
-    } else if let Ok(request) = Request::load(&input.content) {
-        self::request(&request)
+    } else if let Ok(request) = Request::load(schemes, &input.content) {
+        self::request(&request, schemes)
     } else if let Ok(certificates) = &certificates {
-        certificates.iter().map(certificate).collect::<Vec<_>>().join("\n")
+        certificates.iter().map(|one| certificate(one, schemes)).collect::<Vec<_>>().join("\n")
     } else if let Ok(spki) = files::load_public_key(&input.content) {
-        public_key(&spki)
+        public_key(&spki, schemes)
     } else {
-        let key = input.private_key(args.passphrase_file.as_ref());
+        let key = input.private_key(schemes, args.passphrase_file.as_ref());
         let key = key.map_err(|failure| match (failure, &certificates) {
             // What is neither is most likely a certificate, unless it is a key that a passphrase opens.
             (Failure::Load(name, why), Err(certificate @ LoadError::Certificate(_)))
@@ -32,13 +32,13 @@ pub(super) fn print(args: &InputArgs) -> Result<(), Failure> {
             }
             (failure, _) => failure,
         })?;
-        format!("private key\n{}", public_key(key.public_key()))
+        format!("private key\n{}", public_key(key.public_key(), schemes))
     };
     print!("{text}");
     Ok(())
 }
 
-fn certificate(certificate: &Certificate) -> String {
+fn certificate(certificate: &Certificate, schemes: &SchemeRegister) -> String {
     let mut lines = Lines::default();
     lines.add("subject", &certificate.subject_text());
     lines.add("issuer", &certificate.issuer_text());
@@ -64,16 +64,16 @@ fn certificate(certificate: &Certificate) -> String {
         lines.add("OCSP URIs", url);
     }
     lines.add("subjkeyId", &certificate.key_identifier().map(hex).unwrap_or_default());
-    lines.0 + &public_key(certificate.spki())
+    lines.0 + &public_key(certificate.spki(), schemes)
 }
 
-fn request(request: &Request) -> String {
+fn request(request: &Request, schemes: &SchemeRegister) -> String {
     let mut lines = Lines::default();
     lines.add("subject", &request.subject_text());
     for name in &request.names {
         lines.add("altName", &name.to_string());
     }
-    lines.0 + &public_key(&request.spki)
+    lines.0 + &public_key(&request.spki, schemes)
 }
 
 fn list(crl: &Crl) -> String {
@@ -91,10 +91,11 @@ fn list(crl: &Crl) -> String {
     lines.0
 }
 
-fn public_key(spki: &[u8]) -> String {
+fn public_key(spki: &[u8], schemes: &SchemeRegister) -> String {
     let mut lines = Lines::default();
-    let schemes = SignatureScheme::of_built_in_key(spki);
-    let names: Vec<String> = schemes.iter().map(ToString::to_string).collect();
+    let built_in = SignatureScheme::of_built_in_key(spki).iter().map(ToString::to_string);
+    let outside = schemes.outside().filter(|scheme| scheme.key_in(spki).is_some());
+    let names: Vec<String> = built_in.chain(outside.map(|one| one.name().to_owned())).collect();
     lines.add("pubkey", &if names.is_empty() { "unknown".to_owned() } else { names.join(" ") });
     lines.add("keyid", &hex(&::pki::ca_hash(spki)));
     lines.0

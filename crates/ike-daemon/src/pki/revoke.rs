@@ -4,6 +4,8 @@ use std::time::SystemTime;
 
 use ::pki::issue::{self, Issuer, RevokedEntry, revocation_list};
 use ::pki::{Crl, LoadError, PeerPolicy, Revocation, RevocationPolicy, TrustStore, verify_peer};
+use ike_proto::config::SchemeConstraints;
+use ike_proto::crypto::{SchemeRegister, SignatureScheme};
 use ike_proto::wire::payload::{Cert, IdData};
 use ike_proto::wire::registry::CertEncoding;
 
@@ -12,9 +14,9 @@ use super::make::days;
 use super::{Failure, Input, output, scheme, serial};
 
 /// `--signcrl`
-pub(super) fn sign_crl(args: &SigncrlArgs) -> Result<(), Failure> {
+pub(super) fn sign_crl(args: &SigncrlArgs, schemes: &SchemeRegister) -> Result<(), Failure> {
     let ca = Input::file(&args.cacert)?.certificate()?;
-    let key = Input::file(&args.cakey)?.private_key(args.passphrase_file.as_ref())?;
+    let key = Input::file(&args.cakey)?.private_key(schemes, args.passphrase_file.as_ref())?;
     let issuer = Issuer { key: &*key, scheme: scheme(&*key, &args.padding)?, name: ca.subject() };
     if !issue::is_certificate_of(&issuer, &ca) {
         return Err(Failure::Wrong("--cakey is not the key of --cacert".to_owned()));
@@ -24,7 +26,8 @@ pub(super) fn sign_crl(args: &SigncrlArgs) -> Result<(), Failure> {
         None => (Vec::new(), 1),
         Some(path) => {
             let input = Input::file(path)?;
-            let last = Crl::load_whole(&input.content).map_err(|why| input.failure(why))?;
+            let last = Crl::load_whole(schemes, &input.content);
+            let last = last.map_err(|why| input.failure(why))?;
             if !last.is_signed_by(&ca) {
                 return Err(input.failure(LoadError::Signature));
             }
@@ -62,11 +65,11 @@ pub(super) fn sign_crl(args: &SigncrlArgs) -> Result<(), Failure> {
 }
 
 /// `--verify`
-pub(super) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
+pub(super) fn verify(args: &VerifyArgs, schemes: &SchemeRegister) -> Result<(), Failure> {
     let wrong = |what: String| Failure::Wrong(what);
     let input = Input::read(&args.input)?;
     let shown = input.certificates()?;
-    let mut trust = TrustStore::new();
+    let mut trust = TrustStore::with_schemes(schemes);
     for path in &args.cacert {
         let file = Input::file(path)?;
         for ca in file.certificates()? {
@@ -79,7 +82,7 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     }
     let revocation = RevocationPolicy::parse(&args.revocation)
         .ok_or_else(|| wrong(format!("{:?} is not a --revocation policy", args.revocation)))?;
-    let policy = PeerPolicy { revocation, ..PeerPolicy::default() };
+    let policy = PeerPolicy { revocation, chain: any(schemes), ..PeerPolicy::default() };
     let first = shown.first().ok_or_else(|| wrong("no certificate".to_owned()))?;
     let id = match &args.id {
         Some(text) => IdData::parse(text).map_err(|why| wrong(format!("--id: {why}")))?,
@@ -102,4 +105,15 @@ pub(super) fn verify(args: &VerifyArgs) -> Result<(), Failure> {
     }
     println!("certificate trusted, identity {:?}", id.to_string());
     Ok(())
+}
+
+/// Every scheme, also those of the program: who runs the command has chosen the CAs.
+fn any(schemes: &SchemeRegister) -> SchemeConstraints {
+    let outside = schemes.outside().cloned().map(SignatureScheme::Outside);
+    let outside: Vec<_> = outside.collect();
+    if outside.is_empty() {
+        return SchemeConstraints::default();
+    }
+    let built_in = SignatureScheme::BUILT_IN.iter().filter(|scheme| !scheme.must_be_named());
+    SchemeConstraints { schemes: built_in.cloned().chain(outside).collect(), rsa_bits: 0 }
 }

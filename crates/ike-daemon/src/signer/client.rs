@@ -1,5 +1,6 @@
 //! The daemon's end: asks the signer, and replaces a signer that does not answer.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
+use ike_proto::crypto::{CryptoError, SchemeRegister, SignatureScheme, SigningKey};
 
 use super::held::{Again, Held, Origin, PinOf, Source};
 use super::link::{Link, PATIENCE, gone, silent};
@@ -36,6 +37,7 @@ pub struct Signer(Arc<Line>);
 
 /// The connection to the present signer, and what it takes to replace that signer.
 struct Line {
+    schemes: SchemeRegister,
     /// Of questions, and of keys on this side.
     number: AtomicU64,
     limit: Mutex<Duration>,
@@ -61,15 +63,20 @@ struct RemoteKey {
     key: u64,
     name: String,
     spki: Vec<u8>,
+    schemes: Cow<'static, [SignatureScheme]>,
 }
 
 impl Signer {
     /// Starts a signer: this program once more. `lost` is called when it is gone, whatever the reason, once it is
-    /// [sealed](KeySource::seal), and when nobody can make another one.
+    /// [sealed](KeySource::seal), and when nobody can make another one. Keys are of one of `schemes`.
     ///
     /// # Errors
     /// If no process can be made.
-    pub fn spawn(log: LogFormat, lost: impl FnOnce() + Send + 'static) -> io::Result<Self> {
+    pub fn spawn(
+        log: LogFormat,
+        schemes: SchemeRegister,
+        lost: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Self> {
         let (ours, its) = UnixStream::pair()?;
         // The child starts the signers, because this process will not be able to.
         let child =
@@ -79,7 +86,7 @@ impl Signer {
             orders = orders.wrapping_add(1);
             spawner::ask(&ours, orders)
         };
-        let signer = Self::over(another, lost)?;
+        let signer = Self::over(schemes, another, lost)?;
         *lock(&signer.0.child) = Some(child);
         *lock(&signer.0.unsealed) = Some(unsealed);
         Ok(signer)
@@ -87,11 +94,13 @@ impl Signer {
 
     /// A signer at the other end of the stream that `another` returns.
     pub(super) fn over(
+        schemes: SchemeRegister,
         mut another: impl FnMut() -> io::Result<UnixStream> + Send + 'static,
         lost: impl FnOnce() + Send + 'static,
     ) -> io::Result<Self> {
         let link = Link::new(another()?);
         Ok(Self(Arc::new(Line {
+            schemes,
             number: AtomicU64::new(0),
             limit: Mutex::new(LIMIT),
             link: Mutex::new(Arc::new(link)),
@@ -386,7 +395,9 @@ impl KeySource for Signer {
             let key = self.0.next();
             link.learn(key, its);
             origin.keys.push((key, spki.clone()));
-            Arc::new(RemoteKey { line: Arc::clone(&self.0), key, name: name.clone(), spki })
+            let (line, name) = (Arc::clone(&self.0), name.clone());
+            let schemes = schemes_of(&line.schemes, &spki);
+            Arc::new(RemoteKey { line, key, name, spki, schemes })
         };
         let Found { keys, certificates, readable_by_others, slot } = found;
         let keys = keys.into_iter().map(key).collect();
@@ -432,9 +443,17 @@ impl KeySource for Signer {
     }
 }
 
+/// The schemes by which the key of `spki` signs.
+fn schemes_of(known: &SchemeRegister, spki: &[u8]) -> Cow<'static, [SignatureScheme]> {
+    match known.outside().find(|scheme| scheme.key_in(spki).is_some()) {
+        Some(scheme) => Cow::Owned(vec![SignatureScheme::Outside(scheme.clone())]),
+        None => Cow::Borrowed(SignatureScheme::of_built_in_key(spki)),
+    }
+}
+
 impl SigningKey for RemoteKey {
     fn schemes(&self) -> &[SignatureScheme] {
-        SignatureScheme::of_built_in_key(&self.spki)
+        &self.schemes
     }
 
     fn public_key(&self) -> &[u8] {

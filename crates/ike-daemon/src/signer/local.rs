@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ::pki::{LoadError, files};
-use ike_proto::crypto::{SignatureScheme, SigningKey};
+use ike_proto::crypto::{SchemeRegister, SignatureScheme, SigningKey};
 
 use super::{Holds, KeySource, LoadRequest, Loaded, Passphrase, Refused, TokenKey};
 use crate::files::{list, load_file, readable_by_others};
@@ -13,8 +13,17 @@ use crate::files::{list, load_file, readable_by_others};
 use crate::parts::Part;
 
 /// Reads files itself, and talks to tokens itself.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Local;
+#[derive(Debug, Clone, Default)]
+pub struct Local {
+    schemes: SchemeRegister,
+}
+
+impl Local {
+    /// Has keys of these schemes. The default is the built-in ones.
+    pub fn new(schemes: SchemeRegister) -> Self {
+        Self { schemes }
+    }
+}
 
 impl KeySource for Local {
     fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
@@ -26,9 +35,11 @@ impl KeySource for Local {
 
     fn load(&self, request: &LoadRequest<'_>) -> Result<Loaded, Refused> {
         match request {
-            LoadRequest::File { path, holds, passphrase } => file(path, *holds, *passphrase),
+            LoadRequest::File { path, holds, passphrase } => {
+                file(&self.schemes, path, *holds, *passphrase)
+            }
             LoadRequest::Octets(octets) => {
-                let key = files::load_private_key(octets.expose(), None)?;
+                let key = files::load_private_key_with(&self.schemes, octets.expose(), None)?;
                 Ok(Loaded::of(key, false, None))
             }
             LoadRequest::Token { key, pin } => {
@@ -39,16 +50,21 @@ impl KeySource for Local {
     }
 }
 
-fn file(path: &Path, holds: Holds, passphrase: Option<&Passphrase>) -> Result<Loaded, Refused> {
+fn file(
+    schemes: &SchemeRegister,
+    path: &Path,
+    holds: Holds,
+    passphrase: Option<&Passphrase>,
+) -> Result<Loaded, Refused> {
     let content = load_file(path, LARGEST).map_err(Refused::Unreadable)?;
     let readable_by_others = readable_by_others(path);
     let passphrase = passphrase.map(Passphrase::expose);
     if holds == Holds::Pkcs12 {
         let passphrase = passphrase.ok_or(Refused::PassphraseNeeded)?;
-        let (keys, certificates) = pkcs12(&content, passphrase)?;
+        let (keys, certificates) = pkcs12(schemes, &content, passphrase)?;
         return Ok(Loaded { keys, certificates, readable_by_others, slot: None });
     }
-    let key = files::load_private_key(&content, passphrase)?;
+    let key = files::load_private_key_with(schemes, &content, passphrase)?;
     let fits = match holds {
         Holds::Rsa => is_rsa(&*key),
         Holds::Ecdsa => is_ecdsa(&*key),
@@ -71,14 +87,14 @@ impl Loaded {
 type Opened = (Vec<Arc<dyn SigningKey>>, Vec<Vec<u8>>);
 
 #[cfg(feature = "pkcs12")]
-fn pkcs12(content: &[u8], passphrase: &[u8]) -> Result<Opened, Refused> {
-    let opened = files::load_pkcs12(content, passphrase)?;
+fn pkcs12(schemes: &SchemeRegister, content: &[u8], passphrase: &[u8]) -> Result<Opened, Refused> {
+    let opened = files::load_pkcs12(schemes, content, passphrase)?;
     let certificates = opened.certificates.iter().map(|one| one.der().to_vec()).collect();
     Ok((opened.keys, certificates))
 }
 
 #[cfg(not(feature = "pkcs12"))]
-fn pkcs12(_: &[u8], _: &[u8]) -> Result<Opened, Refused> {
+fn pkcs12(_: &SchemeRegister, _: &[u8], _: &[u8]) -> Result<Opened, Refused> {
     Err(Refused::Content(Part::Pkcs12.missing().to_string()))
 }
 

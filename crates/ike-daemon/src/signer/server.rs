@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
 
-use ike_proto::crypto::{CryptoError, SignatureScheme, SigningKey};
+use ike_proto::crypto::{CryptoError, SchemeRegister, SignatureScheme, SigningKey};
 
 use super::octets::Kind;
 use super::protocol::{
@@ -20,11 +20,12 @@ use super::{COMMAND, KeySource, LoadRequest, Loaded, Local, Passphrase, Refused,
 use crate::log::{self, LogFormat};
 use crate::service::sandbox::{self, SealedSigner as Sealed};
 
-/// Serves the daemon that has started this process, over its standard input, until that is gone.
+/// Serves the daemon that has started this process, over its standard input, until that is gone. The keys are of these
+/// schemes.
 ///
 /// # Errors
 /// If standard input is no socket, or the daemon says what is not understood.
-pub(crate) fn serve_stdin(format: LogFormat) -> io::Result<()> {
+pub(crate) fn serve_stdin(format: LogFormat, schemes: &SchemeRegister) -> io::Result<()> {
     let stream = spawner::inherited()?;
     if spawner::is_meant(&stream)? {
         sandbox::enter_spawner()?;
@@ -34,15 +35,16 @@ pub(crate) fn serve_stdin(format: LogFormat) -> io::Result<()> {
     spawner::end_with_spawner(&stream)?;
     sandbox::enter_signer()?;
     // After the sandbox, because a thread has the restrictions of the one that begins it.
-    serve(&stream, log::queue_lines)
+    serve(&stream, Local::new(schemes.clone()), log::queue_lines)
 }
 
-/// Serves `stream` until its end. `sealed` is called once this thread has the restrictions of a sealed signer.
+/// Serves `stream` with keys that `local` loads, until its end. `sealed` is called once this thread has the restrictions of a sealed signer.
 pub(super) fn serve(
     stream: &UnixStream,
+    local: Local,
     sealed: impl FnOnce() -> io::Result<()>,
 ) -> io::Result<()> {
-    let held = Arc::new(Held::new(stream.try_clone()?));
+    let held = Arc::new(Held::new(stream.try_clone()?, local));
     let mut queues = Queues::new(&held);
     let (mut modules, mut sealed) = (HashSet::new(), Some(sealed));
     let mut from = stream;
@@ -61,7 +63,7 @@ pub(super) fn serve(
                 }
             }
             Ask::Names(folder) => {
-                let names = Local.names(&folder).map_err(|why| why.to_string());
+                let names = held.local.names(&folder).map_err(|why| why.to_string());
                 held.answer(number, Told::Names(names))?;
             }
             Ask::File { path, holds, passphrase } => {
@@ -179,6 +181,7 @@ struct Kept {
 }
 
 struct Held {
+    local: Local,
     keys: RwLock<HashMap<u64, Kept>>,
     /// Whose keys sign for TLS, once the signer is sealed. Until then keys sign everything.
     tls: OnceLock<Tls>,
@@ -190,8 +193,9 @@ struct Held {
 }
 
 impl Held {
-    fn new(out: UnixStream) -> Self {
+    fn new(out: UnixStream, local: Local) -> Self {
         Self {
+            local,
             keys: RwLock::default(),
             tls: OnceLock::new(),
             told: AtomicBool::new(false),
@@ -220,7 +224,7 @@ impl Held {
             LoadRequest::File { .. } | LoadRequest::Octets(_) => None,
         };
         let brought = matches!(request, LoadRequest::Octets(_));
-        let loaded = Local.load(request).map(|mut loaded| {
+        let loaded = self.local.load(request).map(|mut loaded| {
             let mut held = self.keys.write().unwrap_or_else(PoisonError::into_inner);
             let mut keys = Vec::new();
             for key in loaded.keys.drain(..) {
@@ -286,7 +290,7 @@ mod tests {
     #[test]
     fn a_module_that_hangs_delays_neither_files_nor_other_modules() {
         let (stream, _other) = UnixStream::pair().unwrap();
-        let held = Arc::new(Held::new(stream));
+        let held = Arc::new(Held::new(stream, Local::default()));
         let mut queues = Queues::new(&held);
         queues.start().unwrap();
         let (hung, ours) = mpsc::channel::<()>();

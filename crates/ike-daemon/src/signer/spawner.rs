@@ -238,7 +238,9 @@ mod tests {
     fn a_new_signer_loads_no_other_module_once_the_spawner_is_told_to_seal() {
         let (ours, its) = UnixStream::pair().unwrap();
         let make = |end: OwnedFd| {
-            thread::spawn(|| server::serve(&UnixStream::from(end), || Ok(())));
+            thread::spawn(|| {
+                server::serve(&UnixStream::from(end), super::super::Local::default(), || Ok(()))
+            });
             Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn()
         };
         let spawner = thread::spawn(move || serve_by(&its, make));

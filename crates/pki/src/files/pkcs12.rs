@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ike_proto::crypto::SigningKey;
+use ike_proto::crypto::{SchemeRegister, SigningKey};
 use ike_proto::wire::der::{self as asn1, Der};
 use p12_keystore::Pkcs12Archive;
-use pq_kem::sign::load_private_key as load_plain;
+use pq_kem::sign::load_private_key_with as load_plain;
 
 use super::key_error;
 use crate::certificate::Certificate;
@@ -20,14 +20,18 @@ pub struct Pkcs12 {
     pub certificates: Vec<Certificate>,
 }
 
-/// Opens a DER PKCS#12 file (RFC 7292). Key derivation is bounded, so that a file cannot stall its reader.
+/// Opens a DER PKCS#12 file (RFC 7292) with keys of any scheme of `register`. Key derivation is bounded, so that a file cannot stall its reader.
 ///
 /// The decrypted key passes through memory of the PKCS#12 library that is not wiped.
 ///
 /// # Errors
 /// [`LoadError::Passphrase`] or [`LoadError::NullPassphrase`] if the MAC does not fit; without a MAC the file is
 /// refused.
-pub fn load_pkcs12(octets: &[u8], passphrase: &[u8]) -> Result<Pkcs12, LoadError> {
+pub fn load_pkcs12(
+    register: &SchemeRegister,
+    octets: &[u8],
+    passphrase: &[u8],
+) -> Result<Pkcs12, LoadError> {
     let passphrase = std::str::from_utf8(passphrase).map_err(|_| LoadError::Passphrase)?;
     if !has_mac(octets).ok_or(LoadError::Malformed("PKCS#12 file"))? {
         return Err(LoadError::Unsupported("PKCS#12 without a MAC"));
@@ -38,7 +42,7 @@ pub fn load_pkcs12(octets: &[u8], passphrase: &[u8]) -> Result<Pkcs12, LoadError
         why => why,
     })?;
     let key = |bag: &p12_keystore::PrivateKeyBag| {
-        load_plain(bag.key.as_der()).map(Arc::from).map_err(key_error)
+        load_plain(register, bag.key.as_der()).map(Arc::from).map_err(key_error)
     };
     let certificate = |bag: &p12_keystore::CertificateBag| {
         let parsed = Certificate::from_der(bag.cert.as_der());

@@ -3,6 +3,7 @@
 use der::asn1::ObjectIdentifier;
 use der::oid::AssociatedOid;
 use der::{Decode, Encode};
+use ike_proto::crypto::SchemeRegister;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
 use ike_proto::wire::der::{Der, INTEGER, OBJECT_IDENTIFIER, SEQUENCE, context};
 use ike_proto::wire::payload::IdData;
@@ -14,7 +15,7 @@ use crate::certificate::identity;
 use crate::error::LoadError;
 use crate::files;
 use crate::general_name::GeneralName;
-use crate::signed::Signed;
+use crate::signed::{Schemes, Signed};
 use crate::text;
 
 /// A request that is signed by the key to be certified.
@@ -53,17 +54,17 @@ impl Request {
         requester.sign(&info)
     }
 
-    /// Reads a request, PEM or DER, and verifies its signature.
+    /// Reads a request, PEM or DER, and verifies its signature, which may be by any scheme of `register`.
     ///
     /// # Errors
     /// If it is malformed, or not signed by the key in it.
-    pub fn load(octets: &[u8]) -> Result<Self, LoadError> {
+    pub fn load(register: &SchemeRegister, octets: &[u8]) -> Result<Self, LoadError> {
         let der = files::one(octets, "CERTIFICATE REQUEST")
             .or_else(|_| files::one(octets, "NEW CERTIFICATE REQUEST"))?;
         let malformed = LoadError::Malformed("certification request");
         let signed = Signed::parse(&der).ok_or(malformed)?;
         let request = Self::parse(signed.message).ok_or(malformed)?;
-        if signed.rest.is_empty() && signed.is_by(&request.spki) {
+        if signed.rest.is_empty() && signed.is_by(&request.spki, &Schemes::of(register)) {
             Ok(request)
         } else {
             Err(LoadError::Signature)

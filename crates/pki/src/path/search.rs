@@ -7,12 +7,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rustls_pki_types::SignatureVerificationAlgorithm;
-
 use super::{Path, same_ca};
 use crate::certificate::Certificate;
 use crate::error::PkiError;
 use crate::signed::{Signature, Signed};
+use crate::verified::Verified;
 
 /// The certificates around one end entity, and the results of verifying their signatures.
 pub(super) struct Search<'a> {
@@ -22,7 +21,7 @@ pub(super) struct Search<'a> {
     links: Vec<&'a Arc<Certificate>>,
     /// Certificates whose names lead upwards from the end entity.
     named: Vec<&'a Arc<Certificate>>,
-    algorithms: &'a [&'a dyn SignatureVerificationAlgorithm],
+    verified: &'a Verified,
     /// By the addresses in memory of the certificate and its issuer.
     known: HashMap<(*const Certificate, *const Certificate), Signature>,
     signatures: usize,
@@ -38,7 +37,7 @@ impl<'a> Search<'a> {
         end_entity: &'a Arc<Certificate>,
         anchors: &'a [Arc<Certificate>],
         others: &'a [Arc<Certificate>],
-        algorithms: &'a [&'a dyn SignatureVerificationAlgorithm],
+        verified: &'a Verified,
     ) -> Self {
         let mut named: Vec<&Arc<Certificate>> = Vec::new();
         let mut left: Vec<&Arc<Certificate>> = Vec::new();
@@ -67,7 +66,7 @@ impl<'a> Search<'a> {
             anchors: anchors.iter().collect(),
             links: Vec::new(),
             named,
-            algorithms,
+            verified,
             known: HashMap::new(),
             signatures: MAX_SIGNATURES,
             steps: MAX_STEPS,
@@ -195,7 +194,7 @@ impl<'a> Search<'a> {
         }
         self.signatures -= 1;
         let signature = match Signed::parse(certificate.der()) {
-            Some(signed) => signed.check(issuer.spki(), self.algorithms),
+            Some(signed) => self.verified.check(&signed, issuer.spki()),
             None => Signature::Wrong,
         };
         self.known.insert(pair, signature);

@@ -106,9 +106,7 @@ impl PathQuery<'_> {
         if check_validity(candidate, self.now).is_err() || candidate.check_form().is_err() {
             return None;
         }
-        let algorithms = self.verified.algorithms();
-        let algorithms: Vec<_> = algorithms.iter().map(|algorithm| algorithm as _).collect();
-        let mut search = Search::new(candidate, &ends, self.intermediates, &algorithms);
+        let mut search = Search::new(candidate, &ends, self.intermediates, self.verified);
         let found = search.first(|path| {
             query.check(path)?;
             judge(path)

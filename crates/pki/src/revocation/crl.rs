@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use der::flagset::FlagSet;
 use der::{Decode, Encode, oid::AssociatedOid};
+use ike_proto::crypto::SchemeRegister;
 use ike_proto::wire::der::SEQUENCE;
 use x509_cert::certificate::Rfc5280;
 use x509_cert::crl::{CertificateList, RevokedCert};
@@ -23,6 +24,7 @@ use crate::dn::{self, NameHash};
 use crate::error::LoadError;
 use crate::files;
 use crate::issue::RevokedEntry;
+use crate::signed::Schemes;
 use crate::text::{self, Date};
 
 mod proof;
@@ -54,44 +56,55 @@ impl Crl {
     //# -----END CRL-----
     // Other programs, and RFC 7468 §6, write `X509 CRL`.
     pub fn load(octets: &[u8]) -> Result<Self, LoadError> {
-        Self::of_file(octets, MAX_WHOLE)
+        Self::load_by(Schemes::default(), octets)
     }
 
-    /// As [`load`](Self::load), and keeps a long list, too: for [`revoked`](Self::revoked).
+    /// As [`load`](Self::load), and keeps a long list, too: for [`revoked`](Self::revoked). The list may be signed by any
+    /// scheme of `register`.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn load_whole(octets: &[u8]) -> Result<Self, LoadError> {
-        Self::of_file(octets, MAX_LIST)
+    pub fn load_whole(register: &SchemeRegister, octets: &[u8]) -> Result<Self, LoadError> {
+        Self::of_file(octets, Schemes::of(register), MAX_LIST)
     }
 
-    fn of_file(octets: &[u8], whole: usize) -> Result<Self, LoadError> {
+    /// As [`load`](Self::load). The list may be signed by any of `schemes`.
+    pub(super) fn load_by(schemes: Schemes, octets: &[u8]) -> Result<Self, LoadError> {
+        Self::of_file(octets, schemes, MAX_WHOLE)
+    }
+
+    fn of_file(octets: &[u8], schemes: Schemes, whole: usize) -> Result<Self, LoadError> {
         if octets.first() == Some(&SEQUENCE) {
-            return Self::read(octets, whole);
+            return Self::read(octets, schemes, whole);
         }
         let found = files::one(octets, "X509 CRL");
         let der = found.or_else(|why| files::one(octets, "CRL").map_err(|_| why))?;
-        Self::read(der.as_slice(), whole)
+        Self::read(der.as_slice(), schemes, whole)
     }
 
     /// Reads a list, PEM or DER, as a stream. Of a long one in DER the serial numbers alone are kept.
     ///
     /// # Errors
     /// As [`load`](Self::load), or if the stream breaks off.
-    pub fn from_stream(mut from: impl Read) -> Result<Self, LoadError> {
+    pub fn from_stream(from: impl Read) -> Result<Self, LoadError> {
+        Self::stream_by(Schemes::default(), from)
+    }
+
+    /// As [`from_stream`](Self::from_stream). The list may be signed by any of `schemes`.
+    pub(super) fn stream_by(schemes: Schemes, mut from: impl Read) -> Result<Self, LoadError> {
         let mut first = [0];
         let broken = |_| LoadError::Nothing("whole revocation list");
         from.read_exact(&mut first).map_err(broken)?;
         if first == [SEQUENCE] {
-            return Self::read(first.as_slice().chain(from), MAX_WHOLE);
+            return Self::read(first.as_slice().chain(from), schemes, MAX_WHOLE);
         }
         let mut pem = first.to_vec();
         from.take(MAX_PEM).read_to_end(&mut pem).map_err(broken)?;
-        Self::load(&pem)
+        Self::load_by(schemes, &pem)
     }
 
-    fn read(from: impl Read, whole: usize) -> Result<Self, LoadError> {
-        let Parts { head, proof } = read::read(from, MAX_LIST as u64, whole)?;
+    fn read(from: impl Read, schemes: Schemes, whole: usize) -> Result<Self, LoadError> {
+        let Parts { head, proof } = read::read(from, schemes, MAX_LIST as u64, whole)?;
         Ok(Self { head, proof, judged: Mutex::default() })
     }
 

@@ -3,10 +3,9 @@
 //! They obey the same rules as fetched responses, and count only for the exchange that carried them. They are not
 //! stored, so a peer cannot displace the information that this end has fetched.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::ocsp::OcspAnswer;
+use super::ocsp::{OcspAnswer, Trusted};
 use super::{Status, ocsp};
 use crate::certificate::Certificate;
 
@@ -26,11 +25,11 @@ impl InBand<'_> {
         &self,
         certificate: &Certificate,
         issuer: &Certificate,
-        responders: &[Arc<Certificate>],
+        trusted: Trusted<'_>,
         now: SystemTime,
     ) -> Vec<OcspAnswer> {
         let about = self.responses.iter().filter(|body| ocsp::is_about(body, certificate, issuer));
-        let read = |body: &&[u8]| ocsp::read(body, certificate, issuer, responders, now);
+        let read = |body: &&[u8]| ocsp::read(body, certificate, issuer, trusted, now);
         about.take(MOST).filter_map(|body| read(body).ok()).collect()
     }
 

@@ -2,6 +2,7 @@
 //! fetched, strongSwan's `revocation` policies, and the fetches that are needed.
 
 use std::collections::VecDeque;
+use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +11,7 @@ use x509_cert::ext::pkix::name::{DistributionPointName, GeneralName};
 use crate::certificate::Certificate;
 use crate::error::{LoadError, PkiError};
 use crate::path::{Path, Signer};
-use crate::signed::Signed;
+use crate::signed::{Schemes, Signed};
 use crate::text::Date;
 
 mod authority;
@@ -30,8 +31,8 @@ pub(crate) use in_band::InBand;
 pub use lists::Due as ListsDue;
 use lists::{Asked, Lists};
 pub(crate) use lists::{Counting, Revoker};
-use ocsp::OcspAnswer;
 pub(crate) use ocsp::{ENUMERATED, ID_PKIX_OCSP_BASIC, cert_id};
+use ocsp::{OcspAnswer, Trusted};
 pub(crate) use own::Due;
 pub use own::{OwnStatus, StatusFetch, StatusFetches};
 use responses::Responses;
@@ -104,16 +105,39 @@ pub struct RevocationStore {
     authorities: Vec<Authority>,
     /// OCSP responders that are trusted for every CA.
     responders: Vec<Arc<Certificate>>,
+    /// Signature schemes of the program.
+    schemes: Schemes,
 }
 
 impl RevocationStore {
+    /// An empty store, for lists and answers that are signed by a built-in scheme or one of these.
+    pub(crate) fn with(schemes: Schemes) -> Self {
+        Self { schemes, ..Self::default() }
+    }
+
     /// Adds a revocation list from a file, PEM or DER.
     ///
     /// # Errors
     /// If it is no supported list. Its signature is verified when it is used.
     pub fn add_crl(&mut self, octets: &[u8]) -> Result<(), LoadError> {
-        self.load_crl(Arc::new(Crl::load(octets)?));
+        self.load_crl(Arc::new(self.read_crl(octets)?));
         Ok(())
+    }
+
+    /// As [`Crl::load`]. The list may be signed by any scheme that this store knows.
+    ///
+    /// # Errors
+    /// If it is no supported list.
+    pub fn read_crl(&self, octets: &[u8]) -> Result<Crl, LoadError> {
+        Crl::load_by(self.schemes.clone(), octets)
+    }
+
+    /// As [`Crl::from_stream`]. The list may be signed by any scheme that this store knows.
+    ///
+    /// # Errors
+    /// If it is no supported list, or the stream breaks off.
+    pub fn read_crl_stream(&self, from: impl Read) -> Result<Crl, LoadError> {
+        Crl::stream_by(self.schemes.clone(), from)
     }
 
     /// Adds a revocation list from a file. Its signature is verified when it is used.
@@ -213,7 +237,8 @@ impl RevocationStore {
             (Some(body), _) if body.len() > MAX_BODY => {
                 Err(LoadError::TooLong { what: "response", most: MAX_BODY })
             }
-            (Some(body), FetchKind::Crl) => Crl::load(body)
+            (Some(body), FetchKind::Crl) => self
+                .read_crl(body)
                 .and_then(|crl| self.lists.deliver(crl, &request.url, request.asked(now))),
             (Some(body), FetchKind::Ocsp { .. }) => self.take_answer(request, body, now),
         };
@@ -285,7 +310,11 @@ impl RevocationStore {
         body: &[u8],
         now: SystemTime,
     ) -> Result<OcspAnswer, LoadError> {
-        ocsp::read(body, &request.certificate, &request.issuer, &self.responders, now)
+        ocsp::read(body, &request.certificate, &request.issuer, self.trusted(), now)
+    }
+
+    fn trusted(&self) -> Trusted<'_> {
+        Trusted { responders: &self.responders, schemes: &self.schemes }
     }
 
     /// Checks every certificate of a validated `path`, also by the `in_band` responses. `signers` are those who may
@@ -365,7 +394,7 @@ impl RevocationStore {
         now: SystemTime,
     ) -> Vec<Status> {
         let fetched = self.responses.about(certificate, issuer);
-        let sent = in_band.answers(certificate, issuer, &self.responders, now);
+        let sent = in_band.answers(certificate, issuer, self.trusted(), now);
         let all: Vec<(&OcspAnswer, bool)> = fetched
             .map(|answer| (answer, false))
             .chain(sent.iter().map(|answer| (answer, true)))
@@ -449,7 +478,8 @@ impl RevocationStore {
             if signers.peek().is_none() {
                 return Err(PkiError::ListUnverified { subject, issuer });
             }
-            if signers.any(|ca| signed.is_some_and(|signed| signed.is_by(ca.spki()))) {
+            if signers.any(|ca| signed.is_some_and(|signed| signed.is_by(ca.spki(), &self.schemes)))
+            {
                 return Err(PkiError::Revoked { subject });
             }
         }

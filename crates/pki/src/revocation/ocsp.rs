@@ -17,7 +17,7 @@ use crate::certificate::Certificate;
 use crate::error::LoadError;
 use crate::names::Comparisons;
 use crate::path::check_validity;
-use crate::signed::Signed;
+use crate::signed::{Schemes, Signed};
 
 /// A responder's answer about one certificate, verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -146,13 +146,22 @@ pub(super) fn is_about(body: &[u8], certificate: &Certificate, issuer: &Certific
     false
 }
 
+/// The signers of answers that this end trusts, besides the issuer of the certificate in question.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trusted<'a> {
+    /// Trusted for every CA.
+    pub responders: &'a [Arc<Certificate>],
+    /// Signature schemes of the program.
+    pub schemes: &'a Schemes,
+}
+
 /// Reads an OCSPResponse and takes its answer about `certificate`. The signature must be by `issuer`, by a
-/// responder that `issuer` certified, or by one of the trusted `responders`.
+/// responder that `issuer` certified, or by one of the `trusted` responders.
 pub(super) fn read(
     body: &[u8],
     certificate: &Certificate,
     issuer: &Certificate,
-    responders: &[Arc<Certificate>],
+    trusted: Trusted<'_>,
     now: SystemTime,
 ) -> Result<OcspAnswer, LoadError> {
     let malformed = LoadError::Malformed("OCSP response");
@@ -161,10 +170,12 @@ pub(super) fn read(
     //= https://www.rfc-editor.org/rfc/rfc6960#section-4.2.2.2
     //# Matches a local configuration of OCSP signing authority for the
     //# certificate in question
-    let trusted =
-        |one: &&Arc<Certificate>| check_validity(one, now).is_ok() && signed.is_by(one.spki());
-    let responder = signer(&signed, issuer, now);
-    let configured = || Some((responders.iter().find(trusted)?.subject().to_vec(), None));
+    let Trusted { responders, schemes } = trusted;
+    let is_by = |one: &&Arc<Certificate>| {
+        check_validity(one, now).is_ok() && signed.is_by(one.spki(), schemes)
+    };
+    let responder = signer(&signed, issuer, schemes, now);
+    let configured = || Some((responders.iter().find(is_by)?.subject().to_vec(), None));
     let responder = responder.or_else(configured).ok_or(LoadError::Signature)?;
     let (mut singles, understood) = responses(signed.message).ok_or(malformed)?;
     let mut worst: Option<Single<'_>> = None;
@@ -322,13 +333,15 @@ impl<'a> Single<'a> {
 fn signer(
     signed: &Signed<'_>,
     issuer: &Certificate,
+    schemes: &Schemes,
     now: SystemTime,
 ) -> Option<(Vec<u8>, Option<SerialKey>)> {
-    if signed.is_by(issuer.spki()) {
+    if signed.is_by(issuer.spki(), schemes) {
         return Some((issuer.subject().to_vec(), None));
     }
     let mut delegates = delegates(signed.rest)?.into_iter();
-    let delegate = delegates.find_map(|delegate| signed.delegate(delegate, issuer, now))?;
+    let delegate =
+        delegates.find_map(|delegate| signed.delegate(delegate, issuer, schemes, now))?;
     Some((delegate.subject().to_vec(), Some(SerialKey::of(delegate.serial()))))
 }
 
@@ -354,9 +367,14 @@ impl Signed<'_> {
         &self,
         delegate: &[u8],
         issuer: &Certificate,
+        schemes: &Schemes,
         now: SystemTime,
     ) -> Option<Certificate> {
         let delegate = Certificate::from_der(delegate).ok()?;
+        // No connection names the scheme of a delegate. Only a CA of a scheme of the program, which connections have named,
+        // has delegates with such keys.
+        let built_in = Schemes::default();
+        let own = if schemes.of_key(issuer.spki()).is_some() { schemes } else { &built_in };
         let good = delegate.names_as_issuer(issuer)
             && delegate.check_form().is_ok()
             && !delegate.asks_too_much()
@@ -366,8 +384,9 @@ impl Signed<'_> {
             && issuer.name_constraints().is_none_or(|constraints| {
                 constraints.allow(&delegate, &mut Comparisons::default()).is_ok()
             })
-            && Signed::parse(delegate.der()).is_some_and(|signed| signed.is_by(issuer.spki()))
-            && self.is_by(delegate.spki());
+            && Signed::parse(delegate.der())
+                .is_some_and(|signed| signed.is_by(issuer.spki(), schemes))
+            && self.is_by(delegate.spki(), own);
         good.then_some(delegate)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ike_proto::crypto::SigningKey;
+use ike_proto::crypto::{SchemeRegister, SigningKey};
 use pki::{LoadError, files};
 use pq_kem::sign::VERIFIERS;
 
@@ -139,12 +139,16 @@ fn public_keys_as_such_or_in_a_certificate() {
 
 #[test]
 fn pkcs12_files() {
-    let opened = files::load_pkcs12(&fixture("chained.p12"), b"tunnel").unwrap();
+    let opened =
+        files::load_pkcs12(&SchemeRegister::built_in(), &fixture("chained.p12"), b"tunnel")
+            .unwrap();
     assert_eq!(opened.keys.len(), 1);
     assert_eq!(opened.keys[0].public_key(), certificate("chained").spki());
     assert_eq!(opened.certificates, [certificate("chained"), certificate("inter")]);
 
-    let ml_dsa = files::load_pkcs12(&fixture("mldsa65.p12"), b"tunnel").unwrap();
+    let ml_dsa =
+        files::load_pkcs12(&SchemeRegister::built_in(), &fixture("mldsa65.p12"), b"tunnel")
+            .unwrap();
     assert_eq!(ml_dsa.keys[0].public_key(), certificate("mldsa65").spki());
 
     for (file, passphrase, why) in [
@@ -154,12 +158,19 @@ fn pkcs12_files() {
         ("nomac.p12", b"tunnel", LoadError::Unsupported("PKCS#12 without a MAC")),
         ("moon.pem", b"tunnel", LoadError::Malformed("PKCS#12 file")),
     ] {
-        assert_eq!(files::load_pkcs12(&fixture(file), passphrase).err(), Some(why), "{file}");
+        assert_eq!(
+            files::load_pkcs12(&SchemeRegister::built_in(), &fixture(file), passphrase).err(),
+            Some(why),
+            "{file}"
+        );
     }
     let mut damaged = fixture("chained.p12");
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
-    assert_eq!(files::load_pkcs12(&damaged, b"tunnel").err(), Some(LoadError::Passphrase));
+    assert_eq!(
+        files::load_pkcs12(&SchemeRegister::built_in(), &damaged, b"tunnel").err(),
+        Some(LoadError::Passphrase)
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use ike_proto::crypto::{SignatureScheme, SigningKey};
+use ike_proto::crypto::{SchemeRegister, SignatureScheme, SigningKey};
 use pki::issue::{self, IssueError, Issuer, Request, RevokedEntry, Template};
 use pki::{Certificate, LoadError, PeerPolicy, PkiError, TrustStore, files, verify_peer};
 use pq_kem::sign::{KeyType, generate, load_private_key};
@@ -109,27 +109,33 @@ fn a_request_proves_its_key_and_says_what_it_wants() {
         let requester = Issuer { key: &*key, scheme: scheme.clone(), name: &subject };
         for names in [&names[..], &[]] {
             let der = Request::make(&requester, names).unwrap();
-            let request = Request::load(&der).unwrap();
+            let request = Request::load(&SchemeRegister::built_in(), &der).unwrap();
             assert_eq!(request.subject_text(), "C=CH, CN=peer");
             assert_eq!(request.spki, key.public_key());
             assert_eq!(request.names, names);
             let mut forged = der.clone();
             let last = forged.len() - 1;
             forged[last] ^= 1;
-            assert!(matches!(Request::load(&forged), Err(LoadError::Signature)), "{scheme}");
+            assert!(
+                matches!(
+                    Request::load(&SchemeRegister::built_in(), &forged),
+                    Err(LoadError::Signature)
+                ),
+                "{scheme}"
+            );
         }
     }
 }
 
 #[test]
 fn requests_made_by_openssl() {
-    let request = Request::load(&fixture("mldsa65.csr")).unwrap();
+    let request = Request::load(&SchemeRegister::built_in(), &fixture("mldsa65.csr")).unwrap();
     assert_eq!(request.subject_text(), "C=CH, O=pq-ike, CN=requested");
     assert_eq!(request.spki, certificate("mldsa65").spki());
     assert_eq!(request.names, [id("requested.example.org"), id("192.0.2.7")]);
-    let plain = Request::load(&fixture("plain.csr")).unwrap();
+    let plain = Request::load(&SchemeRegister::built_in(), &fixture("plain.csr")).unwrap();
     assert!(plain.names.is_empty());
-    assert!(Request::load(&fixture("moon.pem")).is_err());
+    assert!(Request::load(&SchemeRegister::built_in(), &fixture("moon.pem")).is_err());
 }
 
 #[test]

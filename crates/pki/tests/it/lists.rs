@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use der::Encode;
-use ike_proto::crypto::{SignatureScheme, SigningKey};
+use ike_proto::crypto::{SchemeRegister, SignatureScheme, SigningKey};
 use ike_proto::wire::der::{self as asn1, BIT_STRING, INTEGER, OCTET_STRING, SEQUENCE, context};
 use pki::issue::{self, Issuer, Template};
 use pki::{
@@ -520,7 +520,10 @@ fn of_a_long_list_the_serial_numbers_alone_are_kept_and_any_key_can_be_judged() 
     let ca = Owner::root("CA");
     let der = list.by(&ca);
     assert!(matches!(Crl::load(&der).unwrap().revoked(), Err(LoadError::TooLong { .. })));
-    assert_eq!(Crl::load_whole(&der).unwrap().revoked().unwrap().len(), ENTRIES + 1);
+    assert_eq!(
+        Crl::load_whole(&SchemeRegister::built_in(), &der).unwrap().revoked().unwrap().len(),
+        ENTRIES + 1
+    );
     // In PEM, too.
     let pem = pem::encode(&pem::Pem::new("X509 CRL", List::default().by(&ca)));
     assert!(Crl::from_stream(pem.as_bytes()).unwrap().revokes(&ca.peer()));

@@ -18,6 +18,7 @@ mod issued;
 mod judges;
 mod lists;
 mod mutated;
+mod outside;
 mod paths;
 mod peers;
 mod pkits;

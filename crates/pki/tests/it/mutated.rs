@@ -1,7 +1,7 @@
 //! Certificates that somebody has changed: nothing panics, nothing changed is trusted, and work is
 //! bounded (bug class 35).
 
-use ike_proto::crypto::SignatureScheme;
+use ike_proto::crypto::{SchemeRegister, SignatureScheme};
 use ike_proto::wire::der::{
     self, Der, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, context,
 };
@@ -128,9 +128,9 @@ proptest! {
         let _ = files::load_private_key(&octets, Some(b"tunnel"));
         let _ = files::load_certificates(&octets);
         let _ = files::load_public_key(&octets);
-        let _ = files::load_pkcs12(&octets, b"tunnel");
+        let _ = files::load_pkcs12(&SchemeRegister::built_in(), &octets, b"tunnel");
         let _ = Crl::load(&octets);
-        let _ = issue::Request::load(&octets);
+        let _ = issue::Request::load(&SchemeRegister::built_in(), &octets);
     }
 
     #[test]

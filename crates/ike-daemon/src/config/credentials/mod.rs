@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use ::pki::{Certificate, Credential, Crl, LoadError, MAX_LIST, TrustStore, files};
-use ike_proto::crypto::SigningKey;
+use ike_proto::crypto::{CryptoProvider, SigningKey};
 
 use ike_config::{Content, KeyFile, Modules, NamedFile, Place, Report, TokenKeyOption, nearest};
 
@@ -42,6 +42,8 @@ const UNUSED: [&str; 3] = ["bliss", "x509aa", "x509ac"];
 pub(crate) struct Credentials {
     folder: PathBuf,
     pub(crate) keys_from: Arc<dyn KeySource>,
+    /// The algorithms of the program.
+    pub(crate) crypto: Arc<CryptoProvider>,
     /// Where tokens are.
     pub(crate) modules: Modules,
     keys: Vec<LoadedKey>,
@@ -70,10 +72,10 @@ struct LoadedCertificate {
 
 impl Credentials {
     /// Loads every file of the folders in `folder`, and the private keys that `[secrets]` names, which
-    /// `keys_from` holds. Clients may name more of them, in `modules`.
+    /// `keys_from` holds, of the algorithms of `crypto`. Clients may name more of them, in `modules`.
     pub(crate) fn load(
         folder: &Path,
-        keys_from: Arc<dyn KeySource>,
+        (keys_from, crypto): (Arc<dyn KeySource>, Arc<CryptoProvider>),
         (key_files, tokens): (Vec<KeyFile>, Vec<TokenKeyOption>),
         modules: Modules,
         report: &mut Report,
@@ -86,10 +88,11 @@ impl Credentials {
         let mut this = Self {
             folder: folder.to_path_buf(),
             keys_from,
+            trust: TrustStore::with_schemes(&crypto.schemes),
+            crypto,
             modules,
             keys: Vec::new(),
             certificates: Vec::new(),
-            trust: TrustStore::new(),
             now: SystemTime::now(),
             blobs: HashMap::new(),
         };
@@ -178,7 +181,7 @@ impl Credentials {
             Ok(content) => content,
             Err(why) => return report.warn(None, format!("{why}; this list is left out")),
         };
-        let crl = match Crl::load(&content) {
+        let crl = match self.trust.revocation.read_crl(&content) {
             Ok(crl) => crl,
             Err(why) => {
                 let expected = "expected a revocation list, PEM or DER";
@@ -330,10 +333,11 @@ impl Credentials {
         Self {
             folder,
             keys_from,
+            crypto: Arc::clone(&self.crypto),
             modules: self.modules.clone(),
             keys: Vec::new(),
             certificates: Vec::new(),
-            trust: TrustStore::new(),
+            trust: TrustStore::with_schemes(&self.crypto.schemes),
             now: self.now,
             blobs: HashMap::new(),
         }

@@ -24,7 +24,9 @@ fn refusing(asked: mpsc::Sender<Option<u64>>) -> UnixStream {
 #[test]
 fn another_signer_tries_a_pin_once_with_a_token() {
     let (tell, asked) = mpsc::channel();
-    let signer = Signer::over(move || Ok(refusing(tell.clone())), || {}).unwrap();
+    let signer =
+        Signer::over(SchemeRegister::built_in(), move || Ok(refusing(tell.clone())), || {})
+            .unwrap();
     signer.seal(unbounded()).unwrap();
     let origin = |number: u64, slot: u64, pin: &[u8]| {
         let key = TokenKey { module: "/a.so".into(), slot: Some(slot), handle: vec![1] };
@@ -52,7 +54,7 @@ fn a_pin_goes_again_to_the_token_that_has_taken_it_alone() {
     });
     let mut ours = Some(ours);
     let first = move || ours.take().ok_or_else(gone);
-    let signer = Signer::over(first, || {}).unwrap();
+    let signer = Signer::over(SchemeRegister::built_in(), first, || {}).unwrap();
     let key = TokenKey { module: "/a.so".into(), slot: None, handle: vec![1] };
     let pin = Passphrase::copy_from(b"1");
     let _loaded = signer.load(&LoadRequest::Token { key, pin: Some(&pin) }).unwrap();
@@ -67,7 +69,8 @@ fn the_end_of_the_spawner_is_that_of_the_signer() {
     let (tell, lost) = mpsc::channel();
     let mut ours = Some(ours);
     let first = move || ours.take().ok_or_else(gone);
-    let signer = Signer::over(first, move || tell.send(()).unwrap()).unwrap();
+    let signer =
+        Signer::over(SchemeRegister::built_in(), first, move || tell.send(()).unwrap()).unwrap();
     signer.seal(unbounded()).unwrap();
     assert!(signer.0.replace().is_err());
     lost.try_recv().unwrap();
@@ -90,7 +93,7 @@ fn before_the_seal_a_late_answer_is_nobodys_and_the_failure_is_remembered() {
     });
     let mut ours = Some(ours);
     let first = move || ours.take().ok_or_else(gone);
-    let signer = Signer::over(first, || {}).unwrap();
+    let signer = Signer::over(SchemeRegister::built_in(), first, || {}).unwrap();
     signer.answer_within(Duration::from_millis(100));
     assert!(!signer.has_failed());
     assert_eq!(signer.names(Path::new("/a")).unwrap_err().kind(), io::ErrorKind::TimedOut);
@@ -158,7 +161,8 @@ fn remote(signer: &Signer, key: u64, source: Source) -> RemoteKey {
     let keys = vec![(key, spki.clone())];
     let origin = Origin { source, name: name.clone(), keys, tried: None };
     lock(&signer.0.held).origins.push(origin);
-    RemoteKey { line: Arc::clone(&signer.0), key, name, spki }
+    let schemes = schemes_of(&signer.0.schemes, &spki);
+    RemoteKey { line: Arc::clone(&signer.0), key, name, spki, schemes }
 }
 
 fn token(module: &str) -> Source {
@@ -182,7 +186,7 @@ fn a_token_that_hangs_costs_a_new_signer_no_other_key_and_may_come_back() {
         Ask::Sign { key, .. } => Some(Told::Signed(Ok(vec![u8::try_from(key).unwrap()]))),
         _ => None,
     });
-    let signer = Signer::over(another, || {}).unwrap();
+    let signer = Signer::over(SchemeRegister::built_in(), another, || {}).unwrap();
     signer.answer_within(Duration::from_secs(2));
     signer.seal(unbounded()).unwrap();
     let sources = [(2, token("/hangs.so")), (1, token("/works.so")), (0, file())];
@@ -203,7 +207,7 @@ fn a_token_that_hangs_costs_a_new_signer_no_other_key_and_may_come_back() {
 /// Fault: in `Line::hangs`, forget nothing.
 #[test]
 fn a_token_hangs_once_it_leaves_questions_in_a_row_unanswered() {
-    let signer = Signer::over(signers(|_| None), || {}).unwrap();
+    let signer = Signer::over(SchemeRegister::built_in(), signers(|_| None), || {}).unwrap();
     let unanswered = |times| (0..times).filter(|_| signer.0.hangs("key", false)).count();
     for _ in 0..3 {
         assert_eq!(unanswered(2 * PATIENCE - 1), 0);
@@ -228,7 +232,7 @@ fn a_token_that_hangs_while_others_answer_gets_a_new_signer() {
         count.fetch_add(1, Ordering::SeqCst);
         one()
     };
-    let signer = Signer::over(another, || {}).unwrap();
+    let signer = Signer::over(SchemeRegister::built_in(), another, || {}).unwrap();
     signer.answer_within(Duration::from_millis(300));
     signer.seal(unbounded()).unwrap();
     let [token, file] =
@@ -264,7 +268,7 @@ fn a_key_that_is_dropped_while_a_new_signer_loads_it_is_dropped_there() {
         }
         _ => None,
     });
-    let signer = Signer::over(another, || {}).unwrap();
+    let signer = Signer::over(SchemeRegister::built_in(), another, || {}).unwrap();
     signer.seal(unbounded()).unwrap();
     let key = remote(&signer, 0, file());
     let line = Arc::clone(&signer.0);
@@ -288,7 +292,7 @@ fn a_key_that_the_former_signer_has_loaded_is_loaded_by_the_new_one() {
         Ask::Sign { key, .. } => Some(Told::Signed(Ok(vec![u8::try_from(key).unwrap()]))),
         _ => None,
     });
-    let signer = Signer::over(another, || {}).unwrap();
+    let signer = Signer::over(SchemeRegister::built_in(), another, || {}).unwrap();
     signer.seal(unbounded()).unwrap();
     let held = lock(&signer.0.held);
     let asker = signer.clone();

@@ -9,7 +9,7 @@ use ike_proto::wire::der::{Der, SEQUENCE};
 use rustls_pki_types::{AlgorithmIdentifier, alg_id};
 
 use crate::signed::pss::Pss;
-use crate::signed::{ALGORITHMS, Signed};
+use crate::signed::{ALGORITHMS, Schemes, Signed};
 
 /// What is needed to verify the signature by any key.
 pub(super) struct Proof {
@@ -17,6 +17,8 @@ pub(super) struct Proof {
     pub algorithm: Vec<u8>,
     pub signature: Vec<u8>,
     pub message: Message,
+    /// Those that may have made the signature, beside the built-in ones.
+    pub schemes: Schemes,
 }
 
 /// What the signature signs.
@@ -33,7 +35,8 @@ impl Proof {
         let (algorithm, signature) = (self.algorithm.as_slice(), self.signature.as_slice());
         match &self.message {
             Message::Whole(der, part) => der.get(part.clone()).is_some_and(|message| {
-                Signed { message, algorithm, signature, rest: Der::new(&[]) }.is_by(spki)
+                Signed { message, algorithm, signature, rest: Der::new(&[]) }
+                    .is_by(spki, &self.schemes)
             }),
             Message::Digest(digest) => {
                 let Some(key) = SubjectPublicKeyInfo::parse(spki) else { return false };
@@ -77,7 +80,10 @@ pub(super) fn hash_of(algorithm: &[u8]) -> Option<&'static Algorithm> {
 }
 
 /// True if the signature `algorithm`, a DER AlgorithmIdentifier, is one of those that are verified.
-pub(super) fn is_known(algorithm: &[u8]) -> bool {
+pub(super) fn is_known(algorithm: &[u8], schemes: &Schemes) -> bool {
+    if schemes.of_signature(algorithm).is_some() {
+        return true;
+    }
     if let Some(pss) = Pss::of(algorithm) {
         return pss.is_ok();
     }

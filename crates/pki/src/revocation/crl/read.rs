@@ -19,6 +19,7 @@ use super::proof::{Message, Proof, hash_of, is_known};
 use super::serials::{Entry, Serials};
 use crate::error::LoadError;
 use crate::revocation::ocsp::ENUMERATED;
+use crate::signed::Schemes;
 
 /// A list, taken apart.
 pub(super) struct Parts {
@@ -49,11 +50,17 @@ pub(super) struct Extensions {
     pub base: Option<Vec<u8>>,
 }
 
-/// Reads one list, DER, of at most `most` octets. One of at most `kept` octets is kept whole.
+/// Reads one list, DER, of at most `most` octets, signed by one of `schemes` or a built-in one. One of at most `kept` octets
+/// is kept whole.
 ///
 /// # Errors
 /// If it is no list, or a longer one.
-pub(super) fn read(from: impl Read, most: u64, kept: usize) -> Result<Parts, LoadError> {
+pub(super) fn read(
+    from: impl Read,
+    schemes: Schemes,
+    most: u64,
+    kept: usize,
+) -> Result<Parts, LoadError> {
     let mut stream = Stream::new(from, kept);
     let (tag, length) = stream.header(u64::MAX)?;
     if tag != SEQUENCE {
@@ -68,7 +75,7 @@ pub(super) fn read(from: impl Read, most: u64, kept: usize) -> Result<Parts, Loa
     if tag != SEQUENCE {
         return Err(MALFORMED);
     }
-    let (head, algorithm) = tbs(&mut stream, length, most)?;
+    let (head, algorithm) = tbs(&mut stream, &schemes, length, most)?;
     let digest = stream.hash.take().map(Context::finish);
     let signed = stream.start..stream.whole.as_ref().map_or(0, Vec::len);
     let outer = stream.element(SEQUENCE, end, MAX_ALGORITHM)?;
@@ -89,13 +96,14 @@ pub(super) fn read(from: impl Read, most: u64, kept: usize) -> Result<Parts, Loa
         // Without a hash, all is kept.
         (None, None) => return Err(MALFORMED),
     };
-    let proof = Proof { algorithm, signature, message };
+    let proof = Proof { algorithm, signature, message, schemes };
     Ok(Parts { head, proof })
 }
 
 /// The TBSCertList of `length` octets, of a list of at most `most`, and the signature algorithm in it.
 fn tbs<R: Read>(
     stream: &mut Stream<R>,
+    schemes: &Schemes,
     length: u64,
     most: u64,
 ) -> Result<(Head, Vec<u8>), LoadError> {
@@ -112,7 +120,7 @@ fn tbs<R: Read>(
     // Nobody has verified the list yet. So one that no key can have signed is not read on, and one that must be kept
     // whole is not read if it is long.
     let by_anybody = (stream.kept as u64) < most;
-    if by_anybody && !is_known(&algorithm) {
+    if by_anybody && !is_known(&algorithm, schemes) {
         return Err(LoadError::Unsupported("signature algorithm of the revocation list"));
     }
     if by_anybody && stream.hash.is_none() && end > MAX_UNHASHED {

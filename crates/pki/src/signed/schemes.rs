@@ -1,0 +1,47 @@
+//! The signature schemes that the program has brought.
+
+use std::sync::Arc;
+
+use ike_proto::crypto::sign::OutsideScheme;
+use ike_proto::crypto::{SchemeRegister, SignatureScheme};
+
+use super::Signed;
+
+/// The schemes by which certificates, revocation lists and OCSP responses may be signed, beside the built-in ones. Clones
+/// share them.
+///
+/// They verify what they have signed wherever that is. A path with one of them is accepted only by connections that name
+/// the scheme.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Schemes(Arc<[OutsideScheme]>);
+
+impl Schemes {
+    /// Those of `register`.
+    pub fn of(register: &SchemeRegister) -> Self {
+        Self(register.outside().cloned().collect())
+    }
+
+    /// True if the program has brought none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The scheme of a signature with this DER `AlgorithmIdentifier`.
+    pub fn of_signature(&self, algorithm: &[u8]) -> Option<&OutsideScheme> {
+        self.0.iter().find(|scheme| scheme.algorithm_identifier() == algorithm)
+    }
+
+    /// The scheme of the key in `spki`, a DER SubjectPublicKeyInfo.
+    pub fn of_key(&self, spki: &[u8]) -> Option<&OutsideScheme> {
+        self.0.iter().find(|scheme| scheme.key_in(spki).is_some())
+    }
+
+    /// The scheme of the signature on a certificate, DER; `None` if it is built in, or unknown.
+    pub fn of_certificate(&self, der: &[u8]) -> Option<SignatureScheme> {
+        if self.is_empty() {
+            return None;
+        }
+        let scheme = self.of_signature(Signed::parse(der)?.algorithm)?;
+        Some(SignatureScheme::Outside(scheme.clone()))
+    }
+}
