@@ -25,6 +25,7 @@ pub fn conversations(start: impl Fn() -> Box<dyn Conversation> + 'static) -> End
                 msk: success.msk.map(|msk| Secret::copy_from(msk.expose())),
                 method: format!("{:?}", success.method),
                 identity: Some(success.identity),
+                password: None,
                 authorization: None,
                 certificate: None,
             }),

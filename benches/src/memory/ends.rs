@@ -378,7 +378,7 @@ fn answer(suite: Suite, question: &Question) -> Answer {
         let name = String::from_utf8_lossy(&peer.id.data);
         let subject = format!("C=CH, O=Example, CN={name}").into();
         // As much as the path of a certificate by a root has.
-        let path = [0; 37].into();
+        let path = [0; 38].into();
         key.certificate = Some(Arc::new(PeerCertificate { subject, path, unchecked: false }));
     }
     answer

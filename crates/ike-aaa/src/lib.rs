@@ -53,7 +53,7 @@ mod sessions;
 pub use accounting::{Accounting, Unheard};
 pub use credentials::Credentials;
 pub use dae::DaeSocket;
-pub use eap::{EapConfig, EapRound, EapSecrets};
+pub use eap::{EapConfig, EapRound, EapSecrets, PasswordNow};
 pub use fetch::{FetchError, Fetcher};
 pub use lookup::LookupRules;
 #[cfg(not(feature = "radius"))]

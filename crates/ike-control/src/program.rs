@@ -121,18 +121,22 @@ pub struct RevocationCounts {
     pub ended: u64,
 }
 
-/// What a new configuration has of the certificate or the password by which a peer was authenticated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What a new configuration has of the certificate, the key or the password by which a peer was authenticated. What comes
+/// later leaves the peer less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Evidence {
     /// The same, or nothing is known of it.
     #[default]
     Same,
-    /// Another password of the same identity, or a trust anchor of the same name and with another key.
+    /// Another password of the same identity, a trust anchor of the same name and with another key, or another key in
+    /// `certs` or `pubkeys` for the same identity.
     Replaced,
     /// No password of this identity.
     PasswordRemoved,
     /// No trust anchor of this name.
     AnchorRemoved,
+    /// No key in `certs` or `pubkeys` for this identity.
+    PinRemoved,
 }
 
 /// A certificate or a revocation list that a control client may see.
@@ -195,10 +199,11 @@ pub trait Program: Send + Sync {
         Vec::new()
     }
 
-    /// Whether the configuration that has just come in force still has the trust anchor or the password by which the peer of
-    /// `connection` was authenticated in the round `used`. The engine answers this for pre-shared keys.
-    fn evidence(&self, connection: &str, used: &UsedAuth) -> Evidence {
-        let _ = (connection, used);
+    /// Whether the configuration that has just come in force still has the trust anchor, the key or the password by which a
+    /// peer was authenticated as `used` says, for the round of that name of a connection of that name. The engine answers this
+    /// for pre-shared keys.
+    fn evidence(&self, (connection, round): (&str, &str), used: &UsedAuth) -> Evidence {
+        let _ = (connection, round, used);
         Evidence::Same
     }
 

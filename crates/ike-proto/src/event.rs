@@ -10,18 +10,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::config::{ChildConfig, ConnectionConfig, EndpointConfig, PpkId};
-use crate::crypto::SignatureScheme;
 use crate::dataplane::{
     self, DataPlaneError, Encapsulation, Flow, Mode, Reply, SaId, TrafficSelector,
 };
-use crate::question::{Answer, Assignment, Authorization, PeerCertificate, Question};
+use crate::question::{Answer, Assignment, Question};
 use crate::wire::payload::IdData;
-use crate::wire::registry::{AuthMethod, ExchangeType};
+use crate::wire::registry::ExchangeType;
 pub use disbelief::{AlgorithmOid, AuthKind, Disbelief};
 pub use hint::{BothSelectors, Hint};
 pub use notice::{ChildElsewhere, Notice, Redundancy};
 
 pub use crate::ids::{ChildSaId, IkeSaId, Path, RequestId, Ticket, Transport};
+pub use crate::question::{UsedAuth, UsedEap};
 use crate::reason::DropReason;
 pub use crate::reason::{Distrust, Failure, TicketReason};
 
@@ -575,35 +575,6 @@ pub enum SecretsNow {
     Replaced,
     /// There is no pre-shared key for one of the pairs of identities, or no PPK of this ID.
     Removed,
-}
-
-/// How one end authenticated in one round.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsedAuth {
-    /// Its identity. That of a peer with NULL authentication is not proven.
-    pub id: IdData,
-    /// The method of the AUTH payload.
-    pub method: AuthMethod,
-    /// The signature's scheme; `None` for a method without signature.
-    pub scheme: Option<SignatureScheme>,
-    /// A peer's certificate.
-    pub certificate: Option<Arc<PeerCertificate>>,
-    /// The result of EAP, if the round used EAP.
-    pub eap: Option<Box<UsedEap>>,
-    /// The addresses that the peer's certificate authorizes (RFC 3779); `None` for any.
-    pub addresses: Option<Arc<Vec<TrafficSelector>>>,
-}
-
-/// What EAP has shown about an end.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsedEap {
-    /// The method and the identity in it, safe in a log line.
-    pub method: String,
-    /// The EAP identity of a peer, of type [`IdData::EAP`], or ID_NULL if the method does not prove an identity.
-    /// `None` for this end.
-    pub id: Option<IdData>,
-    /// What the peer was granted.
-    pub authorization: Option<Box<Authorization>>,
 }
 
 /// The state of one Child SA, for `list`.

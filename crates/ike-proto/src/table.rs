@@ -113,6 +113,11 @@ impl HashSeed {
         Self(octets)
     }
 
+    /// A number for `secret`, for this run and this host only.
+    pub(crate) fn print(self, secret: &Secret) -> u64 {
+        self.hash_one(secret.expose())
+    }
+
     /// From the engine's randomness.
     pub(crate) fn draw(rng: &mut dyn SecureRandom) -> Self {
         let mut octets = vec![0; Self::LEN];

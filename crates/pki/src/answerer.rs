@@ -292,7 +292,7 @@ impl Answerer {
         self.remote.get(connection).into_iter().flat_map(|rounds| rounds.values()).collect()
     }
 
-    fn policy(&self, connection: &str, round: &str) -> Option<&PeerPolicy> {
+    pub(crate) fn policy(&self, connection: &str, round: &str) -> Option<&PeerPolicy> {
         self.remote.get(connection)?.get(round)
     }
 
@@ -392,7 +392,7 @@ fn key(verdict: Result<TrustedPeer, PkiError>) -> Answer {
     match verdict {
         Ok(peer) => {
             let revocation_pending = matches!(peer.revocation, Revocation::Pending(_));
-            let certificate = peer.shown();
+            let certificate = Some(peer.shown());
             let addresses = peer.addresses.map(|addresses| selectors(&addresses));
             Answer::Key(PeerKey { spki: peer.spki, revocation_pending, certificate, addresses })
         }

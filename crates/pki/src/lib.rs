@@ -59,7 +59,7 @@ pub use revocation::{
     Authority, Crl, FetchKind, FetchRequest, ListsDue, MAX_BODY, MAX_LIST, OwnStatus,
     RevocationPolicy, RevocationStore, StatusFetch, StatusFetches,
 };
-pub use standing::{AnchorNow, RevokedCertificate, Standing, Standings};
+pub use standing::{RevokedCertificate, Standing, Standings, TrustNow};
 pub use time::wrong_clock;
 pub use trust::TrustStore;
 pub use verify::{

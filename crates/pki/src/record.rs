@@ -1,13 +1,14 @@
-//! What is kept of a peer's path when the peer is accepted: enough to judge revocation again later, and little enough
-//! for a ticket, which cannot be fragmented.
+//! What is kept of a peer's path when the peer is accepted: enough to judge revocation and trust again later, and little
+//! enough for a ticket, which cannot be fragmented.
 //!
 //! ```text
-//! anchor's key (8)
+//! form of the peer's key (1) | peer's key (8)
 //! issuer's name (8) | issuer's key (8) | distribution points (4) | length of the serial number (1) | serial number
 //! ```
 //!
-//! The second line repeats for each certificate but the anchor. All but the serial number are the first octets of
-//! SHA-256 hashes.
+//! The second line repeats for each certificate but the anchor. It is missing for a key that is trusted without a CA. The
+//! issuer's key of the last one is the anchor's. The form is 1 for a key of `pubkeys`, and 0 for a key in a certificate. All others but the serial number and its
+//! length are the first octets of SHA-256 hashes.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -87,12 +88,43 @@ impl Ca {
     }
 }
 
-/// The octets of a path, the anchor last.
-pub(crate) fn write_path(path: &[Arc<Certificate>]) -> Vec<u8> {
+/// The peer's own key, as a path has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PeerKeyHash {
+    /// It was trusted as a key of `pubkeys`, whatever certificates there were.
+    pub raw: bool,
+    hash: [u8; 8],
+}
+
+impl PeerKeyHash {
+    fn split(octets: &[u8]) -> Option<(Self, &[u8])> {
+        let (form, octets) = octets.split_first()?;
+        let (hash, octets) = octets.split_first_chunk()?;
+        Some((Self { raw: *form == RAW, hash: *hash }, octets))
+    }
+
+    /// That of a [path](ike_proto::PeerCertificate::path); `None` if it cannot be read.
+    pub fn of_path(path: &[u8]) -> Option<Self> {
+        Some(Self::split(path)?.0)
+    }
+
+    /// True if it is the hash of this key.
+    pub fn is(self, spki: &[u8]) -> bool {
+        self.hash == first(&sha256(spki))
+    }
+}
+
+/// The form of a key of `pubkeys`.
+const RAW: u8 = 1;
+
+/// The octets for a peer with the key `spki`, which is `raw` if it was trusted as a key of `pubkeys`. The anchor of the path
+/// is last.
+pub(crate) fn write_path(spki: &[u8], raw: bool, path: &[Arc<Certificate>]) -> Vec<u8> {
+    let mut out = vec![if raw { RAW } else { 0 }];
+    out.extend(first::<8>(&sha256(spki)));
     let (Some(anchor), Some(1..)) = (path.last(), path.len().checked_sub(1)) else {
-        return Vec::new();
+        return out;
     };
-    let mut out = key_of(anchor).to_vec();
     for (certificate, issuer) in path.iter().zip(path.iter().skip(1)) {
         Record::of(certificate, issuer, anchor).write(&mut out);
     }
@@ -124,12 +156,8 @@ impl Record {
 
     /// The records of a path; `None` if there is something else.
     pub(crate) fn read_all(octets: &[u8]) -> Option<Vec<Self>> {
-        let mut all = Vec::new();
-        if octets.is_empty() {
-            return Some(all);
-        }
-        let (anchor, mut octets) = octets.split_first_chunk()?;
-        let anchor = *anchor;
+        let mut all: Vec<Self> = Vec::new();
+        let (_, mut octets) = PeerKeyHash::split(octets)?;
         while !octets.is_empty() {
             let (name, rest) = octets.split_first_chunk()?;
             let (key, rest) = rest.split_first_chunk()?;
@@ -137,8 +165,12 @@ impl Record {
             let (length, rest) = rest.split_first()?;
             let (serial, rest) = rest.split_at_checked(usize::from(*length))?;
             let (ca, serial) = (Ca { name: *name, key: *key }, SerialKey::from_octets(serial)?);
-            all.push(Self { kind: RecordedKind { anchor, ca, points: *points }, serial });
+            all.push(Self { kind: RecordedKind { anchor: ca.key, ca, points: *points }, serial });
             octets = rest;
+        }
+        // The issuer of the last one is the anchor of all.
+        if let Some(anchor) = all.last().map(|last| last.kind.ca.key) {
+            all.iter_mut().for_each(|record| record.kind.anchor = anchor);
         }
         Some(all)
     }
@@ -323,18 +355,20 @@ mod tests {
     fn a_path_is_read_as_it_was_written_and_nothing_else_is_read() {
         let ca = Ca { name: [1; 8], key: [2; 8] };
         let serials = [&[7][..], &[8; 20], &[9; 40]];
-        let kind = RecordedKind { anchor: [4; 8], ca, points: [3; 4] };
+        let kind = RecordedKind { anchor: ca.key, ca, points: [3; 4] };
         let record = |serial: &&[u8]| Record { kind, serial: SerialKey::of(serial) };
         let all: Vec<Record> = serials.iter().map(record).collect();
-        let mut octets = vec![4; 8];
+        let mut octets = write_path(b"key", true, &[]);
+        assert_eq!(Record::read_all(&octets), Some(Vec::new()));
         all.iter().for_each(|one| one.write(&mut octets));
-        assert_eq!(octets.len(), 8 + 3 * 21 + 1 + 20 + 21);
+        assert_eq!(octets.len(), 9 + 3 * 21 + 1 + 20 + 21);
         assert_eq!(Record::read_all(&octets), Some(all));
-        assert_eq!(Record::read_all(&[]), Some(Vec::new()));
-        for cut in [1, 7, 28, 29, octets.len() - 1] {
+        let key = PeerKeyHash::of_path(&octets).unwrap();
+        assert!(key.raw && key.is(b"key") && !key.is(b"other"));
+        for cut in [0, 1, 8, 10, 16, 29, 30, octets.len() - 1] {
             assert_eq!(Record::read_all(&octets[..cut]), None, "{cut}");
         }
-        let long = [&[0; 28][..], &[22], &[0; 22]].concat();
+        let long = [&[0; 29][..], &[22], &[0; 22]].concat();
         assert_eq!(Record::read_all(&long), None);
     }
 }

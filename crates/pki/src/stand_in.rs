@@ -93,7 +93,7 @@ impl Answerer {
         rounds.flatten().flat_map(|credential| credential.chain())
     }
 
-    fn all_policies(&self) -> impl Iterator<Item = &PeerPolicy> {
+    pub(crate) fn all_policies(&self) -> impl Iterator<Item = &PeerPolicy> {
         self.remote.values().flat_map(|rounds| rounds.values())
     }
 

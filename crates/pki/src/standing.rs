@@ -7,12 +7,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ike_proto::{Answer, Distrust, PeerCertificate, ResumeClaim};
+use ike_proto::config::IdMatch;
+use ike_proto::wire::payload::IdData;
+use ike_proto::{Answer, Distrust, PeerCertificate, ResumeClaim, UsedAuth};
 
 use crate::answerer::Answerer;
 use crate::certificate::Certificate;
+use crate::identity;
 use crate::path::{ExtendedKeyUsagePolicy, Signer, same_ca};
-use crate::record::{Example, Points, Record, RecordedKind, write_path};
+use crate::policy::is_ca;
+use crate::record::{Example, PeerKeyHash, Points, Record, RecordedKind, write_path};
 use crate::revocation::{Counting, FetchRequest, ListsDue, Revoker};
 use crate::verify::{PeerPolicy, TrustedPeer, list_signers};
 
@@ -46,48 +50,157 @@ pub enum Standing {
     Outdated(FetchRequest),
 }
 
-/// Whether the trust anchor at the end of an accepted path is still in force.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AnchorNow {
-    /// A trust anchor in force has the same key, or the path has no anchor.
+/// Whether what made a peer's key trusted is still in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TrustNow {
+    /// It is.
     Same,
-    /// A trust anchor in force has the same name and another key.
+    /// In its place is a trust anchor of the same name with another key, or another key in `certs` or `pubkeys` for the
+    /// same identity.
     Replaced,
-    /// No trust anchor in force has the same key or name.
-    Removed,
+    /// No trust anchor in force has the same name, or the path has none of the CAs that the connection asks for, or a ticket
+    /// does not tell.
+    AnchorRemoved,
+    /// The key is not in `certs` or `pubkeys` any more, and no other one for the same identity is.
+    PinRemoved,
 }
 
-impl AnchorNow {
-    /// Looks for the trust anchor of `path`, the [path](PeerCertificate::path) of a peer of `connection`, in `answerer`:
-    /// among the trusted CAs and those of the connection's policies, or of all policies if the connection was removed.
-    pub fn of(answerer: &Answerer, connection: &str, path: &[u8]) -> Self {
-        let records = Record::of_path(path);
-        let Some(last) = records.last() else { return Self::Same };
-        let policies = match answerer.policies(connection) {
-            own if own.is_empty() => {
-                answerer.remote.values().flat_map(|rounds| rounds.values()).collect()
-            }
-            own => own,
+impl TrustNow {
+    /// Judges a peer of `connection` by the policy of the round of that name, in which it has authenticated as `used` says.
+    /// The answer for a peer without a certificate or a key is `Same`. What `answerer` does not know speaks for the peer.
+    pub fn of(answerer: &Answerer, (connection, round): (&str, &str), used: &UsedAuth) -> Self {
+        Self::judge(answerer, (connection, round), used, true)
+    }
+
+    fn judge(
+        answerer: &Answerer,
+        (connection, round): (&str, &str),
+        used: &UsedAuth,
+        lenient: bool,
+    ) -> Self {
+        let Some(certificate) = &used.certificate else { return Self::Same };
+        let Some(key) = PeerKeyHash::of_path(&certificate.path) else {
+            // The engine keeps what this crate has written, but a ticket may come from another gateway.
+            return if lenient { Self::Same } else { Self::AnchorRemoved };
         };
-        let named = policies.iter().flat_map(|policy| &policy.cacerts);
-        let anchors: Vec<_> = answerer.trust().cas().iter().chain(named).collect();
-        if anchors.iter().any(|anchor| last.kind.ends_at(anchor)) {
-            Self::Same
-        } else if anchors.iter().any(|anchor| last.kind.ca.is_named(anchor.subject_hash())) {
-            Self::Replaced
+        let (records, none) = (Record::of_path(&certificate.path), PeerPolicy::default());
+        // A round of another method has no policy.
+        let policy = answerer.policy(connection, round).unwrap_or(&none);
+        Judged { answerer, policy, id: &proven_id(used), key, records: &records, lenient }.trust()
+    }
+}
+
+/// The identity that the certificate of this round has: that of EAP, if EAP has shown it.
+fn proven_id(used: &UsedAuth) -> IdData {
+    let told = used.eap.as_ref().and_then(|eap| eap.id.as_ref()).filter(|id| !id.data.is_empty());
+    let text = told.and_then(|id| std::str::from_utf8(&id.data).ok());
+    text.and_then(|text| IdData::parse(text).ok()).unwrap_or_else(|| used.id.clone())
+}
+
+/// A peer that a policy has to judge again.
+struct Judged<'a> {
+    answerer: &'a Answerer,
+    policy: &'a PeerPolicy,
+    id: &'a IdData,
+    key: PeerKeyHash,
+    records: &'a [Record],
+    /// What is not known speaks for the peer.
+    lenient: bool,
+}
+
+impl Judged<'_> {
+    fn trust(&self) -> TrustNow {
+        let Self { policy, id, key, records, .. } = self;
+        let mut known = policy.pubkeys.iter().filter(|known| known.id.matches(id.as_id()));
+        if known.clone().any(|known| key.is(&known.spki)) {
+            return TrustNow::Same;
+        }
+        let pinned = policy.certs.iter().any(|pin| key.is(pin.spki()));
+        let needs_no_ca = policy.takes_any_ca() && policy.cert_policies.is_empty();
+        if pinned && (key.raw || records.is_empty() || needs_no_ca) {
+            return TrustNow::Same;
+        }
+        let takes_others = policy.certs.is_empty() && policy.pubkeys.is_empty();
+        if !pinned && (key.raw || !takes_others) {
+            let names = |pin: &Arc<Certificate>| identity::check(id, pin).is_ok();
+            let other = known.next().is_some() || policy.certs.iter().any(names);
+            return if other { TrustNow::Replaced } else { TrustNow::PinRemoved };
+        }
+        self.trust_by_ca()
+    }
+
+    /// Whether a CA of the path has the identity `id`; `None` if the certificate of a CA that may have it is not at hand.
+    fn has_ca(&self, id: &IdMatch) -> Option<bool> {
+        let Self { answerer, records, .. } = self;
+        let trust = answerer.trust();
+        let named = || answerer.all_policies().flat_map(|policy| &policy.cacerts);
+        let mut has = Some(false);
+        for record in *records {
+            let is = |ca: &Arc<Certificate>| record.kind.ca.is(ca);
+            let mut known = trust.cas().iter().chain(trust.intermediates()).chain(named());
+            let ca = known.find(|ca| is(ca)).cloned().or_else(|| {
+                answerer.example_of(record.kind)?.issuers.into_iter().find(|ca| is(ca))
+            });
+            match ca {
+                Some(ca) if is_ca(&ca, id) => return Some(true),
+                Some(_) => {}
+                None => has = None,
+            }
+        }
+        has
+    }
+
+    /// Judges a key in a certificate by the CAs alone.
+    fn trust_by_ca(&self) -> TrustNow {
+        let Self { answerer, policy, key, records, lenient, .. } = self;
+        let trust = answerer.trust();
+        let is_anchor = |is: &dyn Fn(&Certificate) -> bool| {
+            let own = |ca: &Arc<Certificate>| is(ca) && trust.verified().is_self_signed(ca);
+            trust.cas().iter().any(|ca| is(ca)) || policy.cacerts.iter().any(own)
+        };
+        let Some(last) = records.last() else {
+            // It was trusted without a CA.
+            let same = is_anchor(&|anchor| key.is(anchor.spki()));
+            return if same { TrustNow::Same } else { TrustNow::PinRemoved };
+        };
+        // `cacerts` and `ca_id` are conditions on the path, and either suffices.
+        let has_one = |is: &dyn Fn(&Record, &Certificate) -> bool| {
+            let listed = |ca: &Arc<Certificate>| records.iter().any(|record| is(record, ca));
+            policy.takes_any_ca()
+                || policy.cacerts.iter().any(listed)
+                || policy.ca_id.as_ref().is_some_and(|id| self.has_ca(id).unwrap_or(*lenient))
+        };
+        let is_ca = |record: &Record, ca: &Certificate| record.kind.ca.is(ca);
+        let named = |record: &Record, ca: &Certificate| record.kind.ca.is_named(ca.subject_hash());
+        if is_anchor(&|ca| is_ca(last, ca)) && has_one(&is_ca) {
+            TrustNow::Same
+        } else if is_anchor(&|ca| named(last, ca)) && has_one(&named) {
+            TrustNow::Replaced
         } else {
-            Self::Removed
+            TrustNow::AnchorRemoved
         }
     }
 }
 
+impl fmt::Display for TrustNow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Same => "the trust in its key is as before",
+            Self::Replaced => "the trust anchor or the key of its peer was replaced",
+            Self::AnchorRemoved => "the trust anchor of its peer was removed",
+            Self::PinRemoved => "the key of its peer was removed from `certs` or `pubkeys`",
+        })
+    }
+}
+
 impl TrustedPeer {
-    /// The peer's certificate, or one that is known for its raw public key, as the engine keeps it; `None` without one.
-    pub fn shown(&self) -> Option<Arc<PeerCertificate>> {
-        let certificate = self.certificate.as_ref().or(self.path.first())?;
-        let (subject, path) = (certificate.subject_text().into(), write_path(&self.path).into());
-        let unchecked = !self.unchecked.is_empty();
-        Some(Arc::new(PeerCertificate { subject, path, unchecked }))
+    /// The peer's certificate, or one that is known for its raw public key, as the engine keeps it. Without one it has no
+    /// subject.
+    pub fn shown(&self) -> Arc<PeerCertificate> {
+        let certificate = self.certificate.as_ref().or(self.path.first());
+        let subject = certificate.map(|one| one.subject_text()).unwrap_or_default().into();
+        let path = write_path(&self.spki, self.certificate.is_none(), &self.path).into();
+        Arc::new(PeerCertificate { subject, path, unchecked: !self.unchecked.is_empty() })
     }
 }
 
@@ -101,10 +214,17 @@ impl Answerer {
     /// The answer to a [`Question::Resume`](ike_proto::Question::Resume). It fetches nothing.
     pub fn resume(&self, claim: &ResumeClaim, now: SystemTime) -> Answer {
         let mut standings = self.standings(now);
-        for certificate in &claim.certificates {
+        for (round, used) in &claim.rounds {
+            let Some(certificate) = &used.certificate else { continue };
             let Some(path) = Record::read_all(&certificate.path) else {
                 return Answer::Failed("the path of its certificate cannot be read".to_owned());
             };
+            // As with a pre-shared key, the peer has to authenticate by what takes the place of its key or its anchor. If that
+            // is not known, the peer is judged in full, by the certificates that it sends.
+            let trust = TrustNow::judge(self, (&claim.connection, round), used, false);
+            if trust != TrustNow::Same {
+                return Answer::Untrusted(Distrust::Other, trust.to_string());
+            }
             for record in &path {
                 let known = standings.judge(&claim.connection, record);
                 let exact = self.examples.of(record.kind).is_some_and(|one| one.is_exact());

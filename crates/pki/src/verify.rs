@@ -87,6 +87,11 @@ impl PeerPolicy {
         }
     }
 
+    /// True without `cacerts` and `ca_id`: any trust anchor is accepted.
+    pub(crate) fn takes_any_ca(&self) -> bool {
+        self.cacerts.is_empty() && self.ca_id.is_none()
+    }
+
     pub(crate) fn wanted(&self) -> Wanted<'_> {
         Wanted { ca: self.ca_id.as_ref(), policies: &self.cert_policies }
     }

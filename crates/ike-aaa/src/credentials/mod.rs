@@ -9,13 +9,13 @@ use std::time::{Instant, SystemTime};
 
 use ::pki::{Answerer, Credential, FetchKind, FetchRequest};
 use ike_proto::config::EndpointConfig;
-use ike_proto::{Answer, EapAnswer, EapMessage, PeerCredentials, Question};
+use ike_proto::{Answer, Distrust, EapAnswer, EapMessage, PeerCredentials, Question};
 use ike_tokio::{Adopted, OutsideTunnels, Resolver, Work};
 use tokio::sync::{Mutex as AsyncMutex, Notify, Semaphore};
 use tokio::task::spawn_blocking;
 
 use crate::coverage::Coverage;
-use crate::eap::{EapConfig, Seat, Seen, Turn, lock};
+use crate::eap::{EapConfig, PasswordNow, Seat, Seen, Turn, lock};
 use crate::fetch::{Fetcher, Lookups};
 use crate::lookup::{Lookup, LookupRules};
 use crate::pools::Pools;
@@ -179,6 +179,13 @@ impl Credentials {
         }
         if matches!(question, Question::Judge(peer) if self.0.lookup.concerns(peer)) {
             return None;
+        }
+        if let Question::Resume(claim) = question {
+            let book = Arc::clone(&self.0.eap.read().unwrap_or_else(PoisonError::into_inner));
+            let now = claim.rounds.iter().map(|(_, used)| book.secrets.compared(used)).max();
+            if let Some(now @ (PasswordNow::Replaced | PasswordNow::Removed)) = now {
+                return Some(Answer::Untrusted(Distrust::Other, now.to_string()));
+            }
         }
         let answerer = self.present();
         if let Question::Sign(request) = question

@@ -88,7 +88,7 @@ impl Credentials {
             why.to_string()
         })?;
         self.warn_of_unchecked(&peer.unchecked);
-        Ok(peer.shown())
+        Ok(Some(peer.shown()))
     }
 
     fn warn_of_unchecked(&self, unchecked: &[Arc<Certificate>]) {

@@ -34,7 +34,7 @@ impl Secrets for EapSecrets {
 /// A conversation between two questions.
 pub(super) enum Held {
     /// By the methods here.
-    Local(Box<Mutex<Box<dyn Conversation>>>, Seen),
+    Local(Here),
     /// By a server.
     #[cfg(feature = "radius")]
     Radius(Box<radius::Session>),
@@ -61,7 +61,7 @@ impl EapConfig {
         } = message;
         if let Some(held) = state.take::<Held>() {
             return Ok(match *held {
-                Held::Local(conversation, seen) => here(conversation, seen, packet),
+                Held::Local(held) => here(held, packet),
                 #[cfg(feature = "radius")]
                 Held::Radius(session) => Turn::There(Box::pin(session.turn(packet))),
             });
@@ -83,53 +83,57 @@ impl EapConfig {
         };
         if initiator {
             let peer = Peer::new(setup.peer()?);
-            return Ok(here(Box::new(Mutex::new(Box::new(peer))), seen, packet));
+            let conversation = Box::new(Mutex::new(Box::new(peer) as Box<dyn Conversation>));
+            return Ok(here(Here { conversation, seen, secrets: None }, packet));
         }
         if found.way == Way::Radius {
             let config = self.radius.as_ref().ok_or(radius::NONE)?;
             return Ok(radius::begin(Arc::clone(config), &setup, (path, others), packet));
         }
         let authenticator = Authenticator::new(setup.authenticator()?);
-        Ok(here(Box::new(Mutex::new(Box::new(authenticator))), seen, packet))
+        let conversation = Box::new(Mutex::new(Box::new(authenticator) as Box<dyn Conversation>));
+        let secrets = Some(Arc::clone(&self.secrets));
+        Ok(here(Here { conversation, seen, secrets }, packet))
     }
 }
 
-fn here(
+/// A conversation by the methods here.
+pub(super) struct Here {
     conversation: Box<Mutex<Box<dyn Conversation>>>,
     seen: Seen,
-    packet: Option<Vec<u8>>,
-) -> Turn {
-    let left = Arc::clone(&seen);
-    Turn::Here(Box::new(move || work(conversation, seen, packet.as_deref())), left)
+    /// On a responder: the passwords by which the peer is judged, whatever is configured by the end.
+    secrets: Option<Arc<EapSecrets>>,
+}
+
+fn here(held: Here, packet: Option<Vec<u8>>) -> Turn {
+    let left = Arc::clone(&held.seen);
+    Turn::Here(Box::new(move || work(held, packet.as_deref())), left)
 }
 
 /// Works on a packet; may take as long as a signature.
-fn work(
-    conversation: Box<Mutex<Box<dyn Conversation>>>,
-    seen: Seen,
-    packet: Option<&[u8]>,
-) -> EapAnswer {
+fn work(here: Here, packet: Option<&[u8]>) -> EapAnswer {
     let (step, room) = {
-        let mut held = conversation.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = here.conversation.lock().unwrap_or_else(PoisonError::into_inner);
         (held.handle(packet), held.room())
     };
     match step {
-        Step::Send(packet) => {
-            let held = Held::Local(conversation, seen);
-            EapAnswer::Send(packet, EapState::of_size(held, room))
-        }
+        Step::Send(packet) => EapAnswer::Send(packet, EapState::of_size(Held::Local(here), room)),
         Step::Success(Success { packet, msk, method, identity }) => {
-            let identity = match method {
-                Some(EapType::TLS) => certified(identity),
-                _ => identity,
+            let (identity, password) = match method {
+                Some(EapType::TLS) => (certified(identity), None),
+                _ => {
+                    let password = here.secrets.and_then(|secrets| secrets.print(&identity));
+                    (identity, password)
+                }
             };
             EapAnswer::Success(EapSuccess {
                 packet,
                 msk: msk.map(|msk| Secret::copy_from(msk.expose())),
                 method: described(method, &identity),
                 identity: Some(identity),
+                password,
                 authorization: None,
-                certificate: lock(&seen).shown.clone(),
+                certificate: lock(&here.seen).shown.clone(),
             })
         }
         Step::Failure(packet, why) => EapAnswer::Failure { packet, why },
@@ -393,7 +397,7 @@ fn judge(
     };
     let verdict = answerer.judge_unsettled(&peer, usage, SystemTime::now());
     let judged = verdict.map_err(|why| why.to_string())?;
-    let shown = judged.shown();
+    let shown = Some(judged.shown());
     if let Some(certificate) = judged.certificate.filter(|_| judged.addresses.is_some()) {
         let subject = certificate.subject_text();
         tracing::warn!(

@@ -13,14 +13,17 @@ mod tls;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ::pki::{Credential, ExtendedKeyUsagePolicy};
 use ike_config::{EapId, EapSecret, TlsOptions, Way};
-use ike_proto::{EapAnswer, PeerCertificate, PeerCredentials};
+use ike_proto::crypto::Prf;
+use ike_proto::{EapAnswer, PeerCertificate, PeerCredentials, UsedAuth};
 use ike_tokio::Work;
 #[cfg(all(feature = "eap", not(feature = "radius")))]
 use no_radius as radius;
+use pq_kem::prf::HMAC_SHA2_256;
 use zeroize::Zeroizing;
 
 use crate::radius::RadiusClient;
@@ -69,6 +72,48 @@ impl EapSecrets {
         let any = || self.0.iter().find(|secret| or_any && secret.ids.is_empty());
         found.or_else(any).map(|secret| secret.password.clone())
     }
+
+    /// A number for the password of `identity`, the same at all gateways that have it: an
+    /// [`EapSuccess::password`](ike_proto::EapSuccess::password).
+    pub fn print(&self, identity: &[u8]) -> Option<NonZeroU64> {
+        let password = self.find(identity, false)?;
+        let hash = HMAC_SHA2_256.prf(&password, &[PRINT, identity]);
+        let print = hash.expose().first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
+        Some(NonZeroU64::new(print).unwrap_or(NonZeroU64::MIN))
+    }
+
+    /// Compares the password by which a peer has authenticated in the round `used` with the one here. Passwords that a RADIUS
+    /// server has are not known here.
+    pub fn compared(&self, used: &UsedAuth) -> PasswordNow {
+        let Some(eap) = &used.eap else { return PasswordNow::Same };
+        let (Some(id), Some(then)) = (&eap.id, eap.password) else { return PasswordNow::Same };
+        match self.print(&id.data) {
+            None => PasswordNow::Removed,
+            Some(now) if now == then => PasswordNow::Same,
+            Some(_) => PasswordNow::Replaced,
+        }
+    }
+}
+
+/// Whether the password by which a peer has authenticated is in force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PasswordNow {
+    /// It is, or there was none.
+    Same,
+    /// There is another one for the same EAP identity.
+    Replaced,
+    /// There is none for the EAP identity.
+    Removed,
+}
+
+impl fmt::Display for PasswordNow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Same => "the EAP password of its peer is as before",
+            Self::Replaced => "the EAP password of its peer was replaced",
+            Self::Removed => "the EAP password of its peer was removed",
+        })
+    }
 }
 
 impl fmt::Debug for EapSecrets {
@@ -76,6 +121,9 @@ impl fmt::Debug for EapSecrets {
         write!(f, "EapSecrets({})", self.0.len())
     }
 }
+
+/// What makes a hash with a password one for this purpose only.
+const PRINT: &[u8] = b"IKEv2 ticket, EAP password";
 
 /// The configuration of EAP: rounds, passwords and RADIUS servers.
 #[derive(Clone, Default)]

@@ -166,6 +166,7 @@ impl Session {
                     msk: answer.msk,
                     method,
                     identity,
+                    password: None,
                     authorization: Some(Box::new(Authorization {
                         connection,
                         lifetime: answer.grants.lifetime,

@@ -1,9 +1,9 @@
 //! What a reload means for IKE SAs that are up. With a file in this project's own format, an IKE SA ends if the new
-//! configuration does not admit its peer: no connection accepts the identity, or the secret or trust anchor that proved it
-//! was removed. All other IKE SAs keep their settings, and the answer names the connections whose settings the file has
+//! configuration does not admit its peer: no connection accepts the identity, or the secret, key or trust anchor that proved
+//! it was removed. All other IKE SAs keep their settings, and the answer names the connections whose settings the file has
 //! changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +21,8 @@ use crate::program::{Configuration, Evidence};
 const FEW: usize = 10;
 /// IKE SAs that end in a second.
 const A_SECOND: u32 = 20;
+/// How often IKE SAs are looked at that were not up at a reload.
+const AGAIN: Duration = Duration::from_millis(500);
 /// Lines about IKE SAs in an answer, at most.
 const MOST_LINES: usize = 20;
 
@@ -30,6 +32,7 @@ enum Why {
     Identity,
     SecretRemoved,
     AnchorRemoved,
+    PinRemoved,
     Replaced,
 }
 
@@ -39,7 +42,12 @@ impl fmt::Display for Why {
             Self::Identity => "no connection accepts the identity of its peer any more",
             Self::SecretRemoved => "the secret that authenticated it was removed",
             Self::AnchorRemoved => "the trust anchor that authenticated its peer was removed",
-            Self::Replaced => "the secret or the trust anchor that authenticated it was replaced",
+            Self::PinRemoved => {
+                "the key that authenticated its peer was removed from `certs` or `pubkeys`"
+            }
+            Self::Replaced => {
+                "the secret, the key or the trust anchor that authenticated it was replaced"
+            }
         })
     }
 }
@@ -75,21 +83,30 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    /// Why the configuration does not admit the peer of an IKE SA; `None` if it does. `evidence` is that of
-    /// [`Program::evidence`](crate::Program::evidence).
+    /// Why the configuration does not admit the peer of an IKE SA; `None` if it does. The connection of its own name
+    /// decides. If that was removed, or does not accept the identity any more, another one may, by the methods by which the
+    /// peer has authenticated. This end's own identity and method, and the address of the peer, do not count. `evidence` is
+    /// that of [`Program::evidence`](crate::Program::evidence).
     fn excludes(
         &self,
         status: &IkeStatus,
-        evidence: &dyn Fn(&UsedAuth) -> Evidence,
+        evidence: &dyn Fn((&str, &str), &UsedAuth) -> Evidence,
     ) -> Option<Why> {
-        let rounds = &status.remote_auth;
-        let of_name = |it: &&Arc<ConnectionConfig>| it.name == status.connection;
-        let present = self.after.connections.iter().find(of_name);
-        if !present.is_some_and(|it| accepts(it, rounds))
-            && !self.after.connections.iter().any(|it| accepts(it, rounds))
-        {
+        let (all, rounds) = (&self.after.connections, &status.remote_auth);
+        let own = all.iter().find(|it| it.name == status.connection);
+        let accepting: Vec<_> = match own.filter(|it| accepts(it, rounds)) {
+            Some(own) => vec![own],
+            None => all.iter().filter(|it| accepts(it, rounds) && is_by(it, rounds)).collect(),
+        };
+        let worst = |connection: &Arc<ConnectionConfig>| {
+            let of_rounds = connection.remote.iter().zip(rounds);
+            let of_rounds =
+                of_rounds.map(|(round, used)| evidence((&connection.name, &round.name), used));
+            of_rounds.max().unwrap_or_default()
+        };
+        let Some(evidence) = accepting.into_iter().map(worst).min() else {
             return Some(Why::Identity);
-        }
+        };
         let mut replaced = false;
         match status.secrets {
             SecretsNow::Same => {}
@@ -102,13 +119,12 @@ impl Change<'_> {
                 _ => replaced = true,
             },
         }
-        for used in rounds {
-            match evidence(used) {
-                Evidence::Same => {}
-                Evidence::Replaced => replaced = true,
-                Evidence::PasswordRemoved => return Some(Why::SecretRemoved),
-                Evidence::AnchorRemoved => return Some(Why::AnchorRemoved),
-            }
+        match evidence {
+            Evidence::Same => {}
+            Evidence::Replaced => replaced = true,
+            Evidence::PasswordRemoved => return Some(Why::SecretRemoved),
+            Evidence::AnchorRemoved => return Some(Why::AnchorRemoved),
+            Evidence::PinRemoved => return Some(Why::PinRemoved),
         }
         (replaced && self.revoke).then_some(Why::Replaced)
     }
@@ -122,6 +138,11 @@ fn accepts(connection: &ConnectionConfig, rounds: &[UsedAuth]) -> bool {
             .iter()
             .zip(rounds)
             .all(|(round, used)| round.auth == AuthConfig::Null || round.id.admits(&used.id))
+}
+
+/// True if the peer has authenticated by the methods of `connection`.
+fn is_by(connection: &ConnectionConfig, rounds: &[UsedAuth]) -> bool {
+    connection.remote.iter().zip(rounds).all(|(round, used)| used.is_by(&round.auth))
 }
 
 /// True if a pre-shared key names `id`.
@@ -161,8 +182,15 @@ impl Operator {
         revoke: bool,
         reload: u64,
     ) -> Vec<String> {
-        let views = self.established().await;
+        let (views, under_way) = self.live().await;
         let (config, charon) = (self.resolved(), self.program.follows_charon());
+        if !charon && !under_way.is_empty() {
+            let (operator, before) = (self.clone(), Arc::clone(&before));
+            let judged = views.iter().map(|view| view.status.id).collect();
+            tokio::spawn(async move {
+                operator.review_late(under_way, judged, (&before, revoke)).await;
+            });
+        }
         let excluded = match charon {
             true => Vec::new(),
             false => {
@@ -214,20 +242,60 @@ impl Operator {
         lines
     }
 
-    /// The IKE SAs that are up, without those that a rekey has replaced.
-    async fn established(&self) -> Vec<IkeView> {
+    /// The IKE SAs that are up, without those that a rekey has replaced, and the numbers of those that are not up yet.
+    async fn live(&self) -> (Vec<IkeView>, Vec<IkeSaId>) {
         let mut views = self.list().await.unwrap_or_else(|error| {
             tracing::debug!(%error, "reload: the drivers have ended");
             Vec::new()
         });
+        let connecting = |view: &&IkeView| view.status.state == IkeState::Connecting;
+        let under_way = views.iter().filter(connecting).map(|view| view.status.id).collect();
         views.retain(|view| view.status.state == IkeState::Established);
-        views
+        (views, under_way)
+    }
+
+    /// Judges IKE SAs that were `under_way` at the reload, as soon as they are up: their peers may have authenticated by what
+    /// it has removed. Those of `judged` were up then.
+    async fn review_late(
+        &self,
+        mut under_way: Vec<IkeSaId>,
+        judged: HashSet<IkeSaId>,
+        (before, revoke): (&Configuration, bool),
+    ) {
+        let mut ticks = tokio::time::interval(AGAIN);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        while !under_way.is_empty() {
+            ticks.tick().await;
+            let Ok(views) = self.handle.views(&under_way).await else {
+                return tracing::debug!("IKE SAs of before a reload: the drivers have ended");
+            };
+            let connecting = |view: &&IkeView| view.status.state == IkeState::Connecting;
+            let left: Vec<_> = views.iter().filter(connecting).map(|v| v.status.id).collect();
+            if left.len() == under_way.len() {
+                continue;
+            }
+            let mut views = self.live().await.0;
+            views.retain(|view| !judged.contains(&view.status.id));
+            // A rekey may have given one that came up a successor by now. Others have begun since, or another reload
+            // decides about them.
+            let (late, others): (Vec<_>, Vec<_>) =
+                views.into_iter().partition(|view| under_way.contains(&view.status.id));
+            let after = self.resolved();
+            for (views, revoke) in [(late, revoke), (others, false)] {
+                let change = Change { before: &before.endpoint, after: &after, revoke };
+                for one in &self.excluded(&views, &change) {
+                    self.exclude(one).await;
+                }
+            }
+            under_way = left;
+        }
     }
 
     fn excluded(&self, views: &[IkeView], change: &Change<'_>) -> Vec<Excluded> {
         let of_one = |view: &IkeView| {
             let status = &view.status;
-            let evidence = |used: &UsedAuth| self.program.evidence(&status.connection, used);
+            let evidence =
+                |round: (&str, &str), used: &UsedAuth| self.program.evidence(round, used);
             Some(Excluded::new(status, change.excludes(status, &evidence)?))
         };
         views.iter().filter_map(of_one).collect()
@@ -246,7 +314,7 @@ impl Operator {
                     let after = self.resolved();
                     let before = &before.endpoint;
                     let change = Change { before, after: &after, revoke: false };
-                    &self.excluded(&self.established().await, &change)
+                    &self.excluded(&self.live().await.0, &change)
                 }
             };
             for one in round {

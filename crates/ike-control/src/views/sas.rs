@@ -125,7 +125,8 @@ impl Auth {
             (None, None, AuthMethod::NULL) => "NULL".to_owned(),
             (None, None, other) => other.to_string(),
         };
-        let certificate = used.certificate.as_ref().map(|shown| shown.subject.to_string());
+        let shown = used.certificate.as_ref().filter(|shown| !shown.subject.is_empty());
+        let certificate = shown.map(|shown| shown.subject.to_string());
         Self { id: used.id.to_string(), by, certificate }
     }
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ::pki::{AnchorNow, ca_hash};
-use ike_aaa::{Credentials, EapSecrets, LeaseView, PoolView};
+use ::pki::{TrustNow, ca_hash};
+use ike_aaa::{Credentials, LeaseView, PasswordNow, PoolView};
 use ike_config::{
     Difference, Kind, MetricsOptions, Overlay, Ports, RemoteAccess, SandboxOptions, TcpOptions,
 };
@@ -38,8 +38,6 @@ struct Inner {
     at_start: AtStart,
     /// Tokens of quick crash detection: the file has only the path of the secret.
     qcd: Mutex<QcdConfig>,
-    /// The passwords of the configuration before the present one.
-    former_passwords: Mutex<Arc<EapSecrets>>,
 }
 
 /// What a running daemon cannot take from a file, as it was at the start.
@@ -139,25 +137,12 @@ impl Keeper {
             loaded.adopt(base);
         }
         let config = Mutex::new(Arc::new(config));
-        let former_passwords = Mutex::default();
-        Self(Arc::new(Inner {
-            credentials,
-            config,
-            resolver,
-            loaded,
-            at_start,
-            qcd,
-            former_passwords,
-        }))
+        Self(Arc::new(Inner { credentials, config, resolver, loaded, at_start, qcd }))
     }
 
     /// The configuration in force.
     pub(super) fn present(&self) -> Arc<Config> {
         Arc::clone(&self.0.config.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn former_passwords(&self) -> MutexGuard<'_, Arc<EapSecrets>> {
-        self.0.former_passwords.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn qcd(&self) -> MutexGuard<'_, QcdConfig> {
@@ -215,7 +200,6 @@ impl Keeper {
         credentials.replace(config.answerer.clone(), config.eap.clone());
         credentials.look_up(config.lookup.clone());
         credentials.pools().configure(&config.pools);
-        *self.former_passwords() = Arc::clone(&self.present().eap.secrets);
         *self.0.config.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
@@ -255,24 +239,19 @@ impl Program for Keeper {
         self.0.credentials.pools().list(name, leases).into_iter().map(pool).collect()
     }
 
-    fn evidence(&self, connection: &str, used: &UsedAuth) -> Evidence {
-        if let Some(certificate) = &used.certificate {
-            let answerer = self.0.credentials.present();
-            return match AnchorNow::of(&answerer, connection, &certificate.path) {
-                AnchorNow::Same => Evidence::Same,
-                AnchorNow::Replaced => Evidence::Replaced,
-                AnchorNow::Removed => Evidence::AnchorRemoved,
-            };
-        }
-        // A RADIUS server knows the passwords of those whom it authorizes.
-        let eap = used.eap.as_ref().filter(|eap| eap.authorization.is_none());
-        let Some(id) = eap.and_then(|eap| eap.id.as_ref()) else { return Evidence::Same };
-        let before = self.former_passwords().find(&id.data, false);
-        match (before, self.present().eap.secrets.find(&id.data, false)) {
-            (Some(_), None) => Evidence::PasswordRemoved,
-            (Some(before), Some(now)) if before != now => Evidence::Replaced,
-            _ => Evidence::Same,
-        }
+    fn evidence(&self, round: (&str, &str), used: &UsedAuth) -> Evidence {
+        let trust = match TrustNow::of(&self.0.credentials.present(), round, used) {
+            TrustNow::Same => Evidence::Same,
+            TrustNow::Replaced => Evidence::Replaced,
+            TrustNow::AnchorRemoved => Evidence::AnchorRemoved,
+            TrustNow::PinRemoved => Evidence::PinRemoved,
+        };
+        let password = match self.present().eap.secrets.compared(used) {
+            PasswordNow::Same => Evidence::Same,
+            PasswordNow::Replaced => Evidence::Replaced,
+            PasswordNow::Removed => Evidence::PasswordRemoved,
+        };
+        trust.max(password)
     }
 
     fn follows_charon(&self) -> bool {

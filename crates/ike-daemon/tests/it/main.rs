@@ -1,5 +1,6 @@
 //! Tests of the daemon as a whole. One binary, so that what they share is built once.
 
+mod access;
 mod certificates;
 mod common;
 mod config;

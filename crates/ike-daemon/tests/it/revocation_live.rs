@@ -465,7 +465,7 @@ async fn list_and_vici_mark_a_peer_that_was_accepted_unchecked() {
 
 /// A trust anchor of the same name takes the place of one that is removed: the IKE SA stays. Without one it ends.
 ///
-/// Faults, each by itself: in `AnchorNow::of`, compare no names, or answer `Same` at the end.
+/// Faults, each by itself: in `TrustNow::by_ca`, compare no names, or answer `Same` at the end.
 #[tokio::test]
 async fn an_ike_sa_ends_with_the_trust_anchor_of_its_peer() {
     let sides = Sides::new("live-anchor", KIND, "");

@@ -47,7 +47,7 @@ use crate::event::{
     Event, Failure, IkeSaId, IkeStatus, Input, Network, Now, Output, Path, RequestId, Ticket,
     TransmitKind,
 };
-use crate::exchange::resume::fits;
+use crate::exchange::resume::fits::InForce;
 use crate::exchange::sa_init;
 use crate::ike_sa::IkeSa;
 use crate::ike_sa::context::{Context, Effect, Ids};
@@ -189,8 +189,8 @@ impl Slot {
         {
             let Endpoint { registry, lookup, config, .. } = endpoint;
             let authenticated = established.identity.authenticated();
-            status.secrets =
-                fits::secrets_now((registry.seed(), lookup, config), &sa.peer, authenticated);
+            let in_force = InForce::new(registry.seed(), lookup, config);
+            status.secrets = in_force.secrets(&sa.peer, authenticated);
         }
         status
     }

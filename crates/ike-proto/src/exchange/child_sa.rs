@@ -395,7 +395,7 @@ impl ReadyChild {
         let KeyMaterial { shared, nonces, ppk } = material;
         let sk_d = ppk.as_ref().map_or(session.keys.d(), |ppk| &ppk.sk_d);
         let keys = ChildKeys::derive(session.prf, sk_d, shared, nonces, &lengths);
-        child.ppk = ppk.map(|ppk| ppk.id);
+        child.ppk = ppk.map(MixedPpk::into_id);
         let beside = || children.iter().find(|other| other.phase == Phase::Installed);
         if channel.route().is_held()
             && let Some(other) = beside()

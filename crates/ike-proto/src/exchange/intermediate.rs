@@ -416,7 +416,7 @@ impl Stem<'_> {
             let before = keys.as_ref().map_or(sk_d, |keys| &keys.d);
             let secret = &key.secret;
             keys = Some(IkeKeys::mixed_in_intermediate(prf, before, secret, &seed, &lengths));
-            self.peer.use_ppk(id.clone());
+            self.peer.use_ppk(id.clone(), ctx.registry.seed().print(secret));
         }
         let Some(keys) = keys else { return Ok(()) };
         let epoch = Epoch::new(ctx.crypto.ciphers, suite, &keys, initiator)?;

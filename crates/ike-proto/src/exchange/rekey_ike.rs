@@ -422,7 +422,8 @@ impl Established {
         channel.succeed(&ctx.io, seen.channel);
         established.life.begin(channel.connection(), ctx);
         established.life.keep_times_of(&self.life, seen.channel.connection());
-        let peer = seen.peer.rekeyed(new.ppk.map(|ppk| ppk.id));
+        let seed = ctx.registry.seed();
+        let peer = seen.peer.rekeyed(new.ppk.map(|ppk| ppk.used(seed)));
         Ok(IkeSa::new(channel, peer, State::Established(established)))
     }
 }

@@ -18,11 +18,13 @@ use crate::dataplane::{self, Capabilities, PolicyAction, PolicyId, Processing, S
 use crate::endpoint::Shards;
 use crate::endpoint::unattended::{Removal, Unattended};
 use crate::endpoint::wants::Wants;
-use crate::event::{ChildSaId, Event, Failure, IkeSaId, Network, Output, Path, RequestId, Ticket};
+use crate::event::{
+    ChildSaId, Event, Failure, IkeSaId, Network, Output, Path, RequestId, SecretsNow, Ticket,
+};
 use crate::exchange::auth::first_contact::LastAnswer;
 use crate::exchange::auth::rounds::Authenticated;
 use crate::exchange::redirect::Redirection;
-use crate::exchange::resume::fits::{self, Used};
+use crate::exchange::resume::fits::InForce;
 use crate::exchange::resume::former::Held;
 use crate::ike_sa::Seen;
 use crate::question::{Exchanged, Question};
@@ -68,8 +70,7 @@ impl Context<'_> {
             let remote = seen.channel.route().path().remote.ip().to_canonical();
             Arc::ptr_eq(own, now)
                 || own.could_be_of(now, remote, &seen.channel.session().selected)
-                    && authenticated.secrets
-                        == fits::print(self, Used::of(seen.peer, authenticated))
+                    && InForce::at(self).secrets(seen.peer, authenticated) == SecretsNow::Same
         });
         Arc::clone(now.unwrap_or(own))
     }

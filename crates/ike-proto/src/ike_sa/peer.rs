@@ -2,8 +2,8 @@
 
 use crate::channel::Channel;
 use crate::child::processing::{Asker, IfIds};
+use crate::config::ConnectionConfig;
 use crate::config::PpkId;
-use crate::config::{ConnectionConfig, EndpointConfig};
 use crate::dataplane::Flow;
 use crate::event::{Disbelief, Failure, IkeSaId};
 use crate::exchange::Payloads;
@@ -12,6 +12,7 @@ use crate::exchange::ppk::PpkStage;
 use crate::exchange::ppk::auth::AuthData;
 use crate::exchange::qcd::PeerToken;
 use crate::exchange::redirect::Redirected;
+use crate::exchange::resume::fits::InForce;
 use crate::ike_sa::Context;
 use crate::wire::payload::Payload;
 
@@ -51,10 +52,11 @@ impl Peer {
     }
 
     /// The same peer, for the SA that a rekey with `ppk` makes. SK_d contains the PPK of this SA.
-    pub(crate) fn rekeyed(&self, ppk: Option<PpkId>) -> Self {
-        let ppk = match ppk.or_else(|| self.ppk.used().cloned()) {
-            Some(id) => PpkStage::Used(id),
-            None => PpkStage::Without,
+    pub(crate) fn rekeyed(&self, ppk: Option<(PpkId, u64)>) -> Self {
+        let ppk = match (ppk, &self.ppk) {
+            (Some((id, print)), _) => PpkStage::Used(id, print),
+            (None, PpkStage::Used(id, print)) => PpkStage::Used(id.clone(), *print),
+            (None, _) => PpkStage::Without,
         };
         let redirected = self.lineage.redirected.clone();
         Self {
@@ -73,18 +75,18 @@ impl Peer {
         &self.ppk
     }
 
-    /// Records that the keys depend on the PPK `id`.
-    pub(crate) fn use_ppk(&mut self, id: PpkId) {
-        self.ppk = PpkStage::Used(id);
+    /// Records that the keys depend on the PPK `id`, whose key has this [`print`](crate::table::HashSeed::print).
+    pub(crate) fn use_ppk(&mut self, id: PpkId, print: u64) {
+        self.ppk = PpkStage::Used(id, print);
     }
 
     /// See [`PpkStage::mix_in_auth`].
     pub(crate) fn mix_ppk(
         &mut self,
         channel: &mut Channel,
-        config: &EndpointConfig,
+        in_force: InForce<'_>,
     ) -> Result<Option<Vec<u8>>, Failure> {
-        self.ppk.mix_in_auth(channel, config)
+        self.ppk.mix_in_auth(channel, in_force)
     }
 
     /// See [`PpkStage::settle`].
@@ -100,11 +102,11 @@ impl Peer {
     pub(crate) fn take_ppk<'a>(
         &mut self,
         channel: &mut Channel,
-        config: &EndpointConfig,
+        in_force: InForce<'_>,
         connection: &ConnectionConfig,
         payloads: &Payloads<'a, '_>,
     ) -> Result<AuthData<'a>, Disbelief> {
-        self.ppk.take_in_auth(channel, config, connection, payloads)
+        self.ppk.take_in_auth(channel, in_force, connection, payloads)
     }
 
     // ---- addresses and interface ids ----

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,6 +78,9 @@ pub struct EapSuccess {
     /// `None` if the method does not prove an identity. Then the peer has none for these purposes, as with NULL
     /// authentication.
     pub identity: Option<Vec<u8>>,
+    /// On a responder: a number for the password, if the answering side has it. It is in tickets: it must tell nobody the
+    /// password, and all gateways that share the ticket keys must have the same one.
+    pub password: Option<NonZeroU64>,
     /// On a responder: what the peer is granted, if its account says more than the password.
     pub authorization: Option<Box<Authorization>>,
     /// On a responder: the certificate that the peer has shown in EAP, if it has.

@@ -10,6 +10,7 @@ mod eap;
 mod exchange;
 mod lease;
 mod resume;
+mod used;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -26,6 +27,7 @@ pub(crate) use exchange::{Claim, Key};
 pub use exchange::{Exchange, Exchanged};
 pub use lease::{Assignment, Lease, LeaseRequest};
 pub use resume::{PeerCertificate, ResumeClaim};
+pub use used::{UsedAuth, UsedEap};
 
 /// A question that the engine cannot answer by itself.
 #[derive(Debug)]
@@ -42,9 +44,10 @@ pub enum Question {
     /// lists and judge again. Answered by [`Answer::Key`] with the same key and nothing pending, or by
     /// [`Answer::Failed`].
     Revocation(PeerCredentials),
-    /// The peer has proven that a ticket is its own (RFC 5723). Has one of the certificates by which it authenticated
-    /// been revoked since? Answered by [`Answer::Resumable`], or by [`Answer::Untrusted`] or [`Answer::Failed`]. Then
-    /// the ticket is void, and the peer begins in full. Nothing need be fetched for the answer.
+    /// The peer has proven that a ticket is its own (RFC 5723). Would the peer still be trusted: was a certificate
+    /// revoked since, or a key, a trust anchor or a password removed? Answered by [`Answer::Resumable`], or by
+    /// [`Answer::Untrusted`] or [`Answer::Failed`]. Then the ticket is void, and the peer begins in full. Nothing need be
+    /// fetched for the answer.
     Resume(ResumeClaim),
     /// Do a slow key exchange ([`KeMethod::is_slow`](crate::crypto::KeMethod::is_slow)). Answered by the result of
     /// [`Exchange::perform`], on any thread, or by [`Answer::Failed`].
@@ -130,7 +133,7 @@ pub enum Answer {
     Signed(Signed),
     /// The peer's key.
     Key(PeerKey),
-    /// None of the certificates is revoked, as far as is known.
+    /// What has authenticated the peer still does, as far as is known.
     Resumable,
     /// The key exchange is done, or the method refused what the peer sent.
     Exchanged(Exchanged),
@@ -174,7 +177,7 @@ pub struct PeerKey {
     /// True if something must be fetched before the peer can be trusted, or if the answering side wants to know
     /// that the peer has proven that it has the key. [`Question::Revocation`] follows after a valid signature.
     pub revocation_pending: bool,
-    /// Its certificate; `None` for a raw public key.
+    /// Its certificate or its raw public key, as far as the answering side keeps it.
     pub certificate: Option<Arc<PeerCertificate>>,
     /// The addresses that the peer's certificate authorizes (RFC 3779): its traffic selectors are narrowed to these.
     /// `None` for no limit.

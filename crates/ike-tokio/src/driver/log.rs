@@ -367,7 +367,9 @@ impl fmt::Display for Rounds<'_> {
                 (None, Some(eap)) => f.write_str(eap)?,
                 (None, None) => write!(f, "{}", used.method)?,
             }
-            if let Some(certificate) = &used.certificate {
+            if let Some(certificate) = &used.certificate
+                && !certificate.subject.is_empty()
+            {
                 write!(f, " ({:?})", certificate.subject)?;
             }
         }

@@ -31,3 +31,4 @@ mod signers;
 mod standing;
 #[path = "../suites/mod.rs"]
 mod suites;
+mod trust_now;

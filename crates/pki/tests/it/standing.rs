@@ -42,7 +42,7 @@ fn a_second_path_to_another_anchor_does_not_decide_whose_lists_count() {
     let policy = PeerPolicy::default();
     let shown = [x509(peer.der()), x509(ca.certificate.der())];
     let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now()).unwrap();
-    let path = accepted.shown().expect("a certificate").path.clone();
+    let path = accepted.shown().path.clone();
     let mut answerer = Answerer::new(trust);
     answerer.set_policy("site", "remote", policy);
     assert!(judged(&answerer, &[&peer, &ca.certificate]));
@@ -81,7 +81,7 @@ fn accepting(mut trust: TrustStore, ca: &Owner, lists: &[Vec<u8>]) -> (Answerer,
     let (peer, policy) = (ca.peer(), PeerPolicy::default());
     let shown = [x509(peer.der())];
     let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now()).unwrap();
-    let path = accepted.shown().expect("a certificate").path.clone();
+    let path = accepted.shown().path.clone();
     let mut answerer = Answerer::new(trust.clone());
     answerer.set_policy("site", "remote", policy.clone());
     assert!(judged(&answerer, &[&peer]));
@@ -229,7 +229,7 @@ fn a_responder_is_due_again_after_its_next_update_and_revokes() {
         let (shown, policy) = ([x509(peer.der())], PeerPolicy::default());
         let trust = trusting(&[&ca]);
         let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now());
-        accepted.unwrap().shown().expect("a certificate").path.clone()
+        accepted.unwrap().shown().path.clone()
     };
     let path = path_of(&peer);
     let record = Record::of_path(&path)[0];
@@ -290,7 +290,7 @@ fn a_responder_that_newer_certificates_name_is_asked() {
     let (shown, policy) = ([x509(new.der())], PeerPolicy::default());
     let accepted =
         verify_peer(&id("peer.example.org"), &shown, &policy, &trusting(&[&ca]), now()).unwrap();
-    let record = Record::of_path(&accepted.shown().expect("a certificate").path)[0];
+    let record = Record::of_path(&accepted.shown().path)[0];
     for (login, url) in [
         (&old, None),
         (&new, Some(RESPONDER)),
@@ -336,7 +336,7 @@ fn a_revoked_delegate_ends_no_sa() {
         assert!(judged(&answerer, &[&peer]));
         let (shown, policy) = ([x509(peer.der())], PeerPolicy::default());
         let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now());
-        let path = accepted.unwrap().shown().expect("a certificate").path.clone();
+        let path = accepted.unwrap().shown().path.clone();
         let record = Record::of_path(&path)[0];
         let fetch = answerer.status_again(&record, &|_| true, now()).expect("a question");
         let taken = answerer.deliver(&fetch, Some(&says), now());
@@ -368,7 +368,7 @@ fn lists_about_an_sa_that_is_resumed_after_a_restart_are_due_at_once() {
         }
         let (shown, policy) = ([x509(peer.der())], PeerPolicy::default());
         let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now());
-        let path = accepted.unwrap().shown().expect("a certificate").path.clone();
+        let path = accepted.unwrap().shown().path.clone();
         let kind = RecordedKind::of_path(&path)[0];
         let restarted = |trust: TrustStore| {
             let mut answerer = Answerer::new(trust);

@@ -12,6 +12,7 @@ mod failures;
 mod hash_and_url;
 mod ocsp;
 mod outside;
+mod reloads;
 mod rounds;
 mod schemes;
 mod waiting;

@@ -104,6 +104,7 @@ fn success(packet: Option<Vec<u8>>) -> EapAnswer {
         msk: Some(Secret::new(vec![7; 64])),
         method: "short".to_owned(),
         identity: None,
+        password: None,
         authorization: None,
         certificate: None,
     })

@@ -36,6 +36,7 @@ fn eap(message: EapMessage) -> EapAnswer {
             msk: Some(Secret::new(vec![7; 64])),
             method: "short".to_owned(),
             identity: None,
+            password: None,
             authorization: None,
             certificate: None,
         })

@@ -126,6 +126,7 @@ fn a_road_warrior_by_eap() {
             msk: key(),
             method: "short".to_owned(),
             identity: None,
+            password: None,
             authorization: None,
             certificate: None,
         }),
@@ -138,6 +139,7 @@ fn a_road_warrior_by_eap() {
             method: "short".to_owned(),
             identity: Some(b"carol".to_vec()),
             certificate: None,
+            password: None,
             authorization: Some(Box::new(Authorization {
                 connection: None,
                 lifetime: Some(30 * MINUTE),

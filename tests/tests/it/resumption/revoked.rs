@@ -1,11 +1,12 @@
 //! A ticket of a peer whose certificate has been revoked since is void (RFC 5723 §6.2).
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use ike_proto::config::{AuthConfig, PreSharedKey};
 use ike_proto::crypto::SignatureScheme;
 use ike_proto::wire::registry::NotifyType;
 use ike_tests::credentials::{Authority, credential, key};
 use ike_tests::setup::identity;
-use pki::Credential;
+use pki::{Credential, PeerPolicy, RawKey};
 use pq_kem::sign::KeyType;
 
 use super::attacks::{presented, said, ticket_of, with_ticket};
@@ -85,6 +86,82 @@ fn a_peer_revoked_after_its_ticket_was_given_is_refused_by_ticket_and_in_full() 
     assert!(why[1].contains("has been revoked"), "{why:?}");
     assert!(sent(&pair, from, ExchangeType::IKE_SESSION_RESUME, false) > 0);
     assert!(sent(&pair, from, ExchangeType::IKE_SA_INIT, false) > 0);
+}
+
+/// The CA of A is removed while A's IKE SA is lost. A ticket does not bring A back.
+///
+/// Fault: in `Answerer::resume`, do not ask `TrustNow`.
+#[test]
+fn a_ticket_ends_with_the_trust_anchor_of_its_peer() {
+    let mut pair = certified(1).build();
+    pair.establish();
+    lose(&mut pair);
+    let mut other = setup(1).b;
+    other.show(credential(&root(), KEY, 2));
+    other.want("pubkey", &Authority::root("other", KEY, 104));
+    pair.hosts[B].answerer = other.answerer;
+    let why = refused(&mut pair, B);
+    assert_eq!(why[0], "its ticket is void: the trust anchor of its peer was removed");
+}
+
+/// The key of A is taken out of `pubkeys`, or replaced, while A's IKE SA is lost: a ticket does not bring A back. As long as
+/// the key is there, it does.
+///
+/// Fault: in `Answerer::resume`, do not ask `TrustNow`.
+#[test]
+fn a_ticket_ends_with_the_key_of_its_peer_in_pubkeys() {
+    let only = |n: u8| RawKey { id: identity(1), spki: key(KEY, n).public_key().to_vec() };
+    for (pubkeys, why) in [
+        (vec![only(7), only(1)], None),
+        (vec![only(7)], Some("the trust anchor or the key of its peer was replaced")),
+        (Vec::new(), Some("the key of its peer was removed from `certs` or `pubkeys`")),
+    ] {
+        let mut setup = setup(1);
+        for (side, own, peer) in [(&mut setup.a, 1, 2), (&mut setup.b, 2, 1)] {
+            side.show_in("local", AuthConfig::pubkey(), Credential::raw(key(KEY, own)));
+            let known = RawKey { id: identity(peer), spki: key(KEY, peer).public_key().to_vec() };
+            let policy = PeerPolicy { pubkeys: vec![known], ..PeerPolicy::default() };
+            side.answerer.set_policy("ab", "remote", policy);
+            side.connection.remote[0].auth = AuthConfig::pubkey();
+            side.connection.remote[0].certreqs = side.answerer.certreqs("ab", "remote");
+        }
+        let mut pair = setup.build();
+        pair.establish();
+        lose(&mut pair);
+        let policy = PeerPolicy { pubkeys, ..PeerPolicy::default() };
+        pair.hosts[B].answerer.set_policy("ab", "remote", policy);
+        match why {
+            None => assert!(again(&mut pair), "{}", pair.story()),
+            Some(why) => assert_eq!(refused(&mut pair, B)[0], format!("its ticket is void: {why}")),
+        }
+    }
+}
+
+/// The pre-shared key is replaced between IKE_SESSION_RESUME and IKE_AUTH: the ticket does not bring A back.
+///
+/// Fault: in `ExpectAuthRequest::go_on`, do not ask `still_takes`.
+#[test]
+fn a_ticket_ends_with_the_pre_shared_key_also_between_the_two_exchanges() {
+    for replaced in [false, true] {
+        let mut pair = setup(1).build();
+        pair.establish();
+        lose(&mut pair);
+        let request = pair.initiate(A, Some("net"));
+        pair.run_until(LONG, |w| w.hosts[B].ikes().len() == 2);
+        let mut config = pair.b().endpoint.config().clone();
+        if replaced {
+            let (ids, secret) = (vec![identity(1), identity(2)], Secret::copy_from(b"another one"));
+            config.secrets = vec![Arc::new(PreSharedKey { ids, secret })];
+        }
+        pair.reload(B, config);
+        pair.run_until(LONG, |w| w.hosts[A].done(request).is_some());
+        // The client may try the ticket once more.
+        let said = complaints(&pair, B);
+        let why = replaced.then_some("a secret has changed");
+        assert_eq!(said.first().map(String::as_str), why, "{}", pair.story());
+        let up = pair.b().ikes_in(IkeState::Established);
+        assert_eq!(up.iter().any(|ike| ike.resumed), !replaced, "{}", pair.story());
+    }
 }
 
 /// Without a list, and with lists that say nothing about A, its ticket is as good as ever.
@@ -183,7 +260,7 @@ fn a_ticket_of_another_format_is_void_and_no_error() {
 }
 
 /// The octets of a ticket, with a certificate by the root and with one below another CA, whose name has two letters
-/// more. Each certificate adds 21 octets and its serial number, and the path adds eleven: docs/resumption.md has these
+/// more. Each certificate adds 21 octets and its serial number, and the path adds twelve: docs/resumption.md has these
 /// figures.
 ///
 /// Fault: in `TrustedPeer::shown`, record the anchor as well.
@@ -197,6 +274,6 @@ fn a_path_adds_few_octets_to_a_ticket() {
     let fixed = 247 + 2 * 12;
     assert_eq!(
         (length(certified(5)), length(below_middle(5))),
-        (fixed + 11 + 22, fixed + 2 + 11 + 22 + 22)
+        (fixed + 12 + 22, fixed + 2 + 12 + 22 + 22)
     );
 }

@@ -36,20 +36,20 @@ fn certificate(path: &[u8], unchecked: bool) -> Arc<PeerCertificate> {
     Arc::new(PeerCertificate { subject: "CN=peer".into(), path: path.into(), unchecked })
 }
 
-/// A path of one certificate: the anchor, 20 octets of its kind, and the serial number 7.
+/// A path of one certificate: the peer's key, 20 octets of its kind, and the serial number 7.
 fn path(kind: u8) -> Vec<u8> {
-    [&[0; 8][..], &[kind; 20], &[1, 7]].concat()
+    [&[0; 9][..], &[kind; 20], &[1, 7]].concat()
 }
 
 /// Fault: in `Known::forget`, leave the kinds; in `Known::moved`, judge only what ends.
 #[test]
 fn the_index_has_what_is_up_and_nothing_else() {
     let mut known = Known::default();
-    let both = [path(1), path(2)[8..].to_vec()].concat();
+    let both = [path(1), path(2)[9..].to_vec()].concat();
     for ike in 1..=3 {
         known.add(IkeSaId(ike), "a", [certificate(&both, ike == 3)].into());
     }
-    known.add(IkeSaId(4), "b", [certificate(&path(1), false)].into());
+    known.add(IkeSaId(4), "b", [certificate(&path(2), false)].into());
     let counts: Vec<_> = ["a", "b"].map(|name| known.connections[name]).into();
     assert_eq!((counts, known.kinds.len(), known.unchecked), (vec![3, 1], 3, 1));
     assert_eq!(known.take().0.len(), 4);

@@ -20,6 +20,7 @@ use crate::exchange::mobike::Ends;
 use crate::exchange::ppk::{PpkStage, wire_id};
 use crate::exchange::qcd::OwnToken;
 use crate::exchange::redirect::ToldGateway;
+use crate::exchange::resume::fits::InForce;
 use crate::exchange::{Payloads, Refusal, payloads_of};
 use crate::ike_sa::context::{Context, Effect};
 use crate::ike_sa::keeping::no_room;
@@ -66,7 +67,7 @@ impl ExpectAuthResponse {
         }
         let unmixed = first && PpkStage::is_optional(stem.channel.link());
         let unmixed = unmixed.then(|| self.transcript.own_covered(stem.channel, &id));
-        if first && let Err(failure) = stem.peer.mix_ppk(stem.channel, ctx.io.config) {
+        if first && let Err(failure) = stem.peer.mix_ppk(stem.channel, InForce::at(ctx)) {
             return self.end(stem, failure);
         }
         let remote = connection.remote.get(index).or(connection.remote.last());
@@ -254,6 +255,7 @@ impl ExpectAuthResponse {
         auth: &Auth<'_>,
     ) -> Option<Result<(UsedAuth, PeerAuthenticated), Failure>> {
         let prf = channel.session().prf;
+        let mut psk = None;
         let key = match &round.auth {
             AuthConfig::Pubkey(_) => return None,
             AuthConfig::Null => padded(prf, channel.session().keys.pr()),
@@ -262,7 +264,8 @@ impl ExpectAuthResponse {
             AuthConfig::Psk => {
                 let local = self.rounds.local.last().map(|used| &used.id);
                 let local = local.unwrap_or(&self.local_id);
-                match peer_psk(ctx.lookup, local, &id.to_owned()) {
+                psk = peer_psk(ctx.lookup, local, &id.to_owned());
+                match &psk {
                     Some(psk) => psk.padded(prf),
                     None => return Some(Err(Failure::Authentication)),
                 }
@@ -270,6 +273,9 @@ impl ExpectAuthResponse {
         };
         let verify = |octets: &SignedOctets| verify_by(prf, &key, octets, auth.data);
         let verdict = self.with_twins(channel, ctx, id, verify);
+        if let (Ok(_), Some(psk)) = (&verdict, &psk) {
+            self.rounds.note_secret(ctx.registry.seed().print(psk.secret()));
+        }
         let proven = |evidence| (used(id.to_owned(), auth.method), evidence);
         Some(verdict.map(proven).map_err(|AuthFailure| Failure::Authentication))
     }

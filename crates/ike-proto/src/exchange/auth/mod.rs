@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 
 use super::Payloads;
 use super::followup::Answering;
-use super::resume::fits::{self, Used};
+use super::resume::fits::{InForce, Used};
 use crate::channel::Channel;
 use crate::config::{AuthConfig, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, Unique};
 use crate::event::{Event, Path};
@@ -46,7 +46,9 @@ impl Stem<'_> {
         mut authenticated: Authenticated,
         queue: VecDeque<Task>,
     ) -> Box<Established> {
-        authenticated.secrets = fits::print(ctx, Used::of(self.peer, &authenticated));
+        // The peer is authenticated by the keys of its rounds; those of this end alone are compared with later ones.
+        let own = InForce::at(ctx).own_print(Used::of(self.peer, &authenticated));
+        authenticated.secrets = authenticated.secrets.wrapping_add(own);
         let mut established = Box::new(Established::new(authenticated, queue, ctx.io.now.mono));
         established.answering = Answering::after_auth(self.channel);
         self.channel.proving().set_authenticated(&ctx.io, established.identity.owner_id());

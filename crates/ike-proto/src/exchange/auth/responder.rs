@@ -11,9 +11,8 @@ use super::questions::{Judging, OwnTurn, peer_credentials, signed_by};
 use super::rounds::{AuthReply, OwnAuth, used};
 use super::{answers_to, exactness, local_id, round_id, signature, takes};
 use crate::channel::Channel;
-use crate::config::lookup::Lookup;
 use crate::config::proposal::{self, SelectOptions};
-use crate::config::{AuthConfig, Childless, ConnectionConfig, EndpointConfig};
+use crate::config::{AuthConfig, Childless, ConnectionConfig};
 use crate::crypto::CryptoProvider;
 use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::auth::questions::ask;
@@ -28,6 +27,7 @@ use crate::exchange::mobike::{Ends, Translated};
 use crate::exchange::ppk::auth::{AuthData, PpkChoice};
 use crate::exchange::qcd::OwnToken;
 use crate::exchange::redirect::{self, gateway_data};
+use crate::exchange::resume::fits::InForce;
 use crate::exchange::sa_init::refuses_short_transcript;
 use crate::exchange::{Payloads, Refusal, required};
 use crate::ike_sa::context::{Context, Effect};
@@ -176,7 +176,7 @@ impl ExpectAuthRequest {
                 _ => self.refuse(stem, ctx, NotifyType::AUTHENTICATION_FAILED.into()),
             };
         }
-        match self.plan(stem, ctx.io.config, ctx.lookup, &parsed) {
+        match self.plan(stem, InForce::at(ctx), &parsed) {
             Err(Unbelieved::Malformed(refusal)) => self.refuse(stem, ctx, refusal),
             Err(Unbelieved::Peer(blame)) => {
                 stem.refuse_peer(ctx, ids(&parsed), blame);
@@ -200,10 +200,10 @@ impl ExpectAuthRequest {
     fn plan(
         &mut self,
         stem: &mut Stem<'_>,
-        config: &EndpointConfig,
-        lookup: &Lookup,
+        in_force: InForce<'_>,
         payloads: &Payloads<'_, '_>,
     ) -> Result<Plan, Unbelieved> {
+        let (lookup, config) = (in_force.lookup(), in_force.config());
         let index = self.rounds.proven();
         let malformed = Unbelieved::Malformed;
         let id_i = *payloads.id_i().and_then(required).map_err(malformed)?;
@@ -256,7 +256,7 @@ impl ExpectAuthRequest {
         };
         let taken = match &first {
             Some(connection) if index == 0 => {
-                stem.peer.take_ppk(stem.channel, config, connection, payloads)
+                stem.peer.take_ppk(stem.channel, in_force, connection, payloads)
             }
             _ => Ok(AuthData::Payload),
         };
@@ -280,7 +280,8 @@ impl ExpectAuthRequest {
             Ok(AuthData::NoPpkAuth(data)) => data,
             _ => auth.map_or(&[][..], |auth| auth.data),
         };
-        let verdict = self.check_secret(stem.channel, lookup, first.as_deref(), (id_i, id_r), data);
+        let verdict =
+            self.check_secret(stem.channel, in_force, first.as_deref(), (id_i, id_r), data);
         match (blame, first, verdict) {
             (Some(blame), _, _) => Err(Unbelieved::Peer(blame)),
             (None, Some(connection), Some(evidence)) => {
@@ -297,7 +298,7 @@ impl ExpectAuthRequest {
     fn check_secret(
         &mut self,
         channel: &Channel,
-        lookup: &Lookup,
+        in_force: InForce<'_>,
         connection: Option<&ConnectionConfig>,
         (id_i, id_r): (Id<'_>, Option<&Id<'_>>),
         data: &[u8],
@@ -310,10 +311,11 @@ impl ExpectAuthRequest {
         };
         let round = connection.and_then(|connection| connection.remote.get(index));
         let prf = channel.session().prf;
+        let mut psk = None;
         let key = match round.map(|round| &round.auth) {
             Some(AuthConfig::Psk) => {
-                let psk = peer_psk(lookup, &local_id, &id_i.to_owned());
-                psk.map(|psk| psk.padded(prf))
+                psk = peer_psk(in_force.lookup(), &local_id, &id_i.to_owned());
+                psk.as_ref().map(|psk| psk.padded(prf))
             }
             Some(AuthConfig::Null) => Some(padded(prf, channel.session().keys.pi())),
             _ => None,
@@ -321,11 +323,15 @@ impl ExpectAuthRequest {
         // Without a connection or a key the same check runs with a random key: an unknown identity and a wrong
         // secret must take the same path (bug class 43).
         let known = key.is_some();
-        let key = key.unwrap_or_else(|| lookup.decoy(prf));
+        let key = key.unwrap_or_else(|| in_force.lookup().decoy(prf));
         let verdict = self
             .transcript
             .verify_initiator(channel, id_i, |octets| verify_by(prf, &key, octets, data));
-        verdict.ok().filter(|_| known)
+        let evidence = verdict.ok().filter(|_| known)?;
+        if let Some(psk) = psk {
+            self.rounds.note_secret(in_force.seed().print(psk.secret()));
+        }
+        Some(evidence)
     }
 
     /// Asks about the key for the first candidate. `payloads` are those of `message`.

@@ -30,6 +30,8 @@ pub(crate) struct Rounds {
     pub(crate) local: Vec<UsedAuth>,
     remote: Vec<(UsedAuth, PeerAuthenticated)>,
     resumed: Option<Box<Resumed>>,
+    /// A number for the pre-shared keys by which the peer is authenticated: those that did it, whatever is configured by now.
+    secrets: u64,
 }
 
 /// How both ends of an established IKE SA authenticated, round by round.
@@ -39,7 +41,8 @@ pub(crate) struct Authenticated {
     pub(crate) remote: Box<[UsedAuth]>,
     /// They did so in an earlier IKE SA (RFC 5723), or this SA is the successor of such an SA.
     pub(crate) resumed: Option<Box<Resumed>>,
-    /// A number for the secrets in use, see [`fits::print`](crate::exchange::resume::fits).
+    /// A number for the pre-shared keys that have done it, to be compared with what is configured
+    /// ([`InForce::secrets`](crate::exchange::resume::fits::InForce::secrets)).
     pub(crate) secrets: u64,
 }
 
@@ -73,6 +76,11 @@ impl Rounds {
     /// Records that the peer is authenticated in one more round.
     pub(crate) fn prove(&mut self, used: UsedAuth, evidence: PeerAuthenticated) {
         self.remote.push((used, evidence));
+    }
+
+    /// Records a pre-shared key by which the peer is authenticated, by its [`print`](crate::table::HashSeed::print), or the sum of several.
+    pub(crate) fn note_secret(&mut self, print: u64) {
+        self.secrets = self.secrets.wrapping_add(print);
     }
 
     /// Records that the peer has proven again to be the peer of all earlier rounds.
@@ -136,9 +144,9 @@ impl Rounds {
         if !self.are_complete(connection) {
             return None;
         }
-        let Self { local, remote, resumed } = std::mem::take(self);
+        let Self { local, remote, resumed, secrets } = std::mem::take(self);
         let remote = remote.into_iter().map(|(used, _)| used).collect();
-        Some(Authenticated { local: local.into(), remote, resumed, secrets: 0 })
+        Some(Authenticated { local: local.into(), remote, resumed, secrets })
     }
 }
 

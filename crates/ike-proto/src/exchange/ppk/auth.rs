@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{PpkStage, key_of, read_id, usable, wire_id};
+use super::{PpkStage, Unmixed, key_of, read_id, usable, wire_id};
 use crate::channel::link::Link;
 use crate::channel::{Channel, PpkPlace};
 use crate::config::{ConnectionConfig, EndpointConfig, PostQuantumKey, PpkExchange, PpkId};
 use crate::event::{Disbelief, Event, Failure};
 use crate::exchange::Payloads;
+use crate::exchange::resume::fits::InForce;
 use crate::ike_sa::context::Context;
 use crate::reason::PolicyReason;
 use crate::wire::registry::NotifyType;
@@ -56,17 +57,18 @@ impl PpkStage {
     pub(crate) fn mix_in_auth(
         &mut self,
         channel: &mut Channel,
-        config: &EndpointConfig,
+        in_force: InForce<'_>,
     ) -> Result<Option<Vec<u8>>, Failure> {
         if channel.link().extensions().ppk != Some(PpkPlace::Auth) {
             return Ok(None);
         }
         // There was one when IKE_SA_INIT announced it. A reload may have removed it.
-        let found = usable(config, &channel.connection().ppk).into_iter().next();
+        let found = usable(in_force.config(), &channel.connection().ppk).into_iter().next();
         let (id, key) = found.ok_or(Failure::Policy(PolicyReason::PpkGone))?;
         let mixed = channel.session().keys.mixed_in_auth(channel.session().prf, &key.secret);
-        let unmixed = channel.proving().replace_auth_keys(mixed);
+        let keys = channel.proving().replace_auth_keys(mixed);
         let data = wire_id(&id);
+        let unmixed = Unmixed { keys, print: in_force.seed().print(&key.secret) };
         *self = Self::Offered(id, Box::new(unmixed));
         Ok(Some(data))
     }
@@ -89,7 +91,7 @@ impl PpkStage {
         //# the content of the received PPK_IDENTITY (if any) MUST
         //# be ignored.
         if payloads.notify(NotifyType::PPK_IDENTITY).is_some() {
-            *self = Self::Used(id);
+            *self = Self::Used(id, unmixed.print);
             return Ok(());
         }
         //= https://www.rfc-editor.org/rfc/rfc8784#section-3
@@ -101,7 +103,7 @@ impl PpkStage {
         if channel.connection().requires_ppk() {
             return Err(Failure::Policy(PolicyReason::PpkNotTaken));
         }
-        channel.proving().replace_auth_keys(*unmixed);
+        channel.proving().replace_auth_keys(unmixed.keys);
         Ok(())
     }
 
@@ -112,18 +114,18 @@ impl PpkStage {
     pub(crate) fn take_in_auth<'a>(
         &mut self,
         channel: &mut Channel,
-        config: &EndpointConfig,
+        in_force: InForce<'_>,
         connection: &ConnectionConfig,
         payloads: &Payloads<'a, '_>,
     ) -> Result<AuthData<'a>, Disbelief> {
-        Ok(match self.choose_in_auth(channel.link(), config, connection, payloads)? {
+        Ok(match self.choose_in_auth(channel.link(), in_force.config(), connection, payloads)? {
             PpkChoice::Settled => AuthData::Payload,
             PpkChoice::Without(data) => AuthData::NoPpkAuth(data),
             PpkChoice::Use(id, key) => {
                 let mixed =
                     channel.session().keys.mixed_in_auth(channel.session().prf, &key.secret);
                 channel.proving().replace_auth_keys(mixed);
-                *self = Self::Used(id);
+                *self = Self::Used(id, in_force.seed().print(&key.secret));
                 AuthData::Payload
             }
         })

@@ -1,5 +1,7 @@
 //! PPKs in CREATE_CHILD_SA (RFC 9867 §3.2): new children, and rekeys of children and IKE SAs.
 
+use std::sync::Arc;
+
 use super::{MixedPpk, NotOffered, OfferedPpk};
 use crate::channel::link::Link;
 use crate::channel::{Channel, Session};
@@ -85,7 +87,7 @@ impl<'a> ChildPpks<'a> {
             Ok(Some(ppk)) => {
                 let Session { prf, keys, .. } = self.session;
                 let sk_d = mixed_in_create_child(*prf, keys.d(), &ppk.key.secret);
-                Ok(Some(MixedPpk { id: ppk.id.clone(), sk_d }))
+                Ok(Some(MixedPpk { id: ppk.id.clone(), key: Arc::clone(&ppk.key), sk_d }))
             }
             Ok(None) if self.link.connection().ppk.rekey == PpkRekey::Require => Err(REQUIRED),
             Ok(None) => Ok(None),
@@ -107,7 +109,7 @@ impl<'a> ChildPpks<'a> {
         match super::choose(config, allowed, prf, payloads, &[ni, &spi_i, &spi_r]) {
             Some(common) => {
                 let sk_d = mixed_in_create_child(prf, self.session.keys.d(), &common.key.secret);
-                Ok(Some((MixedPpk { id: common.id, sk_d }, common.wire)))
+                Ok(Some((MixedPpk { id: common.id, key: common.key, sk_d }, common.wire)))
             }
             //= https://www.rfc-editor.org/rfc/rfc9867#section-3.2
             //# If using PPKs in CREATE_CHILD_SA is mandatory for the responder, and

@@ -25,6 +25,7 @@ use crate::crypto::{Prf, Secret};
 use crate::ike_sa::notify;
 use crate::keys::schedule::{AuthKeys, PPK_CONFIRMATION_LEN, ppk_confirmation};
 use crate::reason::DropReason;
+use crate::table::HashSeed;
 use crate::wire::payload::Payload;
 use crate::wire::registry::NotifyType;
 
@@ -43,18 +44,32 @@ pub(crate) enum PpkStage {
     #[default]
     Without,
     /// Initiator: offered in IKE_AUTH and mixed in; with the keys before that, in case the peer declines.
-    Offered(PpkId, Box<AuthKeys>),
-    /// The keys depend on it.
-    Used(PpkId),
+    Offered(PpkId, Box<Unmixed>),
+    /// The keys depend on it. The number is the [`print`](HashSeed::print) of its key.
+    Used(PpkId, u64),
+}
+
+/// What an initiator needs when the peer has answered.
+#[derive(Debug)]
+pub(crate) struct Unmixed {
+    keys: AuthKeys,
+    print: u64,
 }
 
 impl PpkStage {
     /// The PPK on which the keys depend.
     pub(crate) fn used(&self) -> Option<&PpkId> {
         match self {
-            Self::Used(id) => Some(id),
+            Self::Used(id, _) => Some(id),
             Self::Without | Self::Offered(..) => None,
         }
+    }
+
+    /// True if `config` still has the key of the PPK on which the keys depend, or if there is none.
+    pub(crate) fn is_in_force(&self, seed: HashSeed, config: &EndpointConfig) -> bool {
+        let Self::Used(id, print) = self else { return true };
+        let mut keys = config.ppks.iter().filter(|key| key.ids.contains(id));
+        keys.any(|key| seed.print(&key.secret) == *print)
     }
 }
 
@@ -306,6 +321,19 @@ pub(crate) fn offers<'a>(payloads: &Payloads<'a, '_>) -> impl Iterator<Item = &'
 
 /// SK_d with a PPK mixed in, for one CREATE_CHILD_SA (RFC 9867 §3.2.1).
 pub(crate) struct MixedPpk {
-    pub(crate) id: PpkId,
+    id: PpkId,
+    key: Arc<PostQuantumKey>,
     pub(crate) sk_d: Secret,
+}
+
+impl MixedPpk {
+    /// Its ID.
+    pub(crate) fn into_id(self) -> PpkId {
+        self.id
+    }
+
+    /// Its ID and the [`print`](HashSeed::print) of its key, for the SA whose keys depend on it.
+    pub(crate) fn used(self, seed: HashSeed) -> (PpkId, u64) {
+        (self.id, seed.print(&self.key.secret))
+    }
 }

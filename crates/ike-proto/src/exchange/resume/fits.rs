@@ -1,6 +1,5 @@
 //! Whether the contents of a ticket still fit the configuration.
 
-use std::hash::{BuildHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use super::former::{Former, Held};
@@ -13,7 +12,7 @@ use crate::config::{
 use crate::crypto::{CryptoProvider, Prf, Secret};
 use crate::event::{Path, SecretsNow, UsedAuth};
 use crate::exchange::auth::rounds::Authenticated;
-use crate::exchange::auth::{is_signature, matches_id, peer_psk, round_id};
+use crate::exchange::auth::{matches_id, peer_psk, round_id};
 use crate::exchange::ppk::key_of;
 use crate::ike_sa::Peer;
 use crate::ike_sa::context::Context;
@@ -21,7 +20,6 @@ use crate::ike_sa::state::Established;
 use crate::reason::TicketReason;
 use crate::table::HashSeed;
 use crate::wire::payload::IdData;
-use crate::wire::registry::AuthMethod;
 
 /// Says why a gateway no longer accepts a ticket of `connection` by `path`.
 pub(crate) fn check(
@@ -75,13 +73,28 @@ impl<'a> Used<'a> {
 
     /// This end's identity and the peer's, for each pre-shared key of that authentication.
     fn pairs(self) -> impl Iterator<Item = (&'a IdData, &'a IdData)> {
-        let by_psk = |used: &&UsedAuth| used.method == AuthMethod::PSK && used.eap.is_none();
         let first = self.local.first().zip(self.remote.first());
         first.into_iter().flat_map(move |(local, remote)| {
+            let by_psk = |used: &&UsedAuth| used.is_by_psk();
             let ours = self.local.iter().filter(by_psk).map(|used| (&used.id, &remote.id));
             let theirs = self.remote.iter().filter(by_psk).map(|used| (&local.id, &used.id));
             ours.chain(theirs)
         })
+    }
+
+    /// This end's identity and the peer's, for each pre-shared key by which the peer has authenticated.
+    fn pairs_of_peer(self) -> impl Iterator<Item = (&'a IdData, &'a IdData)> {
+        let local = self.local.first();
+        let by_psk = self.remote.iter().filter(|used| used.is_by_psk());
+        by_psk.filter_map(move |used| Some((&local?.id, &used.id)))
+    }
+
+    /// The same for this end, without the pairs of [`pairs_of_peer`](Self::pairs_of_peer): those have the same key.
+    fn pairs_of_own(self) -> impl Iterator<Item = (&'a IdData, &'a IdData)> {
+        let remote = self.remote.first();
+        let by_psk = self.local.iter().filter(|used| used.is_by_psk());
+        let pairs = by_psk.filter_map(move |used| Some((&used.id, &remote?.id)));
+        pairs.filter(move |pair| !self.pairs_of_peer().any(|other| other == *pair))
     }
 
     /// The pre-shared keys of that authentication, as they are configured now.
@@ -99,43 +112,99 @@ impl<'a> Used<'a> {
     }
 }
 
-/// A number for the secrets of an IKE SA as they are configured now, for this run and this end only.
-pub(crate) fn print(ctx: &Context<'_>, used: Used<'_>) -> u64 {
-    print_by((ctx.registry.seed(), ctx.lookup, ctx.io.config), used)
+/// What is in force at an endpoint, and the seed of numbers for its secrets.
+#[derive(Clone, Copy)]
+pub(crate) struct InForce<'a> {
+    seed: HashSeed,
+    lookup: &'a Lookup,
+    config: &'a EndpointConfig,
 }
 
-/// The seed of [`print()`], and what is in force at an endpoint.
-pub(crate) type InForce<'a> = (HashSeed, &'a Lookup, &'a EndpointConfig);
-
-fn print_by((seed, lookup, config): InForce<'_>, used: Used<'_>) -> u64 {
-    let mut hasher = seed.build_hasher();
-    // With one round at each end, both have the same key.
-    let most = if used.local.len().max(used.remote.len()) == 1 { 1 } else { usize::MAX };
-    let psks = used.psks(lookup).take(most);
-    psks.for_each(|psk| psk.secret().expose().hash(&mut hasher));
-    if let Some(key) = used.ppk.and_then(|id| key_of(config, id)) {
-        key.secret.expose().hash(&mut hasher);
+impl<'a> InForce<'a> {
+    /// The configuration, in both forms, and the seed of the endpoint.
+    pub(crate) fn new(seed: HashSeed, lookup: &'a Lookup, config: &'a EndpointConfig) -> Self {
+        Self { seed, lookup, config }
     }
-    hasher.finish()
-}
 
-/// Whether the secrets by which an IKE SA with this `peer` was `authenticated` are in force.
-pub(crate) fn secrets_now(
-    in_force: InForce<'_>,
-    peer: &Peer,
-    authenticated: &Authenticated,
-) -> SecretsNow {
-    let (_, lookup, config) = in_force;
-    let used = Used::of(peer, authenticated);
-    let lacks_psk = used.pairs().any(|(local, remote)| peer_psk(lookup, local, remote).is_none());
-    if lacks_psk || used.ppk.is_some_and(|id| key_of(config, id).is_none()) {
-        return SecretsNow::Removed;
+    /// What is in force at the endpoint of an SA.
+    pub(crate) fn at(ctx: &Context<'a>) -> Self {
+        Self::new(ctx.registry.seed(), ctx.lookup, ctx.io.config)
     }
-    // A rekey may have added the PPK.
-    let all = [used, Used { ppk: None, ..used }];
-    match all.iter().any(|used| print_by(in_force, *used) == authenticated.secrets) {
-        true => SecretsNow::Same,
-        false => SecretsNow::Replaced,
+
+    /// The seed of numbers for secrets.
+    pub(crate) fn seed(self) -> HashSeed {
+        self.seed
+    }
+
+    /// What is found by name or identity.
+    pub(crate) fn lookup(self) -> &'a Lookup {
+        self.lookup
+    }
+
+    /// The configuration.
+    pub(crate) fn config(self) -> &'a EndpointConfig {
+        self.config
+    }
+
+    /// A number for the pre-shared keys of these pairs of identities.
+    fn print<'b>(self, pairs: impl Iterator<Item = (&'b IdData, &'b IdData)>) -> u64 {
+        let psks = pairs.filter_map(|(local, remote)| peer_psk(self.lookup, local, remote));
+        psks.fold(0, |sum, psk| sum.wrapping_add(self.seed.print(psk.secret())))
+    }
+
+    /// A number for the pre-shared keys by which the peer has authenticated, as they are configured now.
+    pub(super) fn peer_print(self, used: Used<'_>) -> u64 {
+        self.print(used.pairs_of_peer())
+    }
+
+    /// The same for the keys of this end that the peer has not used.
+    pub(crate) fn own_print(self, used: Used<'_>) -> u64 {
+        self.print(used.pairs_of_own())
+    }
+
+    /// The number of [`peer_print`](Self::peer_print) for an SA that a client has resumed from `held`. It is another one if
+    /// the secrets of the ticket are not in force any more.
+    pub(super) fn print_of_held(self, prf: &dyn Prf, held: &Held) -> u64 {
+        let Former { local, remote, .. } = &held.former;
+        let print = self.peer_print(Used { local, remote, ppk: None });
+        match ct_eq(&held.secrets, &secrets(self.config, self.lookup, prf, &held.former)) {
+            true => print,
+            false => !print,
+        }
+    }
+
+    /// The [`print`](HashSeed::print) of the PPK of a ticket.
+    pub(super) fn ppk_print(self, id: &PpkId) -> u64 {
+        key_of(self.config, id).map_or(0, |key| self.seed.print(&key.secret))
+    }
+
+    /// Says why a ticket by which the SA of `channel` is to be resumed is not accepted any more.
+    pub(super) fn still_takes(
+        self,
+        channel: &Channel,
+        ticket: &TicketState,
+    ) -> Result<(), TicketReason> {
+        let connection = self.lookup.connection(&ticket.connection);
+        let connection = connection.filter(|known| known.session_resumption);
+        let connection = connection.ok_or(TicketReason::ConnectionGone)?;
+        let (prf, place) = (channel.session().prf, (&**connection, channel.route().path()));
+        check(self.config, self.lookup, prf, place, ticket)
+    }
+
+    /// Whether the secrets by which an IKE SA with this `peer` was `authenticated` are in force.
+    pub(crate) fn secrets(self, peer: &Peer, authenticated: &Authenticated) -> SecretsNow {
+        let Self { seed, lookup, config } = self;
+        let used = Used::of(peer, authenticated);
+        let mut pairs = used.pairs();
+        let lacks_psk = pairs.any(|(local, remote)| peer_psk(lookup, local, remote).is_none());
+        if lacks_psk || used.ppk.is_some_and(|id| key_of(config, id).is_none()) {
+            return SecretsNow::Removed;
+        }
+        let psks = self.peer_print(used).wrapping_add(self.own_print(used));
+        match psks == authenticated.secrets && peer.ppk().is_in_force(seed, config) {
+            true => SecretsNow::Same,
+            false => SecretsNow::Replaced,
+        }
     }
 }
 
@@ -158,7 +227,7 @@ pub(crate) fn may_grant<'a>(
     let kept = same
         && then.session_resumption
         && super::responder::is_gateway(ctx.io.config, now)
-        && authenticated.secrets == print(ctx, Used::of(peer, authenticated));
+        && InForce::at(ctx).secrets(peer, authenticated) == SecretsNow::Same;
     kept.then_some(now)
 }
 
@@ -253,15 +322,13 @@ fn rounds_fit(
     Ok(())
 }
 
-/// True if `used` is what `auth` requires.
+/// True if `used` is what `auth` requires. A ticket is of no use without an identity.
 fn is_by(auth: &AuthConfig, used: &UsedAuth) -> bool {
-    match auth {
-        AuthConfig::Psk => used.method == AuthMethod::PSK && used.eap.is_none(),
+    let allows_scheme = match auth {
         AuthConfig::Pubkey(pubkey) => {
-            is_signature(used.method)
-                && used.scheme.as_ref().is_none_or(|scheme| pubkey.ike.allows(scheme))
+            used.scheme.as_ref().is_none_or(|scheme| pubkey.ike.allows(scheme))
         }
-        AuthConfig::Eap => used.eap.is_some(),
-        AuthConfig::Null => false,
-    }
+        AuthConfig::Psk | AuthConfig::Eap | AuthConfig::Null => true,
+    };
+    *auth != AuthConfig::Null && allows_scheme && used.is_by(auth)
 }

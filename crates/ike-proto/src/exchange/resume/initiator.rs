@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::fits::InForce;
 use super::former::{Former, Held, Resumed};
 use super::{METHOD, session};
 use crate::channel::Extensions;
@@ -180,7 +181,7 @@ impl ExpectAuthResponse {
         //# subkeys are calculated as result of IKE SA rekey, resumption, or
         //# other similar operations.
         if let Some(id) = &held.former.ppk {
-            stem.peer.use_ppk(id.clone());
+            stem.peer.use_ppk(id.clone(), InForce::at(ctx).ppk_print(id));
         }
         let Some(id) = held.former.local_id().cloned() else {
             return self.end(stem, Failure::Credentials("the ticket has no identity".to_owned()));
@@ -222,6 +223,7 @@ impl ExpectAuthResponse {
         let Former { local, remote, spis, .. } = &held.former;
         let resumed = Resumed { spis: *spis, reauth_by: held.reauth_by, ends_by: None };
         self.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
+        self.rounds.note_secret(InForce::at(ctx).print_of_held(prf, held));
         stem.channel.proving().note_genuine();
         self.round_done(stem, ctx, payloads)
     }

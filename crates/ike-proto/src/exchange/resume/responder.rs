@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::fits::{InForce, Used};
 use super::former::{Former, Resumed};
 use super::ticket::{TicketState, Unusable};
 use super::{METHOD, fits};
 use crate::channel::{Channel, Extensions};
 use crate::config::candidates::Candidates;
 use crate::config::{Childless, ConnectionConfig, EndpointConfig, SeparateTransports};
-use crate::event::{Disbelief, Distrust, Failure, Path, Transport};
+use crate::event::{Disbelief, Distrust, Event, Failure, Path, Transport, UsedAuth};
 use crate::exchange::auth::announce::Announcements;
 use crate::exchange::auth::blame::Blame;
 use crate::exchange::auth::questions::Judging;
@@ -158,7 +159,7 @@ fn encode_response(
 
 impl ExpectAuthRequest {
     /// Handles the IKE_AUTH request of an SA that is to be resumed by `ticket`. If the peer has authenticated by a
-    /// certificate, the request waits for the answer whether the certificate is revoked.
+    /// certificate, a key or a password, the request waits for the answer whether that still holds.
     pub(crate) fn on_resumed_request(
         mut self: Box<Self>,
         stem: &mut Stem<'_>,
@@ -167,9 +168,10 @@ impl ExpectAuthRequest {
         payloads: &[Payload<'_>],
         opened: &Opened,
     ) -> State {
-        let remote = ticket.former.remote.iter();
-        let certificates: Vec<_> = remote.filter_map(|used| used.certificate.clone()).collect();
-        if certificates.is_empty() {
+        let rounds = &ticket.former.remote;
+        let by_password =
+            |used: &UsedAuth| used.eap.as_ref().is_some_and(|eap| eap.password.is_some());
+        if !rounds.iter().any(|used| used.certificate.is_some() || by_password(used)) {
             return self.end_resumption(stem, ctx, &ticket, payloads, opened);
         }
         // Nobody but the owner of the ticket may cause work.
@@ -182,14 +184,17 @@ impl ExpectAuthRequest {
             return State::ExpectAuthRequest(self);
         }
         let connection = ticket.connection.clone();
-        let asked = ctx.ask(Question::Resume(ResumeClaim { connection, certificates }));
+        // The ticket fits the connection, so that there is a name for each round.
+        let names = stem.channel.connection().remote.iter().map(|round| round.name.clone());
+        let rounds = names.zip(rounds.iter().cloned()).collect();
+        let asked = ctx.ask(Question::Resume(ResumeClaim { connection, rounds }));
         self.resume = Some(ticket);
         let (message, judging) = (opened.clone(), Judging::default());
         let asked = AwaitVerdict { ticket: asked, waiting: self, message, judging };
         State::AwaitInitiatorVerdict(Box::new(asked))
     }
 
-    /// Handles the answer whether a certificate of the peer is revoked.
+    /// Handles the answer whether what has authenticated the peer still does.
     pub(crate) fn on_resumable(
         self: Box<Self>,
         stem: &mut Stem<'_>,
@@ -275,6 +280,12 @@ impl ExpectAuthRequest {
     ) -> Result<OwnAuth, Refusal> {
         let failed = || Refusal::new(NotifyType::AUTHENTICATION_FAILED);
         let evidence = self.verify_owner(stem.channel, ticket, payloads)?;
+        // There may be another configuration since IKE_SESSION_RESUME.
+        if let Err(why) = InForce::at(ctx).still_takes(stem.channel, ticket) {
+            let path = stem.channel.route().path();
+            ctx.io.event(Event::TicketRefused { path, client: false, why });
+            return Err(failed());
+        }
         let Former { spis, local, remote, ppk, .. } = &ticket.former;
         let own_id = ticket.former.local_id().ok_or_else(failed)?;
         let keys = &stem.channel.session().keys;
@@ -297,9 +308,11 @@ impl ExpectAuthRequest {
         let (reauth_by, ends_by) = (ticket.reauth_by.and_then(at), ticket.ends_by.and_then(at));
         let resumed = Resumed { spis: *spis, reauth_by, ends_by };
         if let Some(id) = ppk {
-            stem.peer.use_ppk(id.clone());
+            stem.peer.use_ppk(id.clone(), InForce::at(ctx).ppk_print(id));
         }
+        let used = Used { local, remote, ppk: None };
         self.rounds.resume(local.clone(), remote.clone(), evidence, resumed);
+        self.rounds.note_secret(InForce::at(ctx).peer_print(used));
         self.first = Some(opened.clone());
         Ok(own)
     }

@@ -8,6 +8,7 @@
 //! of AES-GCM are too short for the number of tickets of several gateways with one key. Everything before the
 //! ciphertext is authenticated with it.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use zeroize::Zeroizing;
@@ -24,7 +25,7 @@ use crate::question::{Authorization, PeerCertificate};
 use crate::wire::payload::{IdData, Sa};
 use crate::wire::registry::{AuthMethod, EncrId, IdType, IntegId, PrfId};
 
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 const SALT_LEN: usize = 24;
 const ICV_LEN: usize = 16;
 /// Octets before the ciphertext.
@@ -231,6 +232,7 @@ impl Writer {
         self.option(eap.as_ref(), |out, eap| {
             out.long(eap.method.as_bytes())?;
             out.option(eap.id.as_ref(), Self::id)?;
+            out.octets(&eap.password.map_or(0, NonZeroU64::get).to_be_bytes());
             // Its lifetime is in `reauth_by` and `ends_by`.
             out.option(eap.authorization.as_ref(), |out, granted| out.long(&granted.granted))
         })
@@ -304,11 +306,12 @@ impl<'a> Reader<'a> {
         })?;
         let eap = self.option(|from| {
             let (method, id) = (from.text()?, from.option(Self::id)?);
+            let password = NonZeroU64::new(from.number()?);
             let authorization = from.option(|from| {
                 let granted = from.long()?.into();
                 Some(Box::new(Authorization { granted, ..Authorization::default() }))
             })?;
-            Some(Box::new(UsedEap { method, id, authorization }))
+            Some(Box::new(UsedEap { method, id, password, authorization }))
         })?;
         Some(UsedAuth { id, method, scheme, certificate, eap, addresses: None })
     }

@@ -9,6 +9,7 @@ use crate::crypto::Secret;
 use crate::event::{Disbelief, Failure, UsedAuth, UsedEap};
 use crate::exchange::Payloads;
 use crate::exchange::ppk::{PpkStage, wire_id};
+use crate::exchange::resume::fits::InForce;
 use crate::ike_sa::context::Context;
 use crate::ike_sa::state::{ExpectAuthResponse, State};
 use crate::ike_sa::{Stem, notify};
@@ -163,10 +164,11 @@ impl ExpectAuthResponse {
             let covered = self.transcript.own_covered(stem.channel, &id);
             auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets)
         });
-        if first && let Err(failure) = stem.peer.mix_ppk(stem.channel, ctx.io.config) {
+        if first && let Err(failure) = stem.peer.mix_ppk(stem.channel, InForce::at(ctx)) {
             return self.end(stem, failure);
         }
-        let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
+        let shown =
+            Some(Box::new(UsedEap { method, id: None, password: None, authorization: None }));
         let own = UsedAuth { eap: shown, ..used(id, AuthMethod::PSK) };
         let covered = self.transcript.own_covered(stem.channel, &own.id);
         let data = auth_by(prf, &key(prf, msk.as_ref(), &covered.sk_p), &covered.octets);

@@ -12,6 +12,7 @@ use crate::config::{AuthConfig, ConnectionConfig};
 use crate::crypto::Secret;
 use crate::event::{Disbelief, Failure, UsedAuth, UsedEap};
 use crate::exchange::ppk::auth::AuthData;
+use crate::exchange::resume::fits::InForce;
 use crate::exchange::{Payloads, Refusal};
 use crate::ike_sa::Stem;
 use crate::ike_sa::context::Context;
@@ -130,7 +131,7 @@ impl ExpectAuthRequest {
         let connection = Arc::clone(stem.channel.connection());
         let ids = || (Some(eap.id.clone()), None);
         let taken = match index {
-            0 => stem.peer.take_ppk(stem.channel, ctx.io.config, &connection, parsed),
+            0 => stem.peer.take_ppk(stem.channel, InForce::at(ctx), &connection, parsed),
             _ => Ok(AuthData::Payload),
         };
         let data = match taken {
@@ -158,7 +159,8 @@ impl ExpectAuthRequest {
         let covered = self.transcript.own_covered(stem.channel, &id);
         let data = auth_by(prf, &key(prf, msk, &covered.sk_p), &covered.octets);
         let method = used_eap.eap.as_ref().map(|eap| eap.method.clone()).unwrap_or_default();
-        let shown = Some(Box::new(UsedEap { method, id: None, authorization: None }));
+        let shown =
+            Some(Box::new(UsedEap { method, id: None, password: None, authorization: None }));
         let shown = UsedAuth { eap: shown, ..used(id, AuthMethod::PSK) };
         let (certs, data) = (Vec::new(), Some(data));
         let own = OwnAuth { used: shown, certs, data, no_ppk: None, named: true };
@@ -215,6 +217,7 @@ impl AwaitEap<ExpectAuthRequest> {
                 msk,
                 method,
                 identity,
+                password,
                 authorization,
                 certificate,
             })) if !begun => {
@@ -230,7 +233,7 @@ impl AwaitEap<ExpectAuthRequest> {
                 let known = identity.filter(|id| !id.is_empty() && id.len() <= MAX_ID_LEN);
                 // The peer chooses IDi itself, so IDi does not replace a missing identity.
                 let proven = Some(known.map_or_else(null_id, IdData::eap));
-                let shown = Some(Box::new(UsedEap { method, id: proven, authorization }));
+                let shown = Some(Box::new(UsedEap { method, id: proven, password, authorization }));
                 let plain = used(eap.id.clone(), AuthMethod::PSK);
                 let used = UsedAuth { eap: shown, certificate, ..plain };
                 eap.stage = EapStage::Through(msk, used);
