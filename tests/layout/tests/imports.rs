@@ -26,6 +26,7 @@ const CRATES: &[&str] = &[
     "crates/vici",
     "crates/xfrm",
     "tests",
+    "tests/composite",
     "tests/features",
     "tests/layout",
     "tests/lives",

@@ -5,6 +5,7 @@
 mod address_blocks;
 mod announcements;
 mod authorization;
+mod composite;
 mod confusion;
 mod eap;
 mod eap_again;

@@ -125,7 +125,7 @@ fn register(brought: &[Arc<dyn Scheme>]) -> SchemeRegister {
 }
 
 /// A new key of the first scheme that the program has added, read from PKCS#8.
-fn key_of(register: &SchemeRegister) -> Arc<dyn SigningKey> {
+pub(super) fn key_of(register: &SchemeRegister) -> Arc<dyn SigningKey> {
     let scheme = register.outside().next().unwrap().clone();
     let pkcs8 = generate(KeyType::Scheme(SignatureScheme::Outside(scheme))).unwrap();
     Arc::from(load_private_key_with(register, &pkcs8).unwrap())
@@ -133,8 +133,16 @@ fn key_of(register: &SchemeRegister) -> Arc<dyn SigningKey> {
 
 /// Both ends have raw keys of the first scheme in their registers, and want `auth`.
 fn both_by(auth: [&str; 2], registers: [&SchemeRegister; 2]) -> Setup {
+    both_with(auth, registers, registers.map(key_of))
+}
+
+/// As [`both_by`], with these keys.
+pub(super) fn both_with(
+    auth: [&str; 2],
+    registers: [&SchemeRegister; 2],
+    keys: [Arc<dyn SigningKey>; 2],
+) -> Setup {
     let mut setup = Setup::new(12);
-    let keys = registers.map(key_of);
     for (n, side) in [&mut setup.a, &mut setup.b].into_iter().enumerate() {
         knows(side, registers[n]);
         let own = registers[n].outside().next().unwrap().name();
@@ -155,7 +163,7 @@ fn knows(side: &mut Side, register: &SchemeRegister) {
     side.crypto = Arc::new(crypto);
 }
 
-fn used(pair: &Pair) -> [String; 2] {
+pub(super) fn used(pair: &Pair) -> [String; 2] {
     [pair.a(), pair.b()].map(|host| {
         let scheme = host.ike().remote_auth.swap_remove(0).scheme;
         scheme.expect("a scheme").to_string()
@@ -209,7 +217,7 @@ fn a_scheme_is_its_identifier_and_not_its_name() {
 }
 
 /// The data of the notify `kind` in the IKE_SA_INIT message that is the `index`th datagram.
-fn announcement(pair: &Pair, index: usize, kind: NotifyType) -> Option<Vec<u8>> {
+pub(super) fn announcement(pair: &Pair, index: usize, kind: NotifyType) -> Option<Vec<u8>> {
     let message = Message::decode(&pair.net.trace[index].octets).unwrap();
     message.payloads.iter().find_map(|payload| match payload {
         Payload::Notify(notify) if notify.kind == kind => Some(notify.data.to_vec()),

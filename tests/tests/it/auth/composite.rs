@@ -1,0 +1,271 @@
+//! The composite of ML-DSA-65 and Ed25519, which no crate of the engine knows: `tests/composite`.
+
+use std::sync::Arc;
+
+use ike_proto::config::AuthConfig;
+use ike_proto::crypto::{CryptoError, SchemeRegister, SignatureScheme, SigningKey};
+use ike_proto::wire::payload::{Notify, Payload};
+use ike_proto::wire::registry::{ExchangeType, HashId, NotifyType};
+use ike_proto::wire::{Message, encode_message};
+use ike_proto::{Event, Failure};
+use ike_test_composite::scheme;
+use ike_tests::network::{Fate, Packet};
+use ike_tests::{Host, Pair, Setup};
+
+use super::outside::{announcement, both_with, key_of, used};
+use super::{comes_up, refused, told};
+
+const NAME: &str = "composite_mldsa65_ed25519";
+const NAME_OR_ECDSA: &str = "composite_mldsa65_ed25519-ecdsa";
+/// What is said of a peer's signature.
+const INVALID: &str = "the signature does not verify";
+/// Octets of the ML-DSA half of a signature.
+const ML_DSA: usize = 3309;
+
+fn register() -> SchemeRegister {
+    let mut register = SchemeRegister::built_in();
+    register.add(scheme()).unwrap();
+    register
+}
+
+/// Both ends have a raw key of the composite, and want `auth`.
+fn both(auth: [&str; 2]) -> Setup {
+    let registers = [register(), register()];
+    both_with(auth, registers.each_ref(), registers.each_ref().map(key_of))
+}
+
+/// What `host` says of its peer's AUTH payloads.
+fn said(host: &Host) -> Vec<String> {
+    host.events(|event| match event {
+        Event::PeerRefused(refused) => Some(refused.why.to_string()),
+        _ => None,
+    })
+}
+
+/// What an end says that cannot sign.
+fn nothing_to_sign_with() -> Failure {
+    Failure::Credentials("the peer takes no signature scheme that `auth` allows".to_owned())
+}
+
+/// Faults: in `SchemeRegister::from_algorithm_identifier`, look among the built-in schemes alone; in
+/// `Composite::verify`, take the Ed25519 half first.
+#[test]
+fn raw_keys_of_the_composite_authenticate_both_ends() {
+    for auth in [NAME, NAME_OR_ECDSA, "pubkey-composite_mldsa65_ed25519"] {
+        let pair = comes_up(both([NAME, auth]));
+        assert_eq!(used(&pair), [NAME, NAME]);
+    }
+}
+
+/// Fault: another hash in `Composite::hash`.
+#[test]
+fn the_composite_is_announced_with_the_identity_hash() {
+    let pair = comes_up(both([NAME, NAME]));
+    for index in [0, 1] {
+        let hashes = announcement(&pair, index, NotifyType::SIGNATURE_HASH_ALGORITHMS);
+        assert_eq!(hashes, Some(HashId::IDENTITY.0.to_be_bytes().to_vec()));
+    }
+    let methods = announcement(&pair, 1, NotifyType::SUPPORTED_AUTH_METHODS).unwrap();
+    assert!(methods.ends_with(scheme().algorithm_identifier()));
+    assert_eq!(methods.len(), 3 + scheme().algorithm_identifier().len());
+}
+
+/// Fault: in `SignatureScheme::must_be_named`, leave `Outside` out.
+#[test]
+fn the_composite_is_refused_where_the_configuration_does_not_name_it() {
+    for auth in ["any", "pubkey", "mldsa65", "ed25519"] {
+        let mut pair = both([NAME, auth]).build();
+        assert_eq!(refused(&mut pair).0, told(), "{auth}");
+        assert_eq!(said(pair.b())[0], INVALID, "{auth}");
+        let mut pair = both([auth, NAME]).build();
+        assert_eq!(refused(&mut pair).0, Failure::Authentication, "{auth}");
+        assert_eq!(said(pair.a())[0], INVALID, "{auth}");
+    }
+    // Without the identity hash the other end does not sign at all.
+    assert_eq!(refused(&mut both([NAME, "ecdsa"]).build()).0, nothing_to_sign_with());
+    let (at_a, at_b) = refused(&mut both(["ecdsa", NAME]).build());
+    assert_eq!(at_a, told());
+    assert_eq!(at_b[0], nothing_to_sign_with());
+    assert!(AuthConfig::parse_with(&SchemeRegister::built_in(), NAME).is_err());
+}
+
+type Change = fn(&Changed, &SignatureScheme, &[u8]) -> Result<Vec<u8>, CryptoError>;
+
+/// A key whose signatures somebody changes.
+#[derive(Debug)]
+struct Changed {
+    key: Arc<dyn SigningKey>,
+    other: Arc<dyn SigningKey>,
+    change: Change,
+}
+
+impl SigningKey for Changed {
+    fn schemes(&self) -> &[SignatureScheme] {
+        self.key.schemes()
+    }
+
+    fn public_key(&self) -> &[u8] {
+        self.key.public_key()
+    }
+
+    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        (self.change)(self, scheme, message)
+    }
+}
+
+/// The ML-DSA half of `one` and the Ed25519 half of `other`.
+fn mixed(one: &[u8], other: &[u8]) -> Vec<u8> {
+    [&one[..ML_DSA], &other[ML_DSA..]].concat()
+}
+
+const CHANGES: &[(&str, Change)] = &[
+    ("ML-DSA half forged", |it, by, message| {
+        let mut signature = it.key.sign(by, message)?;
+        signature[100] ^= 1;
+        Ok(signature)
+    }),
+    ("Ed25519 half forged", |it, by, message| {
+        let mut signature = it.key.sign(by, message)?;
+        signature[ML_DSA] ^= 1;
+        Ok(signature)
+    }),
+    ("ML-DSA half of another message", |it, by, message| {
+        Ok(mixed(&it.key.sign(by, b"another")?, &it.key.sign(by, message)?))
+    }),
+    ("Ed25519 half of another message", |it, by, message| {
+        Ok(mixed(&it.key.sign(by, message)?, &it.key.sign(by, b"another")?))
+    }),
+    ("ML-DSA half by another key", |it, by, message| {
+        Ok(mixed(&it.other.sign(by, message)?, &it.key.sign(by, message)?))
+    }),
+    ("Ed25519 half by another key", |it, by, message| {
+        Ok(mixed(&it.key.sign(by, message)?, &it.other.sign(by, message)?))
+    }),
+    ("ML-DSA half alone", |it, by, message| {
+        let mut signature = it.key.sign(by, message)?;
+        signature.truncate(ML_DSA);
+        Ok(signature)
+    }),
+    ("Ed25519 half alone", |it, by, message| Ok(it.key.sign(by, message)?.split_off(ML_DSA))),
+    ("one octet more", |it, by, message| {
+        let mut signature = it.key.sign(by, message)?;
+        signature.push(0);
+        Ok(signature)
+    }),
+    ("nothing", |_, _, _| Ok(Vec::new())),
+];
+
+/// Fault: in `Composite::verify`, `|` in the place of `&`.
+#[test]
+fn an_auth_payload_with_one_valid_half_is_refused_at_either_end() {
+    let registers = [register(), register()];
+    let changed = |forger: usize, change: Change| {
+        let mut keys = registers.each_ref().map(key_of);
+        let [key, other] = [keys[forger].clone(), key_of(&registers[0])];
+        keys[forger] = Arc::new(Changed { key, other, change });
+        both_with([NAME, NAME], registers.each_ref(), keys).build()
+    };
+    for (name, change) in CHANGES {
+        for forger in [0, 1] {
+            let mut pair = changed(forger, *change);
+            let (at_a, at_b) = refused(&mut pair);
+            let judge = &pair.hosts[1 - forger];
+            assert_eq!(said(judge)[0], INVALID, "{name} of {forger}");
+            match forger {
+                0 => assert_eq!(at_a, told(), "{name}"),
+                _ => assert_eq!(at_a, Failure::Authentication, "{name}"),
+            }
+            assert!(!at_b.is_empty(), "{name}");
+        }
+    }
+    // The same key with nothing changed.
+    let mut pair = changed(0, |it, by, message| it.key.sign(by, message));
+    pair.establish();
+}
+
+/// `message` with the data of its notifies of `kind` as `edit` makes it; `None` leaves them out.
+fn edited(
+    message: &[u8],
+    kind: NotifyType,
+    edit: impl Fn(&[u8]) -> Option<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    let message = Message::decode(message).unwrap();
+    let is_it = |payload: &Payload<'_>| matches!(payload, Payload::Notify(n) if n.kind == kind);
+    let mut payloads = message.payloads.clone();
+    let at = payloads.iter().position(is_it)?;
+    let Payload::Notify(notify) = payloads.remove(at) else { return None };
+    let data = edit(notify.data);
+    if let Some(data) = &data {
+        payloads.insert(at, Payload::Notify(Notify { data, ..notify }));
+    }
+    Some(encode_message(&message.header, &payloads))
+}
+
+/// What a man in the middle leaves of `data`.
+type Edit = fn(&[u8]) -> Option<Vec<u8>>;
+
+/// SUPPORTED_AUTH_METHODS (RFC 9593 §3.2): each announcement begins with its length.
+fn without_the_composite(mut data: &[u8]) -> Option<Vec<u8>> {
+    let mut kept = Vec::new();
+    while let Some(len) = data.first() {
+        let (one, rest) = data.split_at(usize::from(*len));
+        if !one.ends_with(scheme().algorithm_identifier()) {
+            kept.extend_from_slice(one);
+        }
+        data = rest;
+    }
+    Some(kept)
+}
+
+/// SIGNATURE_HASH_ALGORITHMS (RFC 7427 §4).
+fn without_identity(data: &[u8]) -> Option<Vec<u8>> {
+    let (hashes, _) = data.as_chunks::<2>();
+    let identity = HashId::IDENTITY.0.to_be_bytes();
+    Some(hashes.iter().filter(|hash| **hash != identity).flatten().copied().collect())
+}
+
+/// Both ends take the composite or ECDSA, and a man in the middle edits each IKE_SA_INIT message of one direction.
+fn refused_with(kind: NotifyType, response: bool, edit: Edit) -> (Pair, Failure) {
+    let mut pair = both([NAME_OR_ECDSA; 2]).build();
+    pair.net.tap(move |packet: &mut Packet| {
+        if packet.is(ExchangeType::IKE_SA_INIT, response)
+            && let Some(octets) = edited(&packet.octets, kind, edit)
+        {
+            assert_ne!(octets[..], packet.octets[..]);
+            packet.octets = octets.into();
+        }
+        Fate::Pass
+    });
+    let (at_a, _) = refused(&mut pair);
+    let ups = |host: &Host| host.events(|e| matches!(e, Event::IkeUp(_)).then_some(())).len();
+    assert_eq!(ups(pair.b()), 0, "B was up for a moment: {}", pair.story());
+    (pair, at_a)
+}
+
+/// Faults: `DowngradePrevention::No` (B is then up until A's complaint); in `SignedOctets`, leave out the peer's
+/// message.
+#[test]
+fn announced_methods_that_a_man_in_the_middle_edits_bring_no_sa() {
+    comes_up(both([NAME_OR_ECDSA; 2]));
+    let edits: [Edit; 3] = [without_the_composite, |_| Some(Vec::new()), |_| None];
+    for edit in edits {
+        let (pair, at_a) = refused_with(NotifyType::SUPPORTED_AUTH_METHODS, true, edit);
+        assert_eq!(at_a, told());
+        assert_eq!(said(pair.b())[0], INVALID);
+    }
+}
+
+/// Faults: in `signature::accepted`, leave the peer's hashes out of account; `DowngradePrevention::No` with it.
+#[test]
+fn announced_hashes_that_a_man_in_the_middle_edits_bring_no_sa() {
+    let edits: [Edit; 3] = [without_identity, |_| Some(Vec::new()), |_| None];
+    for edit in edits {
+        // A does not sign at all.
+        let (_, at_a) = refused_with(NotifyType::SIGNATURE_HASH_ALGORITHMS, true, edit);
+        assert_eq!(at_a, nothing_to_sign_with());
+        // A has signed the request that it sent.
+        let (pair, at_a) = refused_with(NotifyType::SIGNATURE_HASH_ALGORITHMS, false, edit);
+        assert_eq!(at_a, told());
+        assert_eq!(said(pair.b())[0], INVALID);
+    }
+}
