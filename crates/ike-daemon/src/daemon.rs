@@ -62,6 +62,15 @@ pub struct Parts {
     pub tap: Option<mpsc::UnboundedSender<Message>>,
 }
 
+/// How an orderly end went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// All peers have confirmed that their SAs are deleted.
+    pub confirmed: bool,
+    /// Nothing that the end is to remove stays in the data plane.
+    pub emptied: bool,
+}
+
 /// A running daemon. Dropping it stops it without a word to the peers; [`Daemon::shutdown`] deletes the
 /// SAs first.
 pub struct Daemon {
@@ -264,13 +273,13 @@ impl Daemon {
     /// Deletes the SAs at the peers, waits until they have confirmed it but no longer than `limit`, and
     /// stops. True if all were confirmed.
     pub async fn shutdown(self, limit: Duration) -> bool {
-        self.shutdown_unless(tokio::time::sleep(limit)).await
+        self.shutdown_unless(tokio::time::sleep(limit)).await.confirmed
     }
 
     /// As [`Self::shutdown`], but waits only until `hurry` is ready: for the peers as long as [`Self::farewell`] at the most,
     /// and then for `updown` programs a minute at the most. The data plane is emptied whether the peers have confirmed
     /// their deletes or not, within a time of its own.
-    pub async fn shutdown_unless(mut self, hurry: impl Future<Output = ()>) -> bool {
+    pub async fn shutdown_unless(mut self, hurry: impl Future<Output = ()>) -> Ended {
         let handle = self.operator.handle().clone();
         tokio::pin!(hurry);
         let mut hurried = false;
@@ -288,11 +297,7 @@ impl Daemon {
             let _ = tokio::time::timeout(FAREWELL, handle.stop()).await;
         }
         let end = tokio::time::Instant::now() + CLEAN_UP;
-        if !self.drivers.ended(CLEAN_UP).await {
-            tracing::warn!(
-                "the data plane does not answer: it may not be empty; `ike-daemon unblock` removes the rest"
-            );
-        }
+        let emptied = self.drivers.ended(CLEAN_UP).await;
         let rest = end.saturating_duration_since(tokio::time::Instant::now());
         self.accounting.finish(rest.max(SOON)).await;
         // The next run may take the control socket while programs still run.
@@ -303,7 +308,7 @@ impl Daemon {
             }
         };
         self.system.end(hurry).await;
-        confirmed
+        Ended { confirmed, emptied }
     }
 
     /// Stops without a word to the peers, and leaves the data plane as it is: its SAs go on. True if that

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ike_proto::config::{EndpointConfig, Shard};
@@ -106,8 +107,10 @@ impl Builder {
         let Plane { control, mut bell, mut ike, lost, waits, adopted, blocked, .. } = plane;
         // As many as there are traps and packets that meet them first.
         let (wanted, receiver) = mpsc::unbounded_channel();
+        let control = Control::start(control, waits, plane.keep_blocks, self.handle.shared_busy());
+        let kept = control.kept();
         let common = SharedParts {
-            control: Control::start(control, waits, plane.keep_blocks, self.handle.shared_busy()),
+            control,
             shunts: Arc::new(Mutex::new(Shunts::new(&config, adopted, blocked))),
             counters: self.handle.shared_counters(),
             events: self.events,
@@ -132,7 +135,7 @@ impl Builder {
             let parts = ShardParts { lines, requests, common, bell, ike: ike.take() };
             tasks.push(drive(engine, sockets, parts, alone, alarm.clone()));
         }
-        (Drivers { handle: self.handle, lost, alarm, tasks }, receiver)
+        (Drivers { handle: self.handle, lost, alarm, kept, tasks }, receiver)
     }
 }
 
@@ -148,6 +151,8 @@ pub struct Drivers {
     handle: Handle,
     lost: Arc<Notify>,
     alarm: Alarm,
+    /// The data plane could not be emptied.
+    kept: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -187,7 +192,7 @@ impl Drivers {
     /// [`Handle::leave`]. Except after `leave`, the last driver empties the data plane. It may be slow with thousands of
     /// SAs on a busy host: after `limit` the wait goes on, up to four times as long, unless the data plane has been at
     /// one command for `limit`. Then the remaining drivers are aborted, and the result is false: the data plane may not be
-    /// empty.
+    /// empty. It is false, too, if the data plane has refused to be emptied.
     pub async fn ended(&mut self, limit: Duration) -> bool {
         let busy = self.handle.shared_busy();
         let (mut wait, mut left) = (limit, limit * 3);
@@ -211,7 +216,7 @@ impl Drivers {
         for task in self.tasks.drain(..) {
             task.abort();
         }
-        ended
+        ended && !self.kept.load(Ordering::Relaxed)
     }
 }
 

@@ -1,7 +1,10 @@
 #!/bin/bash
 # The second half of deb.sh, in a guest whose kernel has ESP: the package of /out, installed and run by systemd in a
 # copy of the root, under the unit's hardening and the daemon's own sandbox, has a tunnel with strongSwan: SAs,
-# policies and routes in the kernel, traffic, rekeys, a trap, and nothing is left when it stops.
+# policies and routes in the kernel, traffic, rekeys, a trap. A purge under a full tunnel with traffic leaves a free host, and
+# nothing is in clear before the stop of the purge.
+# Faults: in the unit, leave ExecStopPost out, and in prerm, `ike-daemon unblock`: the host is not free; in prerm, delete the
+# policies before the stop: packets in clear.
 set -eu
 US=package THEM=strongswan
 . /lab/guest/lib.sh
@@ -30,9 +33,13 @@ package_sas() { daemon_sas "$@"; }
 field() { sed -n "s/^$1:\t*//p" "/proc/$(cat "$STATE/us.pid")/status"; }
 
 
+CLEARTEXT=yes
 net_direct
 site
 net us start_action trap
+net us remote_ts 0.0.0.0/0
+net them local_ts 0.0.0.0/0
+ip -n left route add default via $THEM_OWN
 conf us charon.sandbox.seccomp true
 start
 [ "$(field Seccomp)" = 2 ] && [ "$(field NoNewPrivs)" = 1 ] || fail "no seccomp"
@@ -56,6 +63,10 @@ states us 0
 up them
 installed
 ping_both
+[ "$(wire "$INNER")" = 0 ] || fail "packets in clear"
+in_ns us ping -q -n -i 0.01 -I $LEFT_IN $RIGHT_IN >/dev/null 2>&1 &
+pinging=$!
+pause 0.5
 touch $UNIT/stop
 wait_for 30 test -e $UNIT/rc || fail "systemd does not end"
 cat $UNIT/log
@@ -63,4 +74,11 @@ cat $UNIT/log
 : >"$STATE/us.killed"
 gone them
 kernel_clean us them
+in_clear() { tcpdump -tt -n -r "$OUT/wire.us.pcap" "icmp and src host $LEFT_IN" 2>/dev/null; }
+leaves() { [ -n "$(in_clear)" ]; }
+wait_for 5 leaves || fail "the host is not free after the purge"
+kill $pinging
+first=$(in_clear | awk 'NR == 1 { print $1 }') stopping=$(cat $UNIT/stopping)
+note "the stop began at $stopping, the first packet in clear was at $first"
+awk -v first="$first" -v stopping="$stopping" 'BEGIN { exit !(stopping > 0 && first >= stopping) }' || fail "packets in clear before the stop"
 final_checks

@@ -50,7 +50,9 @@ mod userspace;
 
 pub use device::{Device, MemoryHost, TunOptions};
 pub use encap::{EncapSocket, IkeDatagram};
-pub use guard::{Guard, GuardOptions, TcpPorts, TranslatedGuard};
+pub use guard::{
+    Changes, Guard, GuardOptions, Leaving, TcpPorts, Verdict, XfrmGuard, XfrmGuardOptions, put_back,
+};
 pub use raw::{ClearSockets, PlainEsp};
 pub use routed::Routed;
 pub use routes::{DEFAULT_MARK, RouteOptions};

@@ -112,7 +112,7 @@ fn raw_esp() -> UdpSocket {
 }
 
 /// A raw socket; what is done with it here it does as UDP sockets do.
-fn raw(family: socket2::Domain, protocol: i32) -> UdpSocket {
+pub(crate) fn raw(family: socket2::Domain, protocol: i32) -> UdpSocket {
     let raw = socket2::Socket::new(family, socket2::Type::RAW, Some(protocol.into())).unwrap();
     raw.set_nonblocking(true).unwrap();
     UdpSocket::from_std(std::os::fd::OwnedFd::from(raw).into()).unwrap()

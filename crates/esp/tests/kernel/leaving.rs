@@ -17,7 +17,7 @@ use crate::device::{Host, inside, send, socket, with_checksum};
 const SHORT: Duration = Duration::from_millis(200);
 
 /// The source address of a UDP packet to the port 7 that leaves by `device`, as it leaves.
-async fn leaves(device: &AsyncDevice) -> Option<String> {
+pub(crate) async fn leaves(device: &AsyncDevice) -> Option<String> {
     let mut buffer = [0; 2000];
     loop {
         let Ok(received) = timeout(SHORT, device.recv(&mut buffer)).await else { return None };
@@ -138,7 +138,7 @@ table ip site {
 }
 ";
 
-fn nft(rules: &str) {
+pub(crate) fn nft(rules: &str) {
     let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     nft.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
     assert!(nft.wait().unwrap().success());

@@ -10,6 +10,7 @@ mod device;
 mod leaving;
 mod plain;
 mod queues;
+mod xfrm;
 
 /// A namespace with TUN devices and nft.
 const NFT: Need = Need { met: || namespace("nft", &["nft", "add", "table", "inet", "t"]) };
@@ -34,5 +35,17 @@ ike_test_namespace::harness! {
         plain::a_stranger_who_says_too_big_slows_nothing,
         queues::flows_over_two_queues,
     ],
-    NFT => [leaving::what_is_protected_does_not_leave_with_a_translated_address],
+    NFT => [
+        leaving::what_is_protected_does_not_leave_with_a_translated_address,
+        xfrm::what_policies_protect_does_not_leave_without_them,
+        xfrm::what_policies_protect_does_not_leave_with_a_translated_address,
+        xfrm::what_an_sa_has_made_leaves_and_nothing_else_with_its_port,
+        xfrm::a_mark_counts_as_it_is_when_the_packet_leaves,
+        xfrm::ten_thousand_policies_are_one_rule,
+        xfrm::the_table_of_an_earlier_run_stays_until_this_one_has_its_policies,
+        xfrm::two_thousand_rules_are_made_again_without_a_gap,
+        xfrm::a_table_that_the_kernel_refuses_leaves_nothing,
+        xfrm::a_table_without_an_owner_is_put_back_and_outlives_its_process,
+        xfrm::a_table_that_cannot_be_removed_is_an_error,
+    ],
 }

@@ -17,7 +17,7 @@ use super::sockets::{Metrics, Vici};
 use super::watchdog;
 use crate::cli::{KeysIn, RunArgs};
 use crate::config::{self, Config, MetricsListen, Resolve};
-use crate::daemon::{Daemon, Parts, open, os_crypto};
+use crate::daemon::{Daemon, Ended, Parts, open, os_crypto};
 use crate::exit::Status;
 use crate::files::paths;
 use crate::names::Lookups;
@@ -265,21 +265,30 @@ async fn serve(
         hurry(async || either(&mut terminate, &mut interrupt).await).await;
         tracing::warn!("second signal: the daemon ends at once");
     };
-    end(daemon, args.keep_sas, lost.is_some(), again).await;
+    let ended = end(daemon, args.keep_sas, lost.is_some(), again).await;
     if let Some(why) = lost {
         // Whoever supervises this process may start it again.
         return Err(std::io::Error::other(why));
     }
-    Ok(())
+    ended
 }
 
 /// Ends `daemon`. Once `again` is ready, after another signal, the daemon ends at once.
-async fn end(daemon: Daemon, keep_sas: bool, lost: bool, again: impl Future<Output = ()>) {
+///
+/// # Errors
+/// The data plane is not empty: a stop has not done what it is for.
+async fn end(
+    daemon: Daemon,
+    keep_sas: bool,
+    lost: bool,
+    again: impl Future<Output = ()>,
+) -> std::io::Result<()> {
     if !lost && !keep_sas {
-        if !daemon.shutdown_unless(again).await {
+        let Ended { confirmed, emptied } = daemon.shutdown_unless(again).await;
+        if !confirmed {
             tracing::warn!("some peers have not confirmed the deletes");
         }
-        return;
+        return if emptied { Ok(()) } else { Err(std::io::Error::other(NOT_EMPTIED)) };
     }
     let hurry = async {
         tokio::select! {
@@ -292,7 +301,12 @@ async fn end(daemon: Daemon, keep_sas: bool, lost: bool, again: impl Future<Outp
     } else if !daemon.leave_unless(hurry).await {
         tracing::warn!("the data plane does not answer");
     }
+    Ok(())
 }
+
+/// The last line of a stop that leaves something on the host.
+const NOT_EMPTIED: &str = "the data plane is not empty, or has not answered: XFRM policies and states, routes, or tables of nf_tables \
+                           stay on the host and may block traffic; `ike-daemon unblock` removes them";
 
 async fn reload(operator: Operator, file: PathBuf) {
     // The log has the outcome and the warnings.

@@ -16,14 +16,21 @@ pub(super) fn unblock(control: &Path) -> Status {
         return Status::Failed;
     }
     match plane::remove_all() {
-        Ok(0) => println!("nothing to remove"),
-        Ok(removed) => println!("{removed} removed: rules, routes, XFRM policies and states"),
+        Ok(removal) => {
+            match removal.removed {
+                0 if removal.errors.is_empty() => println!("nothing to remove"),
+                removed => println!(
+                    "{removed} removed: rules, routes, XFRM policies and states, tables of nf_tables"
+                ),
+            }
+            removal.errors.iter().for_each(|error| eprintln!("{error}"));
+            if removal.errors.is_empty() { Status::Done } else { Status::Failed }
+        }
         Err(error) => {
             eprintln!("{error}");
-            return Status::Failed;
+            Status::Failed
         }
     }
-    Status::Done
 }
 
 /// Says on standard error what an operator has to know where no daemon runs at `control`, if earlier runs have left
@@ -34,8 +41,8 @@ pub(super) fn hint(control: &Path) {
     }
     if let Ok(left @ 1..) = plane::count_left() {
         log::say(format_args!(
-            "{left} routes and XFRM policies of an earlier run block traffic: a daemon that starts replaces them, and \
-             `ike-daemon unblock` removes them"
+            "{left} routes, XFRM policies and tables of nf_tables of an earlier run block traffic: a daemon that starts \
+             replaces them, and `ike-daemon unblock` removes them"
         ));
     }
 }

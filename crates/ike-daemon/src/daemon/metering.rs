@@ -12,7 +12,7 @@ use crate::config::Config;
 
 /// How much of this daemon on the host others have taken away, and it has put back.
 fn put_back() -> u64 {
-    routes::put_back() + xfrm::plane::put_back()
+    routes::put_back() + xfrm::plane::put_back() + esp::io::put_back()
 }
 
 /// Counts, or does nothing. Clones have the same counters.

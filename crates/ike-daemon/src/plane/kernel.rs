@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use esp::io::TranslatedGuard;
 use ike_proto::dataplane::{
     Capabilities, Command, DataPlane, DataPlaneError, Event, Mode, Outer, PolicyAction, PolicyId,
     PolicySpec, Processing, Reply, TrafficSelector,
@@ -27,7 +26,8 @@ use xfrm::policy::{Action, Policy, PolicyDirection};
 use xfrm::probe::Features;
 
 use super::instance_lock::{InstanceLock, lock_instance};
-use super::{Earlier, adopt, is_all};
+use super::second_line::{self, SecondLine};
+use super::{Earlier, Removal, adopt, is_all};
 use crate::config::PlaneOptions;
 
 /// The kernel with its events.
@@ -86,32 +86,21 @@ pub(super) fn start(
     let (deadline, deadlines) = watch::channel(xfrm.deadline());
     ring(xfrm.as_fd().try_clone_to_owned()?, Arc::clone(&bell), deadlines)?;
     xfrm.refuse_overlaps(!options.overlap);
-    let plane = KernelPlane {
+    xfrm.follow_leaving();
+    let mut plane = KernelPlane {
         xfrm,
         routes,
         stale_routes: keep,
         stand_ins: BTreeSet::new(),
         link_passes: LinkPasses::default(),
-        translated: guard_translated(),
+        second_line: SecondLine::start(options.routes.mark, ports, SETTLE),
         deadline,
         _lock: lock,
     };
+    // What this run has taken over of an earlier one.
+    plane.after();
     let control = Box::new(Tracer::new(plane));
     Ok(Plane { bell, host: true, adopted, blocked, ..Plane::of(control) })
-}
-
-/// `None` if the kernel refuses the table. The tunnels work without the table, but source NAT can take packets out of them.
-fn guard_translated() -> Option<TranslatedGuard> {
-    let warn = |error: &io::Error| {
-        tracing::warn!(%error, "nf_tables: table ike-xfrm not made: packets that source NAT takes out of a tunnel leave in clear; put an exemption in front of each source NAT rule (docs/security.md)");
-    };
-    TranslatedGuard::start().inspect_err(warn).ok()
-}
-
-fn remove_guard(removed: io::Result<()>) {
-    if let Err(error) = removed {
-        tracing::debug!(%error, "nf_tables: table not removed");
-    }
 }
 
 /// What policies of an earlier run take, and drop once its states are gone.
@@ -126,24 +115,66 @@ fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)
     Ok(outward.map(|id| adopt::selectors(&id.selector)).collect())
 }
 
-/// Removes the states and policies that earlier runs have left. Returns how many.
-pub(super) fn remove_all() -> io::Result<usize> {
-    let Some((mut kernel, Remains { states, policies })) = left()? else { return Ok(0) };
-    let _lock = lock_instance()?;
-    for state in &states {
-        kernel.delete_state(&state.id).map_err(unread)?;
-    }
-    for info in &policies {
-        kernel.delete_policy(&info.policy.id).map_err(unread)?;
+/// Removes the states and policies that earlier runs have left, and their second line.
+///
+/// # Errors
+/// Another daemon has the kernel's data plane.
+pub(super) fn remove_all(removal: &mut Removal) -> io::Result<()> {
+    let left = left();
+    // Without XFRM there is no other daemon with this data plane.
+    let _lock = if matches!(left, Ok(None)) { None } else { lock_instance()? };
+    match left {
+        Ok(Some((mut kernel, Remains { states, policies }))) => {
+            for state in &states {
+                removal.note(kernel.delete_state(&state.id).map(|_| 1).map_err(unread));
+            }
+            for info in &policies {
+                removal.note(kernel.delete_policy(&info.policy.id).map(|_| 1).map_err(unread));
+            }
+        }
+        Ok(None) => {}
+        Err(error) => removal.note(Err(error)),
     }
     // The last, so that source NAT takes nothing out of a tunnel meanwhile.
-    remove_guard(TranslatedGuard::remove_left());
-    Ok(states.len() + policies.len())
+    removal.note(remove_second_line());
+    Ok(())
 }
 
-/// How many policies earlier runs have left.
+/// Removes the second line of an earlier run. Returns how many there were.
+fn remove_second_line() -> io::Result<usize> {
+    second_line::remove_left().map(usize::from)
+}
+
+/// Removes the second line that an earlier run over this plane has left, before another plane begins: it drops what has no SA of
+/// the kernel, in front of a TUN device as well.
+///
+/// # Errors
+/// The kernel refuses: no child would carry anything.
+pub(super) fn make_way() -> io::Result<()> {
+    match second_line::is_left() {
+        Ok(false) => return Ok(()),
+        Ok(true) => {}
+        Err(error) => {
+            tracing::warn!(%error, "not known whether an earlier run has left the table ike-xfrm, which drops what the children protect: see `nft list tables`");
+            return Ok(());
+        }
+    }
+    match lock_instance() {
+        Ok(_lock) => {
+            remove_second_line()?;
+            tracing::info!("nf_tables: removed the table ike-xfrm of an earlier run");
+        }
+        // It is no earlier run's.
+        Err(error) => {
+            tracing::warn!(%error, "nf_tables: the table ike-xfrm stays, and drops what the children of that daemon protect");
+        }
+    }
+    Ok(())
+}
+
+/// How many policies earlier runs have left, and with their second line.
 pub(super) fn count_left() -> io::Result<usize> {
-    Ok(left()?.map_or(0, |(_, left)| left.policies.len()))
+    Ok(left()?.map_or(0, |(_, left)| left.policies.len()) + usize::from(second_line::is_left()?))
 }
 
 /// What earlier runs have left. None without XFRM in the kernel.
@@ -206,7 +237,7 @@ struct KernelPlane {
     /// Policies of children that are down.
     stand_ins: BTreeSet<PolicyId>,
     link_passes: LinkPasses,
-    translated: Option<TranslatedGuard>,
+    second_line: SecondLine,
     /// When the bell is to be rung although there is no event.
     deadline: watch::Sender<Option<Instant>>,
     /// Held as long as the plane exists.
@@ -251,6 +282,8 @@ impl KernelPlane {
             self.stale_routes = false;
             self.unroute(Routes::forget_leftovers);
         }
+        // After the policies: a packet never meets the second line before the first.
+        self.second_line.follow(self.xfrm.leaving_changes());
         self.deadline.send_replace(self.xfrm.deadline());
     }
 
@@ -281,10 +314,7 @@ impl DataPlane for KernelPlane {
                 self.stand_ins.clear();
                 self.link_passes = LinkPasses::default();
                 let reply = self.xfrm.apply(Command::Flush);
-                if let Some(guard) = self.translated.take() {
-                    remove_guard(guard.remove());
-                }
-                reply
+                both(reply, self.second_line.remove())
             }
             Command::RemoveSas => {
                 self.unroute(|routes| routes.at_the_end(Leftovers::Keep));
@@ -301,6 +331,18 @@ impl DataPlane for KernelPlane {
         self.pass_link();
         self.after();
         event
+    }
+}
+
+/// The reply if neither has failed, and each error.
+fn both(
+    reply: Result<Reply, DataPlaneError>,
+    removed: Result<(), DataPlaneError>,
+) -> Result<Reply, DataPlaneError> {
+    match (reply, removed) {
+        (reply, Ok(())) => reply,
+        (Ok(_), Err(error)) => Err(error),
+        (Err(one), Err(other)) => Err(DataPlaneError(format!("{}; {}", one.0, other.0))),
     }
 }
 
@@ -575,6 +617,16 @@ mod tests {
                 assert_eq!(shunt(true, remote, peer), Some(Via::BlackHole));
             }
         }
+    }
+
+    /// Fault: in `both`, return the first error alone.
+    #[test]
+    fn an_end_tells_all_that_stays() {
+        let error = |text: &str| DataPlaneError(text.to_owned());
+        let told = both(Err(error("a policy stays")), Err(error("the table stays"))).unwrap_err();
+        assert_eq!(told.0, "a policy stays; the table stays");
+        assert_eq!(both(Ok(Reply::Done), Err(error("the table"))).unwrap_err().0, "the table");
+        both(Ok(Reply::Done), Ok(())).unwrap();
     }
 
     /// Faults: in `LinkPasses::set`, count a policy as there that has failed; try no second time.

@@ -17,6 +17,7 @@ mod instance_lock;
 mod kernel;
 mod kind;
 mod reverse_path;
+mod second_line;
 
 pub use kind::DataPlaneKind;
 pub use reverse_path::reverse_path;
@@ -90,12 +91,40 @@ pub fn listen(choice: Choice, options: &PlaneOptions) -> Listen {
     }
 }
 
-/// Removes what earlier runs have left on the host, whatever their data planes were. Returns how many things.
+/// What a removal has come to.
+#[derive(Debug, Default)]
+pub struct Removal {
+    /// How many things are gone.
+    pub removed: usize,
+    /// Why others stay.
+    pub errors: Vec<io::Error>,
+}
+
+impl Removal {
+    /// Takes note of a part of it. One part fails, and the others are removed all the same.
+    fn note(&mut self, part: io::Result<usize>) {
+        match part {
+            Ok(removed) => self.removed += removed,
+            // Ten thousand policies have one reason.
+            Err(error) => {
+                let again = |last: &io::Error| last.to_string() == error.to_string();
+                if !self.errors.last().is_some_and(again) {
+                    self.errors.push(error);
+                }
+            }
+        }
+    }
+}
+
+/// Removes what earlier runs have left on the host, whatever their data planes were.
 ///
 /// # Errors
-/// Another daemon has the kernel's data plane, or the kernel lets this process change nothing.
-pub fn remove_all() -> io::Result<usize> {
-    Ok(kernel::remove_all()? + routes::remove_all()?)
+/// Another daemon has the kernel's data plane: nothing is removed.
+pub fn remove_all() -> io::Result<Removal> {
+    let mut removal = Removal::default();
+    kernel::remove_all(&mut removal)?;
+    removal.note(routes::remove_all());
+    Ok(removal)
 }
 
 /// How many things earlier runs have left on the host.
@@ -128,7 +157,9 @@ pub fn start(
                 icmp_too_big: options.icmp_too_big,
                 queues: options.tun_queues.into(),
             };
-            Plane::userspace(sockets, crypto, options)
+            let plane = Plane::userspace(sockets, crypto, options)?;
+            kernel::make_way()?;
+            Ok(plane)
         }
         (Choice::None, _) => return Ok(Plane::none()),
     }?;
@@ -138,4 +169,24 @@ pub fn start(
     let bell = Arc::clone(&plane.bell);
     let control = Box::new(Bypass::new(plane.control, bell, options.routes.table)?);
     Ok(Plane { control, ..plane })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `Removal::note`, forget what was removed before an error, or an error after another one.
+    #[test]
+    fn a_removal_goes_on_after_an_error_and_tells_all() {
+        let mut removal = Removal::default();
+        let refused = |what: &str| Err(io::Error::other(what.to_owned()));
+        for part in
+            [Ok(2), refused("the table"), refused("the table"), Ok(3), refused("the routes")]
+        {
+            removal.note(part);
+        }
+        assert_eq!(removal.removed, 5);
+        let told: Vec<_> = removal.errors.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["the table", "the routes"]);
+    }
 }

@@ -451,6 +451,48 @@ async fn a_dead_peer_holds_the_end_for_a_second_at_most() {
     assert!(plane.policies.lock().unwrap().is_empty());
 }
 
+/// A data plane that refuses to be emptied, as the kernel's does when another process owns the table of nf_tables.
+struct Refusing(Watched);
+
+impl DataPlane for Refusing {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        match command {
+            Command::Flush => Err(DataPlaneError("the table stays".into())),
+            other => self.0.apply(other),
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.0.poll_event()
+    }
+}
+
+/// A stop is to leave nothing that blocks traffic. If it does, the process ends with an error.
+///
+/// Faults: in `Control::close` (ike-tokio, plane/control.rs), do not note an error; in `Drivers::ended`, do not look at it.
+#[tokio::test]
+async fn an_end_whose_data_plane_cannot_be_emptied_says_so() {
+    for refuses in [false, true] {
+        let watched = Watched::default();
+        let first = std::cell::RefCell::new(Some(watched));
+        let planes = || match first.take() {
+            Some(watched) if refuses => Plane::new(Refusing(watched)),
+            Some(watched) => Plane::new(watched),
+            None => Plane::none(),
+        };
+        let pair =
+            Pair::start_with(Carrier::None, "", "", Some(&planes), "right.example.org").await;
+        pair.left.operator().up(&net()).await.unwrap();
+        let hurry = tokio::time::sleep(Duration::from_secs(5));
+        let ended = pair.left.shutdown_unless(hurry).await;
+        assert_eq!((ended.confirmed, ended.emptied), (true, !refuses));
+    }
+}
+
 /// Faults: in `daemon.rs`, let `CLEAN_UP` be ten seconds; in `server.rs` of the control socket, never say that the data
 /// plane hangs.
 #[tokio::test]

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,8 @@ pub(crate) struct Control {
     thread: Arc<Option<JoinHandle<()>>>,
     /// The end leaves policies in place.
     keep_blocks: bool,
+    /// It could not be emptied.
+    kept: Arc<AtomicBool>,
 }
 
 /// Reads the counters of SAs from the data plane. The data plane exists as long as one of its handles exists.
@@ -87,7 +90,7 @@ impl Control {
     ) -> Self {
         if !waits {
             let handle = PlaneHandle(Way::Here(Arc::new(Mutex::new(plane))));
-            return Self { handle, thread: Arc::new(None), keep_blocks };
+            return Self { handle, thread: Arc::new(None), keep_blocks, kept: Arc::default() };
         }
         let (jobs, mut inbox) = mpsc::unbounded_channel();
         let thread = tokio::task::spawn_blocking(move || {
@@ -105,7 +108,8 @@ impl Control {
             }
         });
         let thread = Arc::new(Some(thread));
-        Self { handle: PlaneHandle(Way::Thread(jobs)), thread, keep_blocks }
+        let handle = PlaneHandle(Way::Thread(jobs));
+        Self { handle, thread, keep_blocks, kept: Arc::default() }
     }
 
     /// Applies a batch in order and stops at the first failure.
@@ -133,20 +137,27 @@ impl Control {
         }
     }
 
+    /// Set once [`close`](Self::close) has not been able to empty the data plane.
+    pub(crate) fn kept(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.kept)
+    }
+
     /// Flushes the data plane, unless `leave` is set, and waits until its thread has ended and released all
     /// resources. Of several drivers the last one does this.
     pub(crate) async fn close(self, leave: bool) {
-        let Self { handle, thread, keep_blocks } = self;
+        let Self { handle, thread, keep_blocks, kept } = self;
         let Some(thread) = Arc::into_inner(thread) else { return };
         let end = if keep_blocks { Command::RemoveSas } else { Command::Flush };
         if !leave && let Err(error) = handle.apply(vec![end]).await {
-            tracing::warn!(%error, "data plane not flushed; its SAs and policies may remain");
+            tracing::error!(%error, "data plane not emptied: what stays on the host may block traffic");
+            kept.store(true, Ordering::Relaxed);
         }
         drop(handle);
         if let Some(thread) = thread
             && let Err(error) = thread.await
         {
-            tracing::error!(%error, "thread of the data plane failed");
+            tracing::error!(%error, "thread of the data plane failed: what it has put on the host stays");
+            kept.store(true, Ordering::Relaxed);
         }
     }
 }

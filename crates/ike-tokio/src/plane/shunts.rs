@@ -41,6 +41,8 @@ type Name = (String, String);
 pub(crate) struct Shunts {
     configured: BTreeMap<Name, Shunt>,
     armed: BTreeMap<Name, Armed>,
+    /// Policies that the data plane has refused, and that are not armed. It may know them all the same.
+    refused: BTreeMap<Name, Armed>,
     /// Those that `down` has removed, until the child is up.
     lifted: BTreeSet<Name>,
     /// Children that an earlier run had up.
@@ -187,7 +189,8 @@ impl Shunts {
         let old = std::mem::replace(&mut self.configured, configured(config));
         let before = std::mem::replace(&mut self.ends, ends(config));
         let now = &self.configured;
-        let gone = self.armed.keys().filter(|name| !now.contains_key(*name));
+        let gone = self.armed.keys().chain(self.refused.keys());
+        let gone = gone.filter(|name| !now.contains_key(*name));
         for name in gone.cloned().collect::<Vec<_>>() {
             self.disarm(&name, plane).await;
         }
@@ -250,7 +253,8 @@ impl Shunts {
     /// The trap of a child is removed by command: its traffic is free until the child is up.
     pub(crate) async fn untrap(&mut self, name: Name, plane: &Control) {
         let was_up = |armed: &Armed| matches!(armed.stage, Stage::Up(..));
-        if self.armed.get(&name).is_some_and(|armed| !was_up(armed))
+        let known = self.armed.get(&name).or_else(|| self.refused.get(&name));
+        if known.is_some_and(|armed| !was_up(armed))
             && self.configured.get(&name).is_some_and(|shunt| shunt.since == Since::Held)
         {
             self.disarm(&name, plane).await;
@@ -312,7 +316,15 @@ impl Shunts {
         let known = self.armed.get(&name).map(|armed| &armed.spec);
         let Says { action, local_ts, remote_ts, outer } = says;
         let spec = PolicySpec {
-            id: known.map_or(PolicyId(FIRST + self.count), |known| known.id),
+            id: match (known, self.refused.get(&name)) {
+                (Some(known), _) => known.id,
+                // Under another number the data plane would have both.
+                (None, Some(refused)) => refused.spec.id,
+                (None, None) => {
+                    self.count += 1;
+                    PolicyId(FIRST + self.count - 1)
+                }
+            },
             child: name.1.clone(),
             owner: name.0.clone(),
             local_ts,
@@ -323,25 +335,30 @@ impl Shunts {
             outer,
             standby: false,
         };
-        let is_new = known != Some(&spec);
-        self.count += u64::from(known.is_none());
+        let (is_new, is_known) = (known != Some(&spec), known.is_some());
         if is_new {
             let command = Command::InstallPolicy(Box::new(spec.clone()));
             if let Err(error) = plane.apply(vec![command]).await {
-                let (connection, child) = name;
+                let (connection, child) = &name;
                 tracing::warn!(%connection, %child, %error, "policy of failureshunt not installed");
+                if !is_known {
+                    self.refused.insert(name, Armed { spec, stage });
+                }
                 return;
             }
         }
+        self.refused.remove(&name);
         self.armed.insert(name, Armed { spec, stage });
     }
 
     async fn disarm(&mut self, name: &Name, plane: &Control) {
-        let Some(armed) = self.armed.remove(name) else { return };
-        if let Err(error) = plane.apply(vec![Command::RemovePolicy(armed.spec.id)]).await {
-            let (connection, child) = name;
-            tracing::warn!(%connection, %child, %error, "policy of failureshunt not removed");
-            self.armed.insert(name.clone(), armed);
+        for all in [&mut self.armed, &mut self.refused] {
+            let Some(armed) = all.remove(name) else { continue };
+            if let Err(error) = plane.apply(vec![Command::RemovePolicy(armed.spec.id)]).await {
+                let (connection, child) = name;
+                tracing::warn!(%connection, %child, %error, "policy of failureshunt not removed");
+                all.insert(name.clone(), armed);
+            }
         }
     }
 }

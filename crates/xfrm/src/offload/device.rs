@@ -93,6 +93,13 @@ impl Devices {
         Ok(devices)
     }
 
+    /// The name and the kind of the device with this index, if there is one.
+    pub fn kind_of(&mut self, index: u32) -> io::Result<Option<(String, String)>> {
+        let links = self.links()?;
+        let link = links.iter().find(|link| link.header.index == index);
+        Ok(link.map(read).map(|device| (device.name, device.kind)))
+    }
+
     fn describe(
         &mut self,
         link: &LinkMessage,

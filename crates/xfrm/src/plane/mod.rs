@@ -58,6 +58,7 @@ use ipsec_types::dataplane::{
 
 use crate::kernel::Kernel;
 use crate::netlink::Transport;
+use crate::policy::Policy;
 
 pub use adopt::{LINGER, Orphan};
 pub use clock::{Clock, SystemClock};
@@ -146,6 +147,18 @@ impl<T: Transport, S: Source> XfrmNetlink<T, S> {
     /// [`overlaps`](ipsec_types::dataplane::overlaps).
     pub fn refuse_overlaps(&mut self, refuse: bool) {
         self.policies.refuse_overlaps(refuse);
+    }
+
+    /// Notes from now on what changes for packets that leave.
+    pub fn follow_leaving(&mut self) {
+        self.policies.follow_leaving();
+    }
+
+    /// The policies for packets that leave that may have changed since the last call, with those that are there since
+    /// [`follow_leaving`](Self::follow_leaving): each as it is wanted now, `None` if it is gone. What other programs change is
+    /// no change.
+    pub fn leaving_changes(&mut self) -> Vec<(crate::policy::PolicyId, Option<&Policy>)> {
+        self.policies.leaving_changes()
     }
 
     /// The kernel.

@@ -38,6 +38,12 @@ pub(super) struct Policies {
     /// What others delete.
     patience: Patience<SlotId>,
     due: Option<Instant>,
+    /// Slots for packets that leave whose first claim may be another, if somebody asks.
+    leaving: Option<HashSet<SlotId>>,
+    /// For packets that leave: what is to be protected or blocked and the kernel has refused, because another program has a
+    /// policy in one of the slots. It stands in no slot, so that it does not take the place of that policy once that is gone.
+    /// [`remove`](Self::remove) removes it, and so does another [`install`](Self::install) with its id.
+    barred: HashMap<PolicyId, Vec<Policy>>,
 }
 
 /// One of the engine's.
@@ -78,6 +84,31 @@ impl Policies {
         self.overlaps.refused = refuse;
     }
 
+    /// Notes from now on what changes for packets that leave.
+    pub(super) fn follow_leaving(&mut self) {
+        let leaving = |id: &&SlotId| id.direction == PolicyDirection::Out;
+        self.leaving = Some(self.slots.keys().filter(leaving).copied().collect());
+    }
+
+    /// The policies for packets that leave that may have changed since the last call: each as it is wanted now, `None` if it
+    /// is gone. One that another program's policy keeps out of the kernel is wanted as well.
+    pub(super) fn leaving_changes(&mut self) -> Vec<(SlotId, Option<&Policy>)> {
+        let changed = self.leaving.as_mut().map(std::mem::take).unwrap_or_default();
+        let claimed = |id: &SlotId| Some(&self.slots.get(id)?.claims.first()?.policy);
+        let barred = |id: &SlotId| {
+            let there = self.barred.values().flatten().filter(|policy| policy.id == *id);
+            there.min_by_key(|policy| policy.priority)
+        };
+        changed.into_iter().map(|id| (id, claimed(&id).or_else(|| barred(&id)))).collect()
+    }
+
+    fn note_leaving(&mut self, slots: impl IntoIterator<Item = SlotId>) {
+        if let Some(leaving) = &mut self.leaving {
+            let out = |id: &SlotId| id.direction == PolicyDirection::Out;
+            leaving.extend(slots.into_iter().filter(out));
+        }
+    }
+
     /// Installs `spec`, in place of an earlier policy with its id. If that fails, the earlier one is there again,
     /// or will be once the kernel accepts it.
     pub(super) fn install<T: Transport>(
@@ -94,6 +125,11 @@ impl Policies {
         }
         self.settle(kernel);
         let (id, child) = (spec.id, spec.child.clone());
+        self.unbar(id);
+        let leaving = wanted.iter().map(|wanted| &wanted.policy);
+        let leaving = leaving
+            .filter(|policy| policy.id.direction == PolicyDirection::Out && !policy.passes());
+        let leaving: Vec<Policy> = leaving.cloned().collect();
         let before = self.take(id);
         let since = match &before {
             Some((entry, _)) => entry.since,
@@ -125,6 +161,10 @@ impl Policies {
         if let Err(again) = self.sync(kernel, &touched) {
             tracing::debug!(error = %again, "policies are put right later");
         }
+        if error.is_present() {
+            self.note_leaving(leaving.iter().map(|policy| policy.id));
+            self.barred.insert(id, leaving);
+        }
         Err(DataPlaneError(format!("policy of child {child}: {error}")))
     }
 
@@ -149,6 +189,7 @@ impl Policies {
             let rank = Rank { order, claim: u64::MAX, standby: false, since: Reverse(0) };
             slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
         }
+        self.note_leaving(slots.iter().copied());
         self.entries.insert(spec.id, Entry { spec, means: None, since: 0, slots });
     }
 
@@ -158,6 +199,7 @@ impl Policies {
         kernel: &mut Kernel<T>,
         id: PolicyId,
     ) -> Result<(), DataPlaneError> {
+        self.unbar(id);
         let taken = self.take(id);
         self.overlaps.remove(id);
         let protecting = self.put_ahead(taken.iter().map(|(entry, _)| &*entry.spec));
@@ -176,10 +218,13 @@ impl Policies {
     ) -> Result<(), DataPlaneError> {
         self.entries.clear();
         self.overlaps.clear();
+        let barred = std::mem::take(&mut self.barred);
+        self.note_leaving(barred.into_values().flatten().map(|policy| policy.id));
         for slot in self.slots.values_mut() {
             slot.claims.clear();
         }
         let mut all: Vec<SlotId> = self.slots.keys().copied().collect();
+        self.note_leaving(all.iter().copied());
         // Outbound policies are removed last.
         all.sort_by_key(|id| id.direction == PolicyDirection::Out);
         self.sync(kernel, &all).map_err(fail)
@@ -367,11 +412,18 @@ impl Policies {
             let rank = Rank { order, claim, standby: spec.standby, since: Reverse(since) };
             slot.add(Claim { spec: Arc::clone(&spec), rank, policy });
         }
+        self.note_leaving(slots.iter().copied());
         self.entries.insert(spec.id, Entry { spec, means: Some(means), since, slots });
+    }
+
+    fn unbar(&mut self, id: PolicyId) {
+        let barred = self.barred.remove(&id).unwrap_or_default();
+        self.note_leaving(barred.into_iter().map(|policy| policy.id));
     }
 
     fn take(&mut self, id: PolicyId) -> Option<(Entry, Vec<Claim>)> {
         let entry = self.entries.remove(&id)?;
+        self.note_leaving(entry.slots.iter().copied());
         let mut claims = Vec::with_capacity(entry.slots.len());
         for slot in &entry.slots {
             let Some(slot) = self.slots.get_mut(slot) else { continue };

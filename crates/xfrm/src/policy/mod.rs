@@ -98,6 +98,14 @@ impl Policy {
     pub fn new(id: PolicyId, priority: u32, action: Action) -> Self {
         Self { id, priority, action, icmp: false, cpu_acquire: false, offload: None }
     }
+
+    /// True if packets pass in clear: it neither protects nor blocks.
+    pub fn passes(&self) -> bool {
+        match &self.action {
+            Action::Allow(templates) => templates.iter().all(|template| template.optional),
+            Action::Block => false,
+        }
+    }
 }
 
 impl PolicyId {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ipsec_types::dataplane::{Command, DataPlane, Event, PolicyAction};
+use ipsec_types::dataplane::{Command, DataPlane, Event, PolicyAction, PolicyId};
 use xfrm::event::Event as KernelEvent;
 use xfrm::kernel::Kernel;
 use xfrm::netlink::{FaultyTransport, NetlinkFault};
@@ -58,6 +58,91 @@ fn a_policy_of_another_program_is_left_alone() {
 fn flush_policies(sim: &SimKernel) {
     sim.policies().iter().for_each(|info| sim.lose_policy(&info.policy.id));
     sim.raise(KernelEvent::PoliciesFlushed);
+}
+
+/// nf_tables stands in for the policies as they are wanted, also while another program has removed them. A policy that waits
+/// behind another one is no change.
+///
+/// Faults: in `Policies::take`, `put` or `clear`, leave `note_leaving` out; in `leaving_changes`, tell what is installed.
+#[test]
+fn changes_of_what_leaves_are_told_and_what_others_remove_is_none() {
+    let (mut plane, sim, _) = plane();
+    let (early, late) = (Child::new(1, 1), Child::new(2, 2).between("10.1.0.0/16", "10.9.0.0/16"));
+    apply(&mut plane, [early.trap()]).expect("installed");
+    plane.follow_leaving();
+    let told = |plane: &mut Plane| -> Vec<(String, bool)> {
+        let changes = plane.leaving_changes().into_iter();
+        let text = |(id, policy): (xfrm::policy::PolicyId, Option<&Policy>)| {
+            assert_eq!(id.direction, PolicyDirection::Out);
+            assert!(policy.is_none_or(|policy| policy.id == id));
+            (id.selector.dst.address.to_string(), policy.is_some())
+        };
+        let mut all: Vec<_> = changes.map(text).collect();
+        all.sort();
+        all
+    };
+    let is = |to: &str, there| (to.to_owned(), there);
+    assert_eq!(told(&mut plane), [is("10.2.0.0", true)], "what is there");
+    assert_eq!(told(&mut plane), []);
+    apply(&mut plane, late.up()).expect("installed");
+    assert_eq!(told(&mut plane), [is("10.9.0.0", true)]);
+    flush_policies(&sim);
+    assert_eq!(told(&mut plane), [], "removed by another program");
+    events(&mut plane);
+    assert_eq!(told(&mut plane), [], "and put back");
+    apply(&mut plane, late.down()).expect("removed");
+    assert_eq!(told(&mut plane), [is("10.9.0.0", false)]);
+    apply(&mut plane, [Command::Flush]).expect("flushed");
+    assert_eq!(told(&mut plane), [is("10.2.0.0", false)]);
+}
+
+/// A policy of another program that was there first keeps ours out of the kernel, and may let its packets leave in clear.
+///
+/// Faults: in `Policies::install`, bar nothing after EEXIST, bar what passes, or bar a policy that the kernel refuses for another
+/// reason; in
+/// `remove` or `clear`, leave what is barred there; in `leaving_changes`, do not tell it.
+#[test]
+fn what_another_program_keeps_out_of_the_kernel_is_told_as_wanted() {
+    let child = Child::new(1, 1);
+    let theirs = outbound_policy(&child);
+    let (mut plane, sim, _) = plane();
+    plane.follow_leaving();
+    let told = |plane: &mut Plane| -> Vec<bool> {
+        let changes = plane.leaving_changes().into_iter();
+        let ours = changes.map(|(id, policy)| {
+            assert_eq!(id, theirs.id);
+            policy.is_some()
+        });
+        ours.collect()
+    };
+    Kernel::new(sim.clone()).add_policy(&theirs).expect("added");
+    for _ in 0..2 {
+        apply(&mut plane, [child.trap()]).expect_err("refused");
+        assert_eq!(told(&mut plane), [true], "a trap is tried again");
+    }
+    apply(&mut plane, [Command::RemovePolicy(PolicyId(child.policy))]).expect("removed");
+    assert_eq!(told(&mut plane), [false], "nothing wants it any more");
+    apply(&mut plane, [child.trap()]).expect_err("refused");
+    assert_eq!(told(&mut plane), [true]);
+    apply(&mut plane, [Command::Flush]).expect("flushed");
+    assert_eq!(told(&mut plane), [false], "nor after a flush");
+    // Once the foreign policy is gone, ours is told as any other.
+    apply(&mut plane, [child.trap()]).expect_err("refused");
+    Kernel::new(sim.clone()).delete_policy(&theirs.id).expect("deleted");
+    apply(&mut plane, [child.trap()]).expect("installed");
+    assert_eq!(told(&mut plane), [true]);
+    apply(&mut plane, [Command::RemovePolicy(PolicyId(child.policy))]).expect("removed");
+    assert_eq!(told(&mut plane), [false]);
+    // What is to pass stands in nobody's way: it has no rule that nobody would remove.
+    Kernel::new(sim.clone()).add_policy(&theirs).expect("added");
+    let pass = child.act(PolicyAction::Pass);
+    apply(&mut plane, [pass]).expect_err("refused");
+    assert_eq!(told(&mut plane), [false], "an exemption that the kernel refuses");
+    Kernel::new(sim.clone()).delete_policy(&theirs.id).expect("deleted");
+    // What the kernel refuses for another reason is not there, and nothing stands in its place.
+    fail(&mut plane, NetlinkFault::All(libc::ENOMEM));
+    apply(&mut plane, [child.trap()]).expect_err("refused");
+    assert_eq!(told(&mut plane), [false]);
 }
 
 /// Fault: in `on_event`, ignore `PoliciesFlushed` and `PolicyDeleted`.

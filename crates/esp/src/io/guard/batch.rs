@@ -2,7 +2,10 @@
 
 use std::ffi::CStr;
 
-use netlink_bindings::nftables::{Nfgenmsg, OpNewruleDo, Request, TableFlags, VerdictCode};
+use netlink_bindings::nftables::{
+    Nfgenmsg, OpGetchainDo, OpGetgenDo, OpGetruleDump, OpGetsetelemDump, OpGettableDo, OpNewruleDo,
+    Request, SetelemListElemAttrs, TableFlags, VerdictCode,
+};
 use netlink_bindings::traits::{NetlinkRequest, Protocol, Pusher};
 use netlink_packet_core::{NLM_F_ACK, NLM_F_ECHO, NLM_F_REQUEST, NetlinkBuffer};
 
@@ -14,6 +17,13 @@ const INET: u8 = 1;
 const SUBSYSTEM: u16 = 10;
 /// NFT_MSG_NEWRULE, of that subsystem.
 const NEW_RULE: u16 = SUBSYSTEM << 8 | 6;
+/// NFT_MSG_NEWTABLE, NFT_MSG_NEWSETELEM and NFT_MSG_NEWGEN, of that subsystem.
+const NEW_TABLE: u16 = SUBSYSTEM << 8;
+const NEW_VALUES: u16 = SUBSYSTEM << 8 | 12;
+const NEW_GENERATION: u16 = SUBSYSTEM << 8 | 15;
+/// Octets of a transaction that many messages make up. It has to fit into the buffer of a socket for sending, and the rules
+/// that it makes come back into the buffer for receiving, each with its overhead. Both have 212,992 octets by default.
+const FULL: usize = 64 * 1024;
 /// Octets of a netlink message header.
 const HEADER: usize = 16;
 /// Where a chain is called from.
@@ -25,6 +35,8 @@ pub(super) enum Hook {
     LeavingUntranslated,
     /// Of what leaves, with the source address that it leaves with.
     Leaving,
+    /// After that.
+    Left,
 }
 
 impl Hook {
@@ -39,6 +51,7 @@ impl Hook {
             Self::Forward => (2, RAW),
             Self::LeavingUntranslated => (4, SRCNAT - 1),
             Self::Leaving => (4, SRCNAT + 1),
+            Self::Left => (4, SRCNAT + 2),
         }
     }
 }
@@ -70,12 +83,14 @@ pub(super) struct Batch {
     next: u32,
     /// Where the last message but the end begins.
     last: usize,
+    /// How many rules it makes.
+    rules: usize,
 }
 
 impl Batch {
     /// Begins one; its messages are numbered from `sequence`.
     pub(super) fn new(sequence: u32) -> Self {
-        let mut batch = Self { octets: Vec::new(), next: sequence, last: 0 };
+        let mut batch = Self { octets: Vec::new(), next: sequence, last: 0, rules: 0 };
         batch.push(&Request::new().op_batch_begin_do(&transaction()));
         batch
     }
@@ -134,6 +149,7 @@ impl Batch {
         list.as_vec_mut().extend_from_slice(expressions.octets());
         list.end_nested();
         self.push(&request);
+        self.rules += 1;
     }
 
     /// Removes a rule of a chain, or all.
@@ -145,6 +161,49 @@ impl Batch {
             None => drop(rule),
         }
         self.push(&request);
+    }
+
+    /// A set of values of so many octets. `kind` tells programs that list the set what the values are.
+    pub(super) fn new_set(&mut self, table: &CStr, name: &CStr, kind: u32, octets: u32) {
+        // The number names the set in this transaction, which goes by the name alone.
+        let number = self.next;
+        let mut request = Request::new().set_create().op_newset_do(&inet());
+        let set = request.encode().push_table(table).push_name(name).push_id(number);
+        drop(set.push_key_type(kind).push_key_len(octets));
+        self.push(&request);
+    }
+
+    /// Removes a set that no rule names.
+    pub(super) fn del_set(&mut self, table: &CStr, name: &CStr) {
+        let mut request = Request::new().op_delset_do(&inet());
+        request.encode().push_table(table).push_name(name);
+        self.push(&request);
+    }
+
+    /// Adds a value to a set.
+    pub(super) fn add_value(&mut self, table: &CStr, set: &CStr, value: &[u8]) {
+        let mut request = Request::new().set_create().op_newsetelem_do(&inet());
+        let values = request.encode().push_table(table).push_set(set).nested_elements();
+        drop(values.nested_elem().nested_key().push_value(value));
+        self.push(&request);
+    }
+
+    /// Takes a value out of a set.
+    pub(super) fn del_value(&mut self, table: &CStr, set: &CStr, value: &[u8]) {
+        let mut request = Request::new().op_delsetelem_do(&inet());
+        let values = request.encode().push_table(table).push_set(set).nested_elements();
+        drop(values.nested_elem().nested_key().push_value(value));
+        self.push(&request);
+    }
+
+    /// True if it is large enough with `more` octets.
+    pub(super) fn is_full(&self, more: usize) -> bool {
+        self.octets.len() + more >= FULL
+    }
+
+    /// How many rules it makes so far.
+    pub(super) fn rules(&self) -> usize {
+        self.rules
     }
 
     /// Ends it. The number of the message that the kernel answers comes with it.
@@ -161,24 +220,79 @@ impl Batch {
     }
 
     fn push(&mut self, request: &impl NetlinkRequest) {
-        let kind = match request.protocol() {
-            Protocol::Raw { request_type, .. } => request_type,
-            Protocol::Generic(_) => return,
-        };
-        let payload = request.payload();
         self.octets.resize(self.octets.len().next_multiple_of(4), 0);
         self.last = self.octets.len();
-        let len = HEADER + payload.len().next_multiple_of(4);
-        self.octets.resize(self.last + HEADER, 0);
-        self.octets.extend_from_slice(payload);
-        self.octets.resize(self.last + len, 0);
-        let mut message = NetlinkBuffer::new(&mut self.octets[self.last..]);
-        message.set_length(len as u32);
-        message.set_message_type(kind);
-        message.set_flags(request.flags() | NLM_F_REQUEST);
-        message.set_sequence_number(self.next);
+        append(&mut self.octets, request, self.next, 0);
         self.next = self.next.wrapping_add(1);
     }
+}
+
+/// A question about the tables, as a message of its own.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Question<'a> {
+    /// Is there this table, and which flags has it?
+    Table(&'a CStr),
+    /// Is there this chain of the table?
+    Chain(&'a CStr, &'a CStr),
+    /// Which rules does the table have?
+    Rules(&'a CStr),
+    /// Which values does this set of the table have?
+    Values(&'a CStr, &'a CStr),
+    /// The number of the last transaction, whoever has made it.
+    Generation,
+}
+
+impl Question<'_> {
+    /// The message with this number. The kernel ends its answer with an acknowledgement, or with NLMSG_DONE.
+    pub(super) fn message(self, sequence: u32) -> Vec<u8> {
+        let mut octets = Vec::new();
+        match self {
+            Self::Table(table) => {
+                let mut request: OpGettableDo<'_> = Request::new().op_gettable_do(&inet());
+                request.encode().push_name(table);
+                append(&mut octets, &request, sequence, NLM_F_ACK);
+            }
+            Self::Chain(table, chain) => {
+                let mut request: OpGetchainDo<'_> = Request::new().op_getchain_do(&inet());
+                request.encode().push_table(table).push_name(chain);
+                append(&mut octets, &request, sequence, NLM_F_ACK);
+            }
+            Self::Rules(table) => {
+                let mut request: OpGetruleDump<'_> = Request::new().op_getrule_dump(&inet());
+                request.encode().push_table(table);
+                append(&mut octets, &request, sequence, 0);
+            }
+            Self::Values(table, set) => {
+                let mut request: OpGetsetelemDump<'_> = Request::new().op_getsetelem_dump(&inet());
+                request.encode().push_table(table).push_set(set);
+                append(&mut octets, &request, sequence, 0);
+            }
+            Self::Generation => {
+                let request: OpGetgenDo<'_> = Request::new().op_getgen_do(&Nfgenmsg::default());
+                append(&mut octets, &request, sequence, NLM_F_ACK);
+            }
+        }
+        octets
+    }
+}
+
+/// Appends the message of `request` with this number.
+fn append(octets: &mut Vec<u8>, request: &impl NetlinkRequest, sequence: u32, flags: u16) {
+    let kind = match request.protocol() {
+        Protocol::Raw { request_type, .. } => request_type,
+        Protocol::Generic(_) => return,
+    };
+    let payload = request.payload();
+    let at = octets.len();
+    let len = HEADER + payload.len().next_multiple_of(4);
+    octets.resize(at + HEADER, 0);
+    octets.extend_from_slice(payload);
+    octets.resize(at + len, 0);
+    let mut message = NetlinkBuffer::new(&mut octets[at..]);
+    message.set_length(len as u32);
+    message.set_message_type(kind);
+    message.set_flags(request.flags() | NLM_F_REQUEST | flags);
+    message.set_sequence_number(sequence);
 }
 
 /// The messages in `received`, from a socket.
@@ -199,6 +313,36 @@ pub(super) fn rule_handle(message: &NetlinkBuffer<&[u8]>) -> Option<u64> {
         return None;
     }
     OpNewruleDo::decode_reply(message.payload()).1.get_handle().ok()
+}
+
+/// Whether the table is dormant, if `message` tells it.
+pub(super) fn is_dormant(message: &NetlinkBuffer<&[u8]>) -> Option<bool> {
+    if message.message_type() != NEW_TABLE {
+        return None;
+    }
+    let flags = OpGettableDo::decode_reply(message.payload()).1.get_flags().ok()?;
+    Some(flags & TableFlags::Dormant as u32 != 0)
+}
+
+/// The values of a set that `message` tells.
+pub(super) fn values(message: &NetlinkBuffer<&[u8]>) -> Vec<Vec<u8>> {
+    if message.message_type() != NEW_VALUES {
+        return Vec::new();
+    }
+    let reply = OpGetsetelemDump::decode_reply(message.payload()).1;
+    let all = reply.get_elements().ok().into_iter().flatten().flatten();
+    all.filter_map(|SetelemListElemAttrs::Elem(one)| {
+        one.get_key().ok()?.get_value().ok().map(<[u8]>::to_vec)
+    })
+    .collect()
+}
+
+/// The number of the last transaction, if `message` tells it.
+pub(super) fn generation(message: &NetlinkBuffer<&[u8]>) -> Option<u32> {
+    if message.message_type() != NEW_GENERATION {
+        return None;
+    }
+    OpGetgenDo::decode_reply(message.payload()).1.get_id().ok()
 }
 
 fn inet() -> Nfgenmsg {

@@ -36,13 +36,13 @@ use crate::plane::ClearRule;
 use batch::Owner;
 use transactions::Transactions;
 
-pub use translated::TranslatedGuard;
+pub use xfrm::{Changes, Leaving, Verdict, XfrmGuard, XfrmGuardOptions, put_back};
 
 mod batch;
 mod expressions;
 mod rules;
 mod transactions;
-mod translated;
+mod xfrm;
 
 /// Rules of the SPD in one transaction: the handles of the kernel's rules, two for each, come back into a buffer that
 /// has an end.

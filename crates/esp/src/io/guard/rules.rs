@@ -23,17 +23,17 @@ const BEFORE_SNAT: &CStr = c"before-snat";
 const AFTER_SNAT: &CStr = c"after-snat";
 
 /// Where ports and flags are in the headers of UDP and TCP.
-const SOURCE: u32 = 0;
+pub(super) const SOURCE: u32 = 0;
 const DESTINATION: u32 = 2;
 const FLAGS: u32 = 13;
 
 /// NFPROTO_IPV4, and where its addresses are.
-const IPV4: (u8, u32, u32) = (2, 12, 16);
+pub(super) const IPV4: (u8, u32, u32) = (2, 12, 16);
 /// NFPROTO_IPV6, and where its addresses are.
-const IPV6: (u8, u32, u32) = (10, 8, 24);
+pub(super) const IPV6: (u8, u32, u32) = (10, 8, 24);
 
 /// The index of `lo` in every network namespace.
-const LOOPBACK: u32 = 1;
+pub(super) const LOOPBACK: u32 = 1;
 
 /// True if there is something that `rule` could apply to: packets of one family.
 pub(super) fn applies(rule: &ClearRule) -> bool {
@@ -142,7 +142,7 @@ fn answers() -> impl Iterator<Item = RangeInclusive<u16>> {
 
 /// Router and neighbor discovery, and redirects, from this link (RFC 4861). Without them, a neighbor with an
 /// address that a policy covers could not be reached, not even by ESP.
-fn neighbor_discovery() -> Expressions {
+pub(super) fn neighbor_discovery() -> Expressions {
     const HOP_LIMIT: u32 = 7;
     const TYPES: RangeInclusive<u16> = 133 << 8..=(137 << 8 | 0xff);
     Expressions::new()

@@ -348,6 +348,68 @@ async fn a_hold_goes_on_without_its_trap_as_the_configuration_says() {
     assert_eq!(in_force(&shunts), [""; 0]);
 }
 
+/// A data plane in which another program's policy has the place. It keeps what it has refused until it is told to remove it.
+#[derive(Debug, Clone, Default)]
+struct Refusing(Arc<Mutex<BTreeSet<PolicyId>>>);
+
+impl DataPlane for Refusing {
+    fn capabilities(&self) -> Capabilities {
+        NoPlane.capabilities()
+    }
+
+    fn apply(&mut self, command: Command) -> Result<Reply, DataPlaneError> {
+        let mut kept = self.0.lock().unwrap();
+        match command {
+            Command::InstallPolicy(spec) => {
+                kept.insert(spec.id);
+                return Err(DataPlaneError(
+                    "another program has a policy for these packets".into(),
+                ));
+            }
+            Command::RemovePolicy(id) => _ = kept.remove(&id),
+            _ => {}
+        }
+        Ok(Reply::Done)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        None
+    }
+}
+
+/// With ESP in the kernel the second line has what a policy of another program keeps out of the kernel, until it is removed.
+///
+/// Faults: in `Shunts::install`, take a new number for what was refused; in `Shunts::disarm`, `untrap` or `reload`, do not look at
+/// `refused`.
+#[tokio::test]
+async fn what_the_data_plane_has_refused_is_removed_like_what_it_has() {
+    let net = TsSpec::Fixed(ts("10.2.0.0/16"));
+    let (config, _) = begun(vec![held(&[], net)]);
+    let (other, _) = begun(vec![held(&["192.0.2.7"], net)]);
+    let (none, _) = begun(Vec::new());
+    let name = || ("a".to_owned(), "net".to_owned());
+    let down = Target { ike: Some("a".into()), ..Target::default() };
+    for how in ["lift", "untrap", "reload"] {
+        let kernel = Refusing::default();
+        let busy = Arc::new(Busy::default());
+        let plane = Control::start(Box::new(kernel.clone()), false, true, busy);
+        let kept = || kernel.0.lock().unwrap().len();
+        let mut shunts = Shunts::new(&config, Vec::new(), Vec::new());
+        shunts.arm_first(&plane).await;
+        assert_eq!((in_force(&shunts).len(), kept()), (0, 1));
+        shunts.reload(&other, &plane).await;
+        let ends = ("192.0.2.1".parse().unwrap(), "192.0.2.7".parse().unwrap());
+        shunts.trap(name(), ends, &plane).await;
+        assert_eq!(kept(), 1, "each try has the number of the first one");
+        match how {
+            "lift" => _ = shunts.lift(&down, &plane).await,
+            "untrap" => shunts.untrap(name(), &plane).await,
+            _ => shunts.reload(&none, &plane).await,
+        }
+        assert_eq!(kept(), 0, "{how}");
+    }
+}
+
 /// What the log gets.
 #[derive(Debug, Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
