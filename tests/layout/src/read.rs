@@ -24,7 +24,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// Reads the crate whose sources are in the folder `src`.
+/// Reads the crate whose sources are in the folder `src`: its library, or its program if it has none.
 ///
 /// # Errors
 ///
@@ -32,10 +32,15 @@ impl std::error::Error for ReadError {}
 pub fn read(src: &Path) -> Result<Graph, ReadError> {
     let mut reader =
         Reader { src, graph: Graph::default(), exported: BTreeMap::new(), found: Vec::new() };
-    let root = Scope { file: PathBuf::from(ROOT), folder: PathBuf::new(), module: Vec::new() };
+    let program = !src.join(ROOT).exists() && src.join(PROGRAM).exists();
+    let file = PathBuf::from(if program { PROGRAM } else { ROOT });
+    let root = Scope { file, folder: PathBuf::new(), module: Vec::new() };
     reader.file(&root)?;
     Ok(reader.finish())
 }
+
+/// The root file of a crate without a library.
+const PROGRAM: &str = "main.rs";
 
 /// Where tokens stand.
 #[derive(Debug, Clone)]

@@ -27,6 +27,7 @@ const CRATES: &[&str] = &[
     "crates/xfrm",
     "tests",
     "tests/composite",
+    "tests/composite/program",
     "tests/features",
     "tests/layout",
     "tests/lives",

@@ -1,0 +1,293 @@
+//! Two daemons in processes of their own, which authenticate by certificates of a chain of the composite. Configuration and
+//! `pki` alone make that: no crate of the engine knows the scheme.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+const SCHEME: &str = "composite_mldsa65_ed25519";
+/// Addresses and ports are the same in all tests.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_ike-test-composite-daemon"))
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The folders of two hosts below one, and the CAs there.
+struct Hosts {
+    folder: PathBuf,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// The format of a configuration file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Toml,
+    Swanctl,
+}
+
+impl Hosts {
+    /// Root, intermediate and an end entity for each host, with keys of `types` in this order.
+    fn new(name: &str, types: [&str; 3]) -> Self {
+        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder =
+            std::env::temp_dir().join(format!("ike-composite-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        let this = Self { folder, _turn: turn };
+        for host in ["left", "right"] {
+            for kind in ["x509", "x509ca", "private", "pubkey"] {
+                fs::create_dir_all(this.folder.join(host).join(kind)).expect("a folder");
+            }
+        }
+        let [root, inter, leaf] = types;
+        this.pki(&format!("--gen --type {root} --out root.key"));
+        this.pki("--self --ca --in root.key --dn CN=Root --out root.pem");
+        this.pki(&format!("--gen --type {inter} --out inter.key"));
+        let by = |ca: &str| format!("--cacert {ca}.pem --cakey {ca}.key");
+        this.pki(&format!(
+            "--issue --ca --in inter.key {} --dn CN=Inter --out inter.pem",
+            by("root")
+        ));
+        for host in ["left", "right"] {
+            this.pki(&format!("--gen --type {leaf} --out {host}/private/own.key"));
+            this.pki(&format!(
+                "--issue --in {host}/private/own.key {} --dn CN={host} --san {host}.example.org --out {host}/x509/own.pem",
+                by("inter")
+            ));
+            this.pki(&format!("--pub --in {host}/private/own.key --out {host}.pub"));
+            for ca in ["root", "inter"] {
+                let to = this.folder.join(host).join(format!("x509ca/{ca}.pem"));
+                fs::copy(this.folder.join(format!("{ca}.pem")), to).expect("a copy");
+            }
+        }
+        for (host, peer) in [("left", "right"), ("right", "left")] {
+            for key in [host, peer] {
+                let to = this.folder.join(host).join(format!("pubkey/{key}.pub"));
+                fs::copy(this.folder.join(format!("{key}.pub")), to).expect("a copy");
+            }
+        }
+        this
+    }
+
+    fn pki(&self, line: &str) -> String {
+        let output = program()
+            .current_dir(&self.folder)
+            .arg("pki")
+            .args(line.split(' '))
+            .output()
+            .expect("the program runs");
+        assert!(output.status.success(), "{line}: {}", stderr(&output));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// The file of `host`: `remote` is the `auth` of its peer; `raw` for public keys in place of certificates.
+    fn configure(&self, host: &str, format: Format, remote: &str, raw: bool) -> PathBuf {
+        let (peer, address, other) = match host {
+            "left" => ("right", "127.0.7.1", "127.0.7.2"),
+            _ => ("left", "127.0.7.2", "127.0.7.1"),
+        };
+        let (ours, theirs) = match raw {
+            true => (format!("pubkeys = {host}.pub"), format!("pubkeys = {peer}.pub")),
+            false => ("certs = own.pem".to_owned(), String::new()),
+        };
+        let (name, text) = match format {
+            Format::Swanctl => (
+                "swanctl.conf",
+                format!(
+                    "charon {{\n port = 45017\n port_nat_t = 45018\n retransmit_timeout = 0.3\n retransmit_tries = 2\n}}\n\
+                     connections {{\n site {{\n local_addrs = {address}\n remote_addrs = {other}\n remote_port = 45018\n\
+                     local {{\n auth = {SCHEME}\n id = {host}.example.org\n {ours}\n}}\n\
+                     remote {{\n auth = {remote}\n id = {peer}.example.org\n {theirs}\n}}\n\
+                     children {{\n net {{\n local_ts = 10.1.0.0/16\n remote_ts = 10.1.0.0/16\n}}\n}}\n}}\n}}\n"
+                ),
+            ),
+            Format::Toml => {
+                let quoted = |option: &str| match option.split_once(" = ") {
+                    Some((name, value)) => format!("{name} = '{value}'"),
+                    None => String::new(),
+                };
+                let (ours, theirs) = (quoted(&ours), quoted(&theirs));
+                (
+                    "ike.toml",
+                    format!(
+                        "[charon]\nport = 45017\nport_nat_t = 45018\nretransmit_timeout = 0.3\nretransmit_tries = 2\n\
+                         [connections.site]\nlocal_addrs = '{address}'\nremote_addrs = '{other}'\nremote_port = 45018\n\
+                         [connections.site.local]\nauth = '{SCHEME}'\nid = '{host}.example.org'\n{ours}\n\
+                         [connections.site.remote]\nauth = '{remote}'\nid = '{peer}.example.org'\n{theirs}\n\
+                         [connections.site.children.net]\nlocal_ts = '10.1.0.0/16'\nremote_ts = '10.1.0.0/16'\n"
+                    ),
+                )
+            }
+        };
+        let file = self.folder.join(host).join(name);
+        fs::write(&file, text).expect("a file");
+        file
+    }
+
+    /// Both daemons with these values of the peer's `auth`.
+    fn start(&self, format: Format, auth: [&str; 2], raw: bool) -> [Running; 2] {
+        let start = |host: &str, address: &str, auth: &str| {
+            let file = self.configure(host, format, auth, raw);
+            Running::start(&self.folder, host, &file, address)
+        };
+        [start("left", "127.0.7.1", auth[0]), start("right", "127.0.7.2", auth[1])]
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A daemon without a data plane. Killed when dropped.
+struct Running {
+    process: Child,
+    socket: PathBuf,
+    lines: mpsc::Receiver<String>,
+}
+
+impl Running {
+    fn start(folder: &Path, name: &str, config: &Path, address: &str) -> Self {
+        let socket = folder.join(format!("{name}.sock"));
+        let mut process = program()
+            .args(["run", "--data-plane", "none", "--listen", address, "--config"])
+            .arg(config)
+            .arg("--control")
+            .arg(&socket)
+            .env("IKE_LOG", "info")
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let (sender, lines) = mpsc::channel();
+        let stderr = process.stderr.take().expect("standard error");
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                // The test may be over.
+                let _ = sender.send(line);
+            }
+        });
+        let this = Self { process, socket, lines };
+        this.wait_for("listening");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !this.ask(&["list", "--json"]).status.success() {
+            assert!(Instant::now() < deadline, "no control socket");
+        }
+        this
+    }
+
+    fn ask(&self, words: &[&str]) -> Output {
+        program().args(words).arg("--control").arg(&self.socket).output().expect("the program runs")
+    }
+
+    /// Waits for a log line with `what`.
+    fn wait_for(&self, what: &str) -> String {
+        let mut seen = Vec::new();
+        loop {
+            match self.lines.recv_timeout(Duration::from_secs(20)) {
+                Ok(line) if line.contains(what) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("no log line with {what:?}: {seen:#?}"),
+            }
+        }
+    }
+
+    fn sas(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.ask(&["list", "--json"]).stdout).expect("JSON")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn comes_up(hosts: &Hosts, format: Format, auth: &str, raw: bool) {
+    let [left, right] = hosts.start(format, [auth, auth], raw);
+    for (starts, answers) in [(&left, &right), (&right, &left)] {
+        let up = starts.ask(&["up", "net", "--timeout", "20"]);
+        assert!(up.status.success(), "{auth}: {}", stderr(&up));
+        for daemon in [starts, answers] {
+            let sas = daemon.sas().to_string();
+            assert!(sas.contains(SCHEME), "{auth}: {sas}");
+        }
+        let down = starts.ask(&["down", "--ike", "site"]);
+        assert!(down.status.success(), "{}", stderr(&down));
+    }
+}
+
+/// Faults, each by itself: in `main_with`, pass `pq_kem::provider()` on; in `signer::serve_stdin`, `Local::default()`; in
+/// `config::load_by`, give `ThisHost` the built-in algorithms.
+#[test]
+fn a_chain_of_the_scheme_authenticates_both_ends_by_configuration_alone() {
+    let hosts = Hosts::new("chain", [SCHEME; 3]);
+    for format in [Format::Toml, Format::Swanctl] {
+        comes_up(&hosts, format, SCHEME, false);
+    }
+    comes_up(&hosts, Format::Toml, &format!("pubkey-{SCHEME}"), false);
+    comes_up(&hosts, Format::Toml, SCHEME, true);
+    // `pki` knows both keys and the chain.
+    assert!(hosts.pki("--print --in left/x509/own.pem").contains(SCHEME));
+    assert!(hosts.pki("--print --in left/private/own.key").contains(SCHEME));
+    hosts.pki("--verify --in left/x509/own.pem --cacert root.pem --cacert inter.pem");
+    hosts.pki(
+        "--signcrl --cacert inter.pem --cakey inter.key --cert left/x509/own.pem --out inter.crl",
+    );
+    assert!(hosts.pki("--print --in inter.crl").contains("CN=Inter"));
+}
+
+/// Faults: in `check_strength` of ike-pki, return at once for `any`; in the engine, leave `must_be_named` out.
+#[test]
+fn the_scheme_is_refused_where_it_is_not_named() {
+    let hosts = Hosts::new("unnamed", [SCHEME; 3]);
+    let of_auth = format!("ike:{SCHEME}");
+    let unnamed = format!("has signature scheme {SCHEME}, which `auth` does not name");
+    for (auth, refuses, why) in [
+        (["pubkey", SCHEME], "left", &*unnamed),
+        (["mldsa65", SCHEME], "left", "not accepted by `auth`"),
+        ([SCHEME, "pubkey"], "right", &unnamed),
+        // Named for AUTH, and not for the path.
+        ([&of_auth, SCHEME], "left", &unnamed),
+    ] {
+        let [left, right] = hosts.start(Format::Toml, auth, false);
+        let up = left.ask(&["up", "net", "--timeout", "20"]);
+        assert!(!up.status.success(), "{auth:?}");
+        let refuses = if refuses == "left" { &left } else { &right };
+        let line = refuses.wait_for("peer refused");
+        assert!(line.contains("CN=") && line.contains(why), "{auth:?}: {line}");
+        for daemon in [&left, &right] {
+            let sas = daemon.sas().to_string();
+            assert!(!sas.contains("ESTABLISHED"), "{auth:?}: {sas}");
+        }
+    }
+    // A path of a built-in scheme, and the key of the peer alone of this one.
+    drop(hosts);
+    let hosts = Hosts::new("mixed", ["ed25519", "ed25519", SCHEME]);
+    comes_up(&hosts, Format::Toml, &format!("ike:{SCHEME}"), false);
+}
+
+#[test]
+fn check_knows_the_name_and_refuses_others() {
+    let hosts = Hosts::new("check", [SCHEME; 3]);
+    for format in [Format::Toml, Format::Swanctl] {
+        let file = hosts.configure("left", format, SCHEME, false);
+        let checked = program().arg("check").arg("--config").arg(&file).output().unwrap();
+        assert!(checked.status.success(), "{}", stderr(&checked));
+        let file = hosts.configure("left", format, "composite_of_nobody", false);
+        let checked = program().arg("check").arg("--config").arg(&file).output().unwrap();
+        assert_eq!(checked.status.code(), Some(3));
+        assert!(stderr(&checked).contains("composite_of_nobody"), "{}", stderr(&checked));
+    }
+    let unknown = program().args(["pki", "--gen", "--type", "nobody"]).output().unwrap();
+    assert!(stderr(&unknown).contains(SCHEME), "{}", stderr(&unknown));
+}
