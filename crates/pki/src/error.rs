@@ -302,7 +302,7 @@ impl fmt::Display for PkiError {
             }
             Self::UnnamedScheme { subject, scheme } => write!(
                 f,
-                "certificate {subject:?} has signature scheme {scheme}, which `auth` does not name: name {scheme} to accept it"
+                "certificate {subject:?} has signature scheme {scheme}, which `auth` does not name for certificates: name {scheme} before `ike:`, or without it, to accept it"
             ),
             Self::BadSignature { subject } => {
                 write!(f, "wrong signature on the way from {subject:?} to its CA")

@@ -126,8 +126,11 @@ impl TrustStore {
     /// Takes over the information that `other` has fetched and the signatures it has verified, so that a new
     /// configuration need not ask again. URLs that failed may be asked again.
     pub fn inherit(&mut self, other: &Self) {
-        self.revocation.inherit(&other.revocation);
+        // What a scheme has vouched for counts only where the scheme is known.
         let same_schemes = self.verified.schemes() == other.verified.schemes();
+        if same_schemes {
+            self.revocation.inherit(&other.revocation);
+        }
         if self.cert_cache() && other.cert_cache() && same_schemes {
             self.verified = other.verified.clone();
         }

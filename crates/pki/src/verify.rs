@@ -297,7 +297,9 @@ fn certificate(
             | PkiError::BasicConstraints
             | PkiError::TrustAnchor { .. }
             // A trusted CA has the name of its issuer, and is another one.
-            | PkiError::BadSignature { .. },
+            | PkiError::BadSignature { .. }
+            // Its CA is known, and says nothing to this connection.
+            | PkiError::UnnamedScheme { .. },
         ) if pinned && policy.cacerts.is_empty() && policy.wanted().is_nothing() => {
             identity::check(id, end_entity)?;
             check_strength(end_entity, None, chain, trust.verified().schemes())?;
@@ -341,25 +343,38 @@ fn check_strength(
     chain: &SchemeConstraints,
     schemes: &Schemes,
 ) -> Result<(), PkiError> {
-    let any = *chain == SchemeConstraints::default();
-    if any && schemes.is_empty() {
+    check_named(path, chain, schemes)?;
+    if *chain == SchemeConstraints::default() {
         return Ok(());
     }
     let weak =
         |certificate: &Certificate| PkiError::Strength { subject: certificate.subject_text() };
-    if !any && !chain.allows_key(end_entity.spki()) {
+    if !chain.allows_key(end_entity.spki()) {
         return Err(weak(end_entity));
     }
     for (certificate, issuer) in path.iter().flat_map(|path| path.links()) {
         let scheme = schemes.of_certificate(certificate.der());
-        match scheme.or_else(|| certificate.signature_scheme()) {
-            Some(scheme) if chain.allows(&scheme) => {}
-            Some(scheme) if scheme.must_be_named() => return Err(unnamed(&scheme, certificate)),
-            _ if any => {}
-            _ => return Err(weak(certificate)),
+        let scheme = scheme.or_else(|| certificate.signature_scheme());
+        if !scheme.is_some_and(|scheme| chain.allows(&scheme)) {
+            return Err(weak(certificate));
         }
-        if !any && !chain.allows_key(issuer.spki()) {
+        if !chain.allows_key(issuer.spki()) {
             return Err(weak(issuer));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that `chain` names each scheme of the program by which a certificate of the path is signed.
+fn check_named(
+    path: Option<&Path>,
+    chain: &SchemeConstraints,
+    schemes: &Schemes,
+) -> Result<(), PkiError> {
+    for (certificate, _) in path.iter().flat_map(|path| path.links()) {
+        let scheme = schemes.of_certificate(certificate.der());
+        if let Some(scheme) = scheme.filter(|scheme| !chain.allows(scheme)) {
+            return Err(unnamed(&scheme, certificate));
         }
     }
     Ok(())
@@ -469,7 +484,11 @@ fn raw_key(
     };
     let mut own = shown.iter().take(1).chain(&policy.key_certificates).chain(&policy.certs);
     let Some(certificate) = own.find(|own| own.spki() == known.spki) else { return Ok(peer) };
-    match query.find(certificate, |path| revocation(path, &query, (terms, in_band), trust)) {
+    let found = query.find(certificate, |path| {
+        check_named(Some(path), terms.chain, trust.verified().schemes())?;
+        revocation(path, &query, (terms, in_band), trust)
+    });
+    match found {
         Ok((path, (revocation, unchecked))) => {
             (peer.revocation, peer.unchecked) = (revocation, unchecked);
             peer.path = path.certificates.into_iter().chain([path.anchor]).collect();

@@ -11,7 +11,7 @@ use ike_config::{
     EapId, EapRound, NamedFile, NamedFiles, OcspOptions, Place, Report, Revocation, Way,
 };
 use ike_proto::config::{
-    AuthConfig, CertRequest, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth,
+    AuthConfig, CertRequest, ConnectionConfig, IdMatch, LocalAuth, RemoteAuth, SchemeConstraints,
 };
 use ike_proto::crypto::SigningKey;
 use ike_proto::wire::registry::CertEncoding;
@@ -300,6 +300,11 @@ fn remote_round(
         extended_key_usage: match settings.ike_usage {
             true => ExtendedKeyUsagePolicy::Ike,
             false => ExtendedKeyUsagePolicy::default(),
+        },
+        // The engine sends it with each question. What is judged later, such as lists about live SAs, has the policy alone.
+        chain: match &settings.auth.auth {
+            AuthConfig::Pubkey(pubkey) => pubkey.chain.clone(),
+            AuthConfig::Eap | AuthConfig::Psk | AuthConfig::Null => SchemeConstraints::default(),
         },
         ..PeerPolicy::default()
     };

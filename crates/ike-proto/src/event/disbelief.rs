@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::Failure;
 use crate::config::{AuthConfig, PpkId};
+use crate::crypto::SignatureScheme;
 use crate::wire::der::{self, Der};
 use crate::wire::payload::IdData;
 use crate::wire::registry::AuthMethod;
@@ -40,8 +41,10 @@ pub enum Disbelief {
     WrongAuth,
     /// AUTH after EAP does not verify.
     WrongAuthAfterEap,
-    /// The signature in AUTH does not verify.
-    WrongSignature,
+    /// The signature in AUTH does not verify. The scheme is the one that AUTH names, if it names one.
+    WrongSignature(Option<SignatureScheme>),
+    /// AUTH is by a signature scheme that `auth` does not allow.
+    SchemeNotAllowed(SignatureScheme),
     /// AUTH is by a signature scheme that this end does not know.
     UnknownScheme(AlgorithmOid),
     /// The Authentication Data of method 14 is malformed (RFC 7427 §3).
@@ -173,7 +176,16 @@ impl fmt::Display for Disbelief {
             Self::WrongPskOrPpk => "wrong pre-shared key or PPK",
             Self::WrongAuth => "AUTH does not verify",
             Self::WrongAuthAfterEap => "AUTH does not verify by the key of EAP",
-            Self::WrongSignature => "the signature does not verify",
+            Self::WrongSignature(None) => "the signature in AUTH does not verify",
+            Self::WrongSignature(Some(scheme)) => {
+                return write!(f, "the signature in AUTH, by {scheme}, does not verify");
+            }
+            Self::SchemeNotAllowed(scheme) => {
+                return write!(
+                    f,
+                    "AUTH is by signature scheme {scheme}, which `auth` does not allow"
+                );
+            }
             Self::UnknownScheme(oid) => {
                 return write!(f, "the signature scheme {oid} is not known here");
             }

@@ -171,8 +171,11 @@ pub(super) fn read(
     //# Matches a local configuration of OCSP signing authority for the
     //# certificate in question
     let Trusted { responders, schemes } = trusted;
+    // No connection names the scheme of a responder. So it has a built-in key, or one of the CA's scheme, which the
+    // connection names.
+    let own = schemes.as_of(issuer.spki());
     let is_by = |one: &&Arc<Certificate>| {
-        check_validity(one, now).is_ok() && signed.is_by(one.spki(), schemes)
+        check_validity(one, now).is_ok() && signed.is_by(one.spki(), &own)
     };
     let responder = signer(&signed, issuer, schemes, now);
     let configured = || Some((responders.iter().find(is_by)?.subject().to_vec(), None));
@@ -371,10 +374,7 @@ impl Signed<'_> {
         now: SystemTime,
     ) -> Option<Certificate> {
         let delegate = Certificate::from_der(delegate).ok()?;
-        // No connection names the scheme of a delegate. Only a CA of a scheme of the program, which connections have named,
-        // has delegates with such keys.
-        let built_in = Schemes::default();
-        let own = if schemes.of_key(issuer.spki()).is_some() { schemes } else { &built_in };
+        let own = schemes.as_of(issuer.spki());
         let good = delegate.names_as_issuer(issuer)
             && delegate.check_form().is_ok()
             && !delegate.asks_too_much()
@@ -386,7 +386,7 @@ impl Signed<'_> {
             })
             && Signed::parse(delegate.der())
                 .is_some_and(|signed| signed.is_by(issuer.spki(), schemes))
-            && self.is_by(delegate.spki(), own);
+            && self.is_by(delegate.spki(), &own);
         good.then_some(delegate)
     }
 }

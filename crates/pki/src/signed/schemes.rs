@@ -36,6 +36,11 @@ impl Schemes {
         self.0.iter().find(|scheme| scheme.key_in(spki).is_some())
     }
 
+    /// The scheme of the key in `spki` alone; none if that is built in, or unknown.
+    pub fn as_of(&self, spki: &[u8]) -> Self {
+        Self(self.of_key(spki).cloned().into_iter().collect())
+    }
+
     /// The scheme of the signature on a certificate, DER; `None` if it is built in, or unknown.
     pub fn of_certificate(&self, der: &[u8]) -> Option<SignatureScheme> {
         if self.is_empty() {

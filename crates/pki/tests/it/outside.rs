@@ -11,8 +11,8 @@ use ike_proto::crypto::{
 use ike_proto::wire::registry::HashId;
 use pki::issue::{self, CertificateStatus, Issuer, Request, RevokedEntry, Template, ocsp_response};
 use pki::{
-    Certificate, Crl, FetchKind, LoadError, PeerPolicy, PkiError, Revocation, RevocationPolicy,
-    TrustStore, TrustedPeer, verify_peer,
+    Certificate, Crl, FetchKind, LoadError, PeerPolicy, PkiError, RawKey, Revocation,
+    RevocationPolicy, TrustStore, TrustedPeer, verify_peer,
 };
 use pq_kem::sign::{AwsLc, KeyType, generate, load_private_key, load_private_key_with};
 
@@ -88,6 +88,24 @@ impl SigningKey for Key {
 
     fn sign(&self, _: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
         self.inner.sign(&SignatureScheme::Ed25519, &[WORD, message].concat())
+    }
+}
+
+/// Signs without the word.
+#[derive(Debug)]
+struct Bare([SignatureScheme; 1], Box<dyn SigningKey>);
+
+impl SigningKey for Bare {
+    fn schemes(&self) -> &[SignatureScheme] {
+        &self.0
+    }
+
+    fn public_key(&self) -> &[u8] {
+        self.1.public_key()
+    }
+
+    fn sign(&self, _: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
+        self.1.sign(&SignatureScheme::Ed25519, message)
     }
 }
 
@@ -182,7 +200,7 @@ fn a_chain_of_the_scheme_is_accepted_where_auth_names_it() {
     }
     for auth in ["mldsa", "pubkey-sha256-identity"] {
         let why = verdict(&nodes, &policy(auth), &trust).unwrap_err();
-        assert!(!matches!(why, PkiError::BadSignature { .. }), "{auth}: {why:?}");
+        assert!(matches!(why, PkiError::UnnamedScheme { .. }), "{auth}: {why:?}");
     }
     // A program without the scheme.
     let mut bare = TrustStore::new();
@@ -234,10 +252,27 @@ fn a_wrong_signature_of_the_scheme_is_refused() {
         let why = verify_peer(&id(LEAF), &shown, &policy("worded"), &trust, now()).unwrap_err();
         assert!(matches!(why, PkiError::BadSignature { .. }), "{at}: {why:?}");
     }
-    // A signature by the key alone, without the word.
-    let other = chain([worded(), worded(), worded()]);
-    let shown = [x509(other[2].certificate.der()), x509(nodes[1].certificate.der())];
-    assert!(verify_peer(&id(LEAF), &shown, &policy("worded"), &trust, now()).is_err());
+    // A signature by the key of Ed25519, without the word.
+    let pkcs8 = Worded.generate().unwrap();
+    let key = Worded.private_key(pkcs8.expose()).unwrap();
+    let bare = Bare([worded()], load_private_key(pkcs8.expose()).unwrap());
+    let (template, spki) = (ca_template("Inter"), key.public_key().to_vec());
+    let der = issue::certificate(&template, &spki, &nodes[0].issuer()).unwrap();
+    let inter = Certificate::from_der(&der).unwrap();
+    for (key, good) in [(&*key, true), (&bare as &dyn SigningKey, false)] {
+        let issuer = Issuer { key, scheme: worded(), name: inter.subject() };
+        let leaf =
+            issue::certificate(&leaf_template(), nodes[2].key.public_key(), &issuer).unwrap();
+        let verdict = verify_peer(
+            &id(LEAF),
+            &[x509(&leaf), x509(inter.der())],
+            &policy("worded"),
+            &trust,
+            now(),
+        );
+        assert_eq!(verdict.is_ok(), good);
+        assert!(good || matches!(verdict, Err(PkiError::BadSignature { .. })));
+    }
 }
 
 /// Faults: in `Proof::is_by`, verify with no schemes; in `is_known`, leave `schemes` out.
@@ -283,7 +318,7 @@ fn lists_of_the_scheme_revoke() {
     );
 }
 
-/// Fault: in `Signed::delegate`, always use the schemes of the program.
+/// Faults: in `ocsp::read`, or in `Signed::delegate`, always use the schemes of the program.
 #[test]
 fn responses_by_the_scheme_count_if_the_ca_has_it() {
     let ed25519 = SignatureScheme::Ed25519;
@@ -327,8 +362,42 @@ fn responses_by_the_scheme_count_if_the_ca_has_it() {
                 ocsp_response(&by.issuer(), shown, &[status], now(), Some(now() + YEAR)).unwrap();
             let taken = trust.revocation.deliver(request, Some(&response), now());
             assert_eq!(taken.is_ok(), counts, "{ca} {taken:?}");
+            if shown.is_some() {
+                // As a file of x509ocsp/, without its certificate in the response.
+                let mut trust = trust_in(&register(), &root);
+                trust.revocation.add_responder(Arc::clone(&delegate.certificate)).unwrap();
+                let response =
+                    ocsp_response(&by.issuer(), None, &[status], now(), Some(now() + YEAR));
+                let taken = trust.revocation.deliver(request, Some(&response.unwrap()), now());
+                assert_eq!(taken.is_ok(), counts, "{ca} {taken:?}");
+            }
         }
     }
+}
+
+/// An anchor of the scheme says nothing to connections that do not name it: a pin and a raw key stand by themselves.
+///
+/// Faults: in `verify::certificate`, leave `UnnamedScheme` out; in `raw_key`, leave `check_named` out.
+#[test]
+fn a_pin_and_a_raw_key_need_no_path_of_the_scheme() {
+    let nodes = chain([worded(), worded(), SignatureScheme::Ed25519]);
+    let trust = trust_in(&register(), &nodes[0]);
+    assert!(verdict(&nodes, &policy("pubkey"), &trust).is_err());
+    let pinned = PeerPolicy { certs: vec![Arc::clone(&nodes[2].certificate)], ..policy("pubkey") };
+    assert!(verdict(&nodes, &pinned, &trust).is_ok());
+    let key = RawKey { id: id(LEAF), spki: nodes[2].key.public_key().to_vec() };
+    let raw = |auth| PeerPolicy {
+        pubkeys: vec![key.clone()],
+        revocation: RevocationPolicy::Strict,
+        ..policy(auth)
+    };
+    let peer = verdict(&nodes, &raw("pubkey"), &trust).unwrap();
+    assert!(peer.path.is_empty() && matches!(peer.revocation, Revocation::Settled));
+    // Where it is named, the path counts.
+    assert!(!matches!(
+        verdict(&nodes, &raw("pubkey-worded"), &trust),
+        Ok(TrustedPeer { revocation: Revocation::Settled, .. })
+    ));
 }
 
 #[test]

@@ -251,10 +251,11 @@ fn a_chain_of_the_scheme_authenticates_both_ends_by_configuration_alone() {
 fn the_scheme_is_refused_where_it_is_not_named() {
     let hosts = Hosts::new("unnamed", [SCHEME; 3]);
     let of_auth = format!("ike:{SCHEME}");
-    let unnamed = format!("has signature scheme {SCHEME}, which `auth` does not name");
+    let unnamed =
+        format!("has signature scheme {SCHEME}, which `auth` does not name for certificates");
     for (auth, refuses, why) in [
         (["pubkey", SCHEME], "left", &*unnamed),
-        (["mldsa65", SCHEME], "left", "not accepted by `auth`"),
+        (["mldsa65", SCHEME], "left", &unnamed),
         ([SCHEME, "pubkey"], "right", &unnamed),
         // Named for AUTH, and not for the path.
         ([&of_auth, SCHEME], "left", &unnamed),

@@ -18,7 +18,10 @@ use super::{comes_up, refused, told};
 const NAME: &str = "composite_mldsa65_ed25519";
 const NAME_OR_ECDSA: &str = "composite_mldsa65_ed25519-ecdsa";
 /// What is said of a peer's signature.
-const INVALID: &str = "the signature does not verify";
+const INVALID: &str = "the signature in AUTH, by composite_mldsa65_ed25519, does not verify";
+/// What is said where `auth` does not name the composite.
+const UNNAMED: &str =
+    "AUTH is by signature scheme composite_mldsa65_ed25519, which `auth` does not allow";
 /// Octets of the ML-DSA half of a signature.
 const ML_DSA: usize = 3309;
 
@@ -76,10 +79,10 @@ fn the_composite_is_refused_where_the_configuration_does_not_name_it() {
     for auth in ["any", "pubkey", "mldsa65", "ed25519"] {
         let mut pair = both([NAME, auth]).build();
         assert_eq!(refused(&mut pair).0, told(), "{auth}");
-        assert_eq!(said(pair.b())[0], INVALID, "{auth}");
+        assert_eq!(said(pair.b())[0], UNNAMED, "{auth}");
         let mut pair = both([auth, NAME]).build();
         assert_eq!(refused(&mut pair).0, Failure::Authentication, "{auth}");
-        assert_eq!(said(pair.a())[0], INVALID, "{auth}");
+        assert_eq!(said(pair.a())[0], UNNAMED, "{auth}");
     }
     // Without the identity hash the other end does not sign at all.
     assert_eq!(refused(&mut both([NAME, "ecdsa"]).build()).0, nothing_to_sign_with());

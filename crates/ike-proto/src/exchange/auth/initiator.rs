@@ -496,7 +496,8 @@ impl AwaitVerdict<ExpectAuthResponse> {
             signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)
         });
         let Ok((evidence, scheme)) = verdict else {
-            let blame = Blame::of(Some(&connection), signature::disbelief(crypto, data));
+            let why = signature::disbelief(crypto, Some(&pubkey.ike), data);
+            let blame = Blame::of(Some(&connection), why);
             return waiting.disbelieve(stem, ctx, id, Some(blame), Failure::Authentication);
         };
         let used = signed_by(id.to_owned(), auth.method, scheme, &key);

@@ -12,7 +12,7 @@ use super::rounds::{AuthReply, OwnAuth, used};
 use super::{answers_to, exactness, local_id, round_id, signature, takes};
 use crate::channel::Channel;
 use crate::config::proposal::{self, SelectOptions};
-use crate::config::{AuthConfig, Childless, ConnectionConfig};
+use crate::config::{AuthConfig, Childless, ConnectionConfig, RemoteAuth};
 use crate::crypto::CryptoProvider;
 use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::auth::questions::ask;
@@ -624,7 +624,12 @@ impl AwaitVerdict<ExpectAuthRequest> {
                         Blame::of(connection.as_deref(), Disbelief::Untrusted(why.clone()))
                             .distrusting(*kind)
                     }
-                    _ => Blame::of(connection.as_deref(), wrong_signature(ctx.crypto, &payloads)),
+                    _ => {
+                        let connection = connection.as_deref();
+                        let asked = connection.and_then(|one| one.remote.get(index));
+                        let why = wrong_signature(ctx.crypto, asked, &payloads);
+                        Blame::of(connection, why)
+                    }
                 });
                 blame.tell(stem.channel, ctx, ids(&Payloads(&payloads)));
                 waiting.fail(stem, ctx, reason)
@@ -633,12 +638,20 @@ impl AwaitVerdict<ExpectAuthRequest> {
     }
 }
 
-/// Why the signature in these payloads was not believed.
-fn wrong_signature(crypto: &CryptoProvider, payloads: &[Payload<'_>]) -> Disbelief {
+/// Why the signature in these payloads was not believed, where `asked` is wanted.
+fn wrong_signature(
+    crypto: &CryptoProvider,
+    asked: Option<&RemoteAuth>,
+    payloads: &[Payload<'_>],
+) -> Disbelief {
+    let asked = asked.and_then(|round| match &round.auth {
+        AuthConfig::Pubkey(pubkey) => Some(&pubkey.ike),
+        _ => None,
+    });
     match Payloads(payloads).auth() {
-        Ok(Some(auth)) => signature::disbelief(crypto, (auth.method, auth.data)),
+        Ok(Some(auth)) => signature::disbelief(crypto, asked, (auth.method, auth.data)),
         // It was read before.
-        Ok(None) | Err(_) => Disbelief::WrongSignature,
+        Ok(None) | Err(_) => Disbelief::WrongSignature(None),
     }
 }
 

@@ -173,18 +173,28 @@ fn decode<'a>(known: &SchemeRegister, data: &'a [u8]) -> Option<(SignatureScheme
     Some((known.from_algorithm_identifier(identifier)?, signature))
 }
 
-/// Why a signature in this AUTH payload was not believed.
-pub(super) fn disbelief(crypto: &CryptoProvider, (method, data): (AuthMethod, &[u8])) -> Disbelief {
+/// Why a signature in this AUTH payload was not believed, where `asked` is wanted.
+pub(super) fn disbelief(
+    crypto: &CryptoProvider,
+    asked: Option<&SchemeConstraints>,
+    (method, data): (AuthMethod, &[u8]),
+) -> Disbelief {
     if method != AuthMethod::DIGITAL_SIGNATURE {
-        return Disbelief::WrongSignature;
+        return Disbelief::WrongSignature(None);
     }
-    match data.split_first().and_then(|(&len, rest)| rest.get(..usize::from(len))) {
-        None => Disbelief::MalformedAuth,
-        Some(identifier) if crypto.schemes.from_algorithm_identifier(identifier).is_some() => {
-            Disbelief::WrongSignature
-        }
-        Some(identifier) => Disbelief::UnknownScheme(AlgorithmOid::of(identifier)),
+    let identifier = data.split_first().and_then(|(&len, rest)| rest.get(..usize::from(len)));
+    let Some(identifier) = identifier else { return Disbelief::MalformedAuth };
+    let Some(scheme) = crypto.schemes.from_algorithm_identifier(identifier) else {
+        return Disbelief::UnknownScheme(AlgorithmOid::of(identifier));
+    };
+    // ECDSA may come with another hash than the one that the key's curve has.
+    let allows = |asked: &SchemeConstraints| {
+        asked.allows(&scheme) || scheme.is_ecdsa() && asked.allows_hash_of(&scheme)
+    };
+    if asked.is_some_and(|asked| !allows(asked)) {
+        return Disbelief::SchemeNotAllowed(scheme);
     }
+    Disbelief::WrongSignature(Some(scheme))
 }
 
 #[cfg(test)]
