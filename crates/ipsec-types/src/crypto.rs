@@ -1,7 +1,7 @@
 //! What the engine needs of cryptography, as traits.
 //!
 //! Backends are values in a plain struct, [`CryptoProvider`]; there is no process-wide default. The
-//! `pq-kem` crate implements these traits on maintained libraries.
+//! `ike-pq-kem` crate implements these traits on maintained libraries.
 
 use std::fmt;
 use std::sync::Arc;

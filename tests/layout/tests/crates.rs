@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -23,7 +23,7 @@ type Packages = BTreeMap<String, Vec<Dependency>>;
 #[test]
 fn backends_do_without_the_engine() {
     let packages = workspace();
-    for name in ["ike-wire", "ipsec-types", "pq-kem", "xfrm", "ike-esp", "ike-routes"] {
+    for name in ["ike-wire", "ipsec-types", "ike-pq-kem", "xfrm", "ike-esp", "ike-routes"] {
         let needed = needed(&packages, name);
         assert!(!needed.contains("ike-proto"), "{name} depends on ike-proto: {needed:?}");
     }
@@ -43,10 +43,10 @@ fn settings_need_neither_a_runtime_nor_cryptography() {
         "ike-daemon",
         "ike-eap",
         "ike-pki",
+        "ike-pq-kem",
         "ike-routes",
         "mio",
         "nix",
-        "pq-kem",
         "rustix",
         "rustls",
         "socket2",
@@ -135,7 +135,7 @@ fn aaa_stands_beside_the_runtime_and_below_the_daemon() {
         .filter(|dependency| !dependency.for_tests)
         .map(|dependency| dependency.on.as_str())
         .collect();
-    let below = ["ike-config", "ike-eap", "ike-pki", "ike-proto", "ike-tokio", "pq-kem"];
+    let below = ["ike-config", "ike-eap", "ike-pki", "ike-pq-kem", "ike-proto", "ike-tokio"];
     assert_eq!(built, BTreeSet::from(below));
     let needed_by = |name| needed(&packages, name);
     assert!(
@@ -168,19 +168,59 @@ fn a_circle_is_found() {
     assert_eq!(found, ["b", "c", "d"].map(str::to_owned).into());
 }
 
-/// The packages of the workspace, as cargo reads them.
-fn workspace() -> Packages {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+/// crates.io refuses a package without a description or a licence, and shows an empty page for one without the rest.
+/// cargo only warns of these. `.ci/packages` holds the packages to what cargo refuses.
+///
+/// Fault: in `crates/eap/Cargo.toml`, take `description` away, or in `tests/namespace/Cargo.toml` take `publish = false`
+/// away.
+#[test]
+fn the_packages_below_crates_are_published_and_describe_themselves() {
+    let crates = root().join("crates").canonicalize().unwrap();
+    let mut published = 0;
+    for package in &metadata() {
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+        let (name, refused) = (&package["name"], package["publish"] == Value::Array(Vec::new()));
+        if !manifest.starts_with(&crates) {
+            assert!(refused, "{name} lies outside crates/, and lacks `publish = false`");
+            continue;
+        }
+        assert!(package["publish"].is_null(), "{name} lies below crates/, and is not published");
+        published += 1;
+        for field in ["description", "license", "repository", "readme"] {
+            assert!(package[field].is_string(), "{name} has no {field}");
+        }
+        let readme = manifest.with_file_name(package["readme"].as_str().unwrap());
+        assert!(readme.is_file(), "{name}: no file {}", readme.display());
+        // <https://doc.rust-lang.org/cargo/reference/manifest.html#the-keywords-field>
+        for field in ["keywords", "categories"] {
+            let words = package[field].as_array().unwrap();
+            assert!((1..=5).contains(&words.len()), "{name}: {field}: {words:?}");
+        }
+    }
+    assert!(published > 10, "{published} packages are published");
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The packages of the workspace, as cargo describes them.
+fn metadata() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
-        .current_dir(root)
+        .current_dir(root())
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
+}
+
+/// The packages of the workspace, and which of them each depends on.
+fn workspace() -> Packages {
     let list = |value: &Value, key: &str| value[key].as_array().unwrap().clone();
     let text = |value: &Value, key: &str| value[key].as_str().unwrap().to_owned();
-    let packages: Packages = list(&metadata, "packages")
+    let packages: Packages = metadata()
         .iter()
         .map(|package| {
             let name = text(package, "name");
@@ -207,7 +247,7 @@ fn built(arguments: &[&str]) -> BTreeSet<String> {
     let tree = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--edges", "normal,build", "--prefix", "none"])
         .args(arguments)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+        .current_dir(root())
         .output()
         .unwrap();
     assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));

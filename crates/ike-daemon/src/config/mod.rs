@@ -133,7 +133,7 @@ impl Config {
     }
 }
 
-/// Reads the file at `path` for the algorithms of pq-kem, and private keys into this process.
+/// Reads the file at `path` for the algorithms of ike-pq-kem, and private keys into this process.
 ///
 /// # Errors
 /// What is wrong with it.

@@ -17,7 +17,7 @@ pub(crate) struct ThisHost<'a> {
     pub(crate) crypto: &'a CryptoProvider,
 }
 
-/// The algorithms of pq-kem alone.
+/// The algorithms of ike-pq-kem alone.
 pub(crate) fn built_in() -> &'static Arc<CryptoProvider> {
     static BUILT_IN: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(pq_kem::provider()));
     &BUILT_IN
