@@ -14,6 +14,7 @@ use ike_proto::{Command, IkeSaId, IkeState, IkeStatus, SecretsNow, UsedAuth};
 use ike_tokio::IkeView;
 
 use super::Operator;
+use super::following::Follow;
 use crate::program::{Configuration, Evidence};
 
 /// IKE SAs that a reload ends at once. If more are to end, and more than half of all, they end at [`A_SECOND`], so that there
@@ -174,15 +175,16 @@ fn differs(view: &IkeView, config: &EndpointConfig) -> bool {
 
 impl Operator {
     /// Ends the IKE SAs whose peers the configuration in force, which has replaced `before`, does not admit. `reload` is the
-    /// number of the reload. Returns a sentence for each IKE SA that ends, and one for each connection whose other IKE SAs
+    /// number of the reload. `follows` end some children by themselves. Returns a sentence for each IKE SA that ends, and one for each connection whose other IKE SAs
     /// have settings that were changed.
     pub(super) async fn review_live(
         &self,
         before: Arc<Configuration>,
-        revoke: bool,
+        (revoke, follows): (bool, &[Follow]),
         reload: u64,
     ) -> Vec<String> {
-        let (views, under_way) = self.live().await;
+        let (mut views, under_way) = self.live().await;
+        follows.iter().for_each(|follow| follow.leave_out(&mut views));
         let (config, charon) = (self.resolved(), self.program.follows_charon());
         if !charon && !under_way.is_empty() {
             let (operator, before) = (self.clone(), Arc::clone(&before));

@@ -6,21 +6,17 @@
 //! client. Keys, certificates and secrets are always in force when the client is answered: only a check of the whole
 //! configuration shows whether one of these can be added or removed.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ike_config::{Blobs, Difference, Kind};
-use ike_proto::IkeState;
-use ike_proto::config::{Action, ChildConfig, ConnectionConfig};
-use ike_tokio::Target;
 use tokio::sync::{Mutex, MutexGuard};
 use toml::de::DeTable;
 
 use super::Operator;
+use super::following::Follow;
 use super::reloading::{blocking, log};
 use crate::error::OperatorError;
-use crate::program::{Configuration, Loader};
+use crate::program::Loader;
 
 /// Longer than this, and what is loaded is put in force by a task,
 const QUICK: Duration = Duration::from_millis(25);
@@ -48,18 +44,6 @@ pub(super) struct State {
     pub(super) reloads: u64,
 }
 
-/// What follows from a change of a connection, as in charon: what `start_action` had begun for the old
-/// children ends, and what it says of the new ones is begun.
-#[derive(Debug)]
-struct Follow {
-    connection: String,
-    /// Children that a changed or removed configuration had started.
-    end: BTreeSet<String>,
-    /// Whether an IKE SA ends that has no other children.
-    end_ike: bool,
-    begin: Vec<(String, Action)>,
-}
-
 impl Loading {
     pub(super) async fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().await
@@ -69,7 +53,7 @@ impl Loading {
 impl State {
     /// Goes back to what was there, after a load of `name` has failed.
     fn forget_follow(&mut self, name: &str) {
-        self.then.retain(|follow| follow.connection != name);
+        self.then.retain(|follow| follow.connection() != name);
     }
 }
 
@@ -103,8 +87,8 @@ impl Operator {
         let outcome = match alone {
             Ok(alone) => {
                 if kind == Kind::Connection {
-                    let follow = self.follow(name, difference.unwrap_or(Difference::All), &alone);
-                    state.then.push(follow);
+                    let difference = difference.unwrap_or(Difference::All);
+                    state.then.push(Follow::of(name, difference, (&self.config(), &alone)));
                 }
                 self.in_force(&mut state).await
             }
@@ -135,8 +119,9 @@ impl Operator {
         let before = loader.overlay().remove(kind, name);
         let before = before.ok_or_else(|| OperatorError::NotLoaded(name.to_owned()))?;
         if kind == Kind::Connection {
-            let follow = self.follow(name, Difference::All, &self.config());
-            state.then.push(Follow { begin: Vec::new(), ..follow });
+            let config = self.config();
+            let follow = Follow::of(name, Difference::All, (&config, &config));
+            state.then.push(follow.without_begin());
         }
         if let Err(why) = self.in_force(&mut state).await {
             state.forget_follow(name);
@@ -220,66 +205,5 @@ impl Operator {
             }
         });
         Ok(warnings)
-    }
-
-    /// What follows when `name` becomes what it is in `new`.
-    fn follow(&self, name: &str, difference: Difference, new: &Configuration) -> Follow {
-        let config = self.config();
-        let of = |config: &Configuration| -> Option<Arc<ConnectionConfig>> {
-            config.endpoint.connections.iter().find(|connection| connection.name == name).cloned()
-        };
-        let (old, new) = (of(&config), of(new));
-        let changed = |child: &&Arc<ChildConfig>| match &difference {
-            Difference::None => false,
-            Difference::All => true,
-            Difference::Children(names) => names.contains(&child.name),
-        };
-        let children = |connection: &Option<Arc<ConnectionConfig>>| -> Vec<Arc<ChildConfig>> {
-            let all = connection.iter().flat_map(|connection| &connection.children);
-            all.filter(changed).cloned().collect()
-        };
-        let (old, new) = (children(&old), children(&new));
-        let started = old.iter().filter(|child| child.start_action == Action::Start);
-        Follow {
-            connection: name.to_owned(),
-            end: started.map(|child| child.name.clone()).collect(),
-            end_ike: difference == Difference::All,
-            begin: new.iter().map(|child| (child.name.clone(), child.start_action)).collect(),
-        }
-    }
-
-    async fn follow_up(&self, follow: Follow) {
-        let Follow { connection, end, end_ike, begin } = follow;
-        if !end.is_empty() {
-            self.end_started(&connection, &end, end_ike).await;
-        }
-        let begin = begin.into_iter();
-        self.begin(begin.map(|(child, action)| (connection.clone(), child, action)).collect())
-            .await;
-    }
-
-    /// Ends what `start_action` had begun.
-    async fn end_started(&self, connection: &str, children: &BTreeSet<String>, end_ike: bool) {
-        let Ok(views) = self.handle.list().await else { return };
-        let mut targets = Vec::new();
-        for view in views.iter().filter(|view| view.status.connection == connection) {
-            let (ours, others): (Vec<_>, Vec<_>) =
-                view.children.iter().partition(|child| children.contains(&child.status.name));
-            let ike_id = Some(view.status.id.0);
-            let connecting = view.status.state == IkeState::Connecting;
-            if end_ike && others.is_empty() && (!ours.is_empty() || connecting) {
-                targets.push(Target { ike_id, ..Target::default() });
-                continue;
-            }
-            targets.extend(ours.iter().map(|child| {
-                let child_id = Some(child.status.id.0);
-                Target { child_id, ..Target::default() }
-            }));
-        }
-        for target in targets {
-            if let Err(error) = self.down(&target).await {
-                tracing::debug!(%connection, %error, "what start_action had begun");
-            }
-        }
     }
 }

@@ -17,12 +17,14 @@ use crate::error::OperatorError;
 use crate::program::{Configuration, Program};
 use crate::views::Waiting;
 use choose::{Chosen, choose, kept, names_of, not_up, to_initiate, up_as_configured};
+use following::Follow;
 use names::Names;
 pub use reloading::Reloaded;
 
 mod choose;
 mod credentials;
 mod down;
+mod following;
 mod live;
 mod loading;
 mod names;
@@ -248,15 +250,19 @@ impl Operator {
 
     /// Does what `start_action` says for every child that is not up, each in a task of its own.
     pub async fn start_actions(&self) {
+        self.start_actions_beside(&[]).await;
+    }
+
+    /// As [`Self::start_actions`], but for what `follows` begin later.
+    async fn start_actions_beside(&self, follows: &[Follow]) {
         let config = self.config();
         let mut children = Vec::new();
         for connection in &config.endpoint.connections {
-            children.extend(
-                connection
-                    .children
-                    .iter()
-                    .map(|child| (connection.name.clone(), child.name.clone(), child.start_action)),
-            );
+            let name = &connection.name;
+            let later = |child: &ChildConfig| follows.iter().any(|it| it.begins_later(name, child));
+            let now = connection.children.iter().filter(|child| !later(child));
+            children
+                .extend(now.map(|child| (name.clone(), child.name.clone(), child.start_action)));
         }
         self.begin(children).await;
     }

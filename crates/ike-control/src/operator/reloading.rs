@@ -8,6 +8,7 @@ use ike_proto::Command;
 use ike_proto::config::EndpointConfig;
 
 use super::Operator;
+use super::following::Follow;
 use crate::error::OperatorError;
 use crate::program::Candidate;
 
@@ -67,7 +68,8 @@ impl Operator {
     }
 
     /// Puts the configuration that `make` returns in the place of the present one. SAs keep the configuration that
-    /// they were made with. IKE SAs whose peers the new configuration does not admit end, unless the program follows charon.
+    /// they were made with. IKE SAs whose peers the new configuration does not admit end. If the program follows charon, what
+    /// `start_action` has begun of changed and removed children ends in their place.
     /// `make` runs while nothing else changes the configuration. Returns the candidate's warnings, which the log has as well.
     ///
     /// # Errors
@@ -92,8 +94,12 @@ impl Operator {
         let before = self.config();
         let outcome = self.put(candidate).await;
         loading.reloads += 1;
+        let follows = match outcome.is_ok() && self.program.follows_charon() {
+            true => Follow::of_reload(&before, &self.config()),
+            false => Vec::new(),
+        };
         let live = match &outcome {
-            Ok(_) => self.review_live(before, revoke, loading.reloads).await,
+            Ok(_) => self.review_live(before, (revoke, &follows), loading.reloads).await,
             Err(_) => Vec::new(),
         };
         drop(loading);
@@ -101,7 +107,11 @@ impl Operator {
         log(&warnings);
         log(&delayed);
         // Names that were known before stay so. `keep_resolved` looks new ones up: nothing waits for them here.
-        self.start_actions().await;
+        self.start_actions_beside(&follows).await;
+        for follow in follows {
+            let operator = self.clone();
+            tokio::spawn(async move { operator.follow_up(follow).await });
+        }
         Ok(Reloaded { warnings, delayed, live })
     }
 
