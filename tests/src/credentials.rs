@@ -26,16 +26,31 @@ pub struct Authority {
 impl Authority {
     /// A self-signed root called `name`, with the `n`-th key of its type.
     pub fn root(name: &str, key_type: KeyType, n: u8) -> Self {
-        Self::make(name, key_type, n, None)
+        Self::make(name, key(key_type, n), n, None)
     }
 
     /// A CA that this one has certified.
     pub fn intermediate(&self, name: &str, key_type: KeyType, n: u8) -> Self {
-        Self::make(name, key_type, n, Some(self))
+        Self::make(name, key(key_type, n), n, Some(self))
     }
 
-    fn make(name: &str, key_type: KeyType, n: u8, issuer: Option<&Self>) -> Self {
-        let key = key(key_type, n);
+    /// As [`root`](Self::root), with this key.
+    pub fn root_with(name: &str, key: Arc<dyn SigningKey>, n: u8) -> Self {
+        Self::make(name, key, n, None)
+    }
+
+    /// As [`intermediate`](Self::intermediate), with this key.
+    pub fn intermediate_with(&self, name: &str, key: Arc<dyn SigningKey>, n: u8) -> Self {
+        Self::make(name, key, n, Some(self))
+    }
+
+    /// The same CA, whose private key is replaced by one with the same public key.
+    pub fn signing_by(&self, key: Arc<dyn SigningKey>) -> Self {
+        let (scheme, name) = (self.scheme.clone(), self.name.clone());
+        Self { key, scheme, name, certificate: Arc::clone(&self.certificate) }
+    }
+
+    fn make(name: &str, key: Arc<dyn SigningKey>, n: u8, issuer: Option<&Self>) -> Self {
         let name = issue::distinguished_name(&format!("CN={name}")).expect("a name");
         let scheme = issue::default_scheme(&*key).expect("a scheme");
         let template = Template { ca: true, subject: name.clone(), ..template(90 + n) };

@@ -255,7 +255,7 @@ impl Certificate {
                 let (own, authority) = (self.key_identifier(), self.authority_key_identifier());
                 authority.is_none() || own.is_none() || own == authority
             }
-            Some(Signature::Wrong) | None => false,
+            Some(Signature::Wrong | Signature::Unnamed) | None => false,
         }
     }
 
@@ -386,6 +386,11 @@ impl Certificate {
     pub fn may_sign_ocsp(&self) -> bool {
         let usage = self.extensions.extended_key_usage.as_ref();
         self.may_sign() && usage.is_some_and(|usage| usage.0.contains(&ID_KP_OCSP_SIGNING))
+    }
+
+    /// The DER `AlgorithmIdentifier` of the signature on the certificate.
+    pub(crate) fn signature_algorithm(&self) -> &[u8] {
+        Signed::parse(&self.der).map(|signed| signed.algorithm).unwrap_or_default()
     }
 
     /// The scheme of the signature on the certificate; `None` if `auth` has no name for it. For ECDSA, the hash

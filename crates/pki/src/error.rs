@@ -106,13 +106,22 @@ pub enum PkiError {
         /// The scheme.
         scheme: String,
     },
-    /// A signature of the path is wrong.
+    /// The signature on a certificate of the path is wrong.
     BadSignature {
-        /// Subject of the end-entity certificate.
+        /// Subject of the certificate.
         subject: String,
+        /// The scheme of the signature.
+        scheme: String,
     },
-    /// A signature of the path has an algorithm that is not accepted (SHA-1, short RSA keys, …).
-    UnsupportedAlgorithm(Unaccepted),
+    /// The signature on a certificate of the path has an algorithm that is not accepted (SHA-1, short RSA keys, …).
+    UnsupportedAlgorithm {
+        /// Subject of the certificate.
+        subject: String,
+        /// The scheme of the signature; the OBJECT IDENTIFIER of one that is not known.
+        algorithm: String,
+        /// What is not accepted.
+        why: Unaccepted,
+    },
     /// The keyUsage of the end-entity certificate does not allow signatures (RFC 4945 §5.1.3.2), or
     /// that of a CA does not allow certificates.
     KeyUsage {
@@ -304,10 +313,19 @@ impl fmt::Display for PkiError {
                 f,
                 "certificate {subject:?} has signature scheme {scheme}, which `auth` does not name for certificates: name {scheme} before `ike:`, or without it, to accept it"
             ),
-            Self::BadSignature { subject } => {
-                write!(f, "wrong signature on the way from {subject:?} to its CA")
+            Self::BadSignature { subject, scheme } => write!(
+                f,
+                "certificate {subject:?} has a signature by {scheme} that does not verify by the key of its CA"
+            ),
+            Self::UnsupportedAlgorithm { subject, algorithm, why: Unaccepted::Algorithm } => {
+                write!(
+                    f,
+                    "certificate {subject:?} has a signature by algorithm {algorithm}, which is not accepted"
+                )
             }
-            Self::UnsupportedAlgorithm(why) => why.fmt(f),
+            Self::UnsupportedAlgorithm { subject, why, .. } => {
+                write!(f, "certificate {subject:?}: {why}")
+            }
             Self::KeyUsage { subject } => {
                 write!(f, "the keyUsage of {subject:?} does not allow this use")
             }

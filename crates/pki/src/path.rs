@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use der::asn1::ObjectIdentifier;
+use ike_proto::config::SchemeConstraints;
 
 use crate::address_blocks;
 use crate::certificate::Certificate;
@@ -76,6 +77,8 @@ pub(crate) struct PathQuery<'a> {
     pub wanted: Wanted<'a>,
     /// Signatures that need not be verified again.
     pub verified: &'a Verified,
+    /// A signature by a scheme of the program is verified only if it is named here.
+    pub chain: &'a SchemeConstraints,
     /// Extended key usages.
     pub extended_key_usage: ExtendedKeyUsagePolicy,
     /// The time.
@@ -93,7 +96,8 @@ impl PathQuery<'_> {
         mut accept: impl FnMut(&Path) -> Result<T, PkiError>,
     ) -> Result<(Path, T), PkiError> {
         self.check_end_entity(end_entity)?;
-        let mut search = Search::new(end_entity, self.anchors, self.intermediates, self.verified);
+        let by = (self.verified, self.chain);
+        let mut search = Search::new(end_entity, self.anchors, self.intermediates, by);
         search.first(|path| {
             self.check(path)?;
             accept(path)

@@ -89,6 +89,8 @@ pub(crate) enum Signature {
     Wrong,
     /// No accepted algorithm makes such signatures.
     Unsupported(Unaccepted),
+    /// It is by a scheme of the program that the connection does not name. It was not verified.
+    Unnamed,
 }
 
 /// A SIGNED structure of X.509: the signed octets, the algorithm, and the signature (RFC 5280 §4.1.1).

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ike_proto::wire::der::{self as wire, Der};
 use ike_proto::wire::payload::IdData;
 use ike_proto::wire::registry::IdType;
 
@@ -18,6 +19,16 @@ pub(crate) fn name(der: &[u8]) -> String {
 
 /// Most characters of a name that are shown.
 const LONGEST: usize = 1024;
+
+/// The OBJECT IDENTIFIER of a DER `AlgorithmIdentifier`, in dotted form.
+pub(crate) fn algorithm(identifier: &[u8]) -> String {
+    let parts = Der::new(identifier).nested(wire::SEQUENCE);
+    let dotted = parts.and_then(|mut parts| {
+        let mut text = String::new();
+        wire::write_dotted(&mut text, parts.object_identifier()?).ok().map(|()| text)
+    });
+    dotted.unwrap_or_else(|| "of a malformed AlgorithmIdentifier".to_owned())
+}
 
 /// A point in time as `2026-11-20 13:45:00 UTC`.
 pub(crate) struct Date(pub SystemTime);

@@ -82,6 +82,7 @@ impl PeerPolicy {
             cacerts: &self.cacerts,
             wanted: self.wanted(),
             verified: trust.verified(),
+            chain: &self.chain,
             extended_key_usage,
             now,
         }
@@ -281,6 +282,7 @@ fn certificate(
     let (anchors, links) = policy.roots_and_links(trust);
     let intermediates: Vec<_> = others.iter().map(Arc::clone).chain(links).collect();
     let query = policy.query((&anchors, &intermediates), trust, usage, now);
+    let query = PathQuery { chain, ..query };
     let found = query.find(end_entity, |path| {
         for certificate in &path.certificates {
             trust.verified().keep(certificate);
@@ -335,15 +337,14 @@ fn certificate(
 /// Checks that every key and every signature of the path is as strong as `auth` requires. The signature on the CA
 /// at the end proves nothing, and is not checked.
 ///
-/// A scheme of the program must be named, except for the peer's own key if `auth` says nothing about paths: there the
-/// engine judges the key.
+/// The search takes no path with a scheme of the program that is not named. If `auth` says nothing about paths, the engine
+/// judges the peer's own key.
 fn check_strength(
     end_entity: &Certificate,
     path: Option<&Path>,
     chain: &SchemeConstraints,
     schemes: &Schemes,
 ) -> Result<(), PkiError> {
-    check_named(path, chain, schemes)?;
     if *chain == SchemeConstraints::default() {
         return Ok(());
     }
@@ -360,21 +361,6 @@ fn check_strength(
         }
         if !chain.allows_key(issuer.spki()) {
             return Err(weak(issuer));
-        }
-    }
-    Ok(())
-}
-
-/// Checks that `chain` names each scheme of the program by which a certificate of the path is signed.
-fn check_named(
-    path: Option<&Path>,
-    chain: &SchemeConstraints,
-    schemes: &Schemes,
-) -> Result<(), PkiError> {
-    for (certificate, _) in path.iter().flat_map(|path| path.links()) {
-        let scheme = schemes.of_certificate(certificate.der());
-        if let Some(scheme) = scheme.filter(|scheme| !chain.allows(scheme)) {
-            return Err(unnamed(&scheme, certificate));
         }
     }
     Ok(())
@@ -480,14 +466,12 @@ fn raw_key(
     let query = PathQuery {
         cacerts: &[],
         wanted: Wanted::default(),
+        chain: terms.chain,
         ..policy.query((&anchors, &intermediates), trust, terms.usage, now)
     };
     let mut own = shown.iter().take(1).chain(&policy.key_certificates).chain(&policy.certs);
     let Some(certificate) = own.find(|own| own.spki() == known.spki) else { return Ok(peer) };
-    let found = query.find(certificate, |path| {
-        check_named(Some(path), terms.chain, trust.verified().schemes())?;
-        revocation(path, &query, (terms, in_band), trust)
-    });
+    let found = query.find(certificate, |path| revocation(path, &query, (terms, in_band), trust));
     match found {
         Ok((path, (revocation, unchecked))) => {
             (peer.revocation, peer.unchecked) = (revocation, unchecked);

@@ -7,10 +7,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ike_proto::config::SchemeConstraints;
+
 use super::{Path, same_ca};
 use crate::certificate::Certificate;
 use crate::error::PkiError;
-use crate::signed::{Signature, Signed};
+use crate::signed::{Schemes, Signature, Signed};
+use crate::text;
 use crate::verified::Verified;
 
 /// The certificates around one end entity, and the results of verifying their signatures.
@@ -22,6 +25,8 @@ pub(super) struct Search<'a> {
     /// Certificates whose names lead upwards from the end entity.
     named: Vec<&'a Arc<Certificate>>,
     verified: &'a Verified,
+    /// Names the schemes of the program that are verified.
+    chain: &'a SchemeConstraints,
     /// By the addresses in memory of the certificate and its issuer.
     known: HashMap<(*const Certificate, *const Certificate), Signature>,
     signatures: usize,
@@ -37,7 +42,7 @@ impl<'a> Search<'a> {
         end_entity: &'a Arc<Certificate>,
         anchors: &'a [Arc<Certificate>],
         others: &'a [Arc<Certificate>],
-        verified: &'a Verified,
+        (verified, chain): (&'a Verified, &'a SchemeConstraints),
     ) -> Self {
         let mut named: Vec<&Arc<Certificate>> = Vec::new();
         let mut left: Vec<&Arc<Certificate>> = Vec::new();
@@ -67,6 +72,7 @@ impl<'a> Search<'a> {
             links: Vec::new(),
             named,
             verified,
+            chain,
             known: HashMap::new(),
             signatures: MAX_SIGNATURES,
             steps: MAX_STEPS,
@@ -194,11 +200,38 @@ impl<'a> Search<'a> {
         }
         self.signatures -= 1;
         let signature = match Signed::parse(certificate.der()) {
+            // Nobody is authenticated yet, and the scheme may be slow.
+            Some(signed) if self.schemes().unnamed(signed.algorithm, self.chain).is_some() => {
+                Signature::Unnamed
+            }
             Some(signed) => self.verified.check(&signed, issuer.spki()),
             None => Signature::Wrong,
         };
         self.known.insert(pair, signature);
         signature
+    }
+
+    /// Why no CA has issued `certificate`.
+    fn refusal(&self, certificate: &Certificate, refused: Option<Signature>) -> PkiError {
+        let subject = certificate.subject_text();
+        let named = self.schemes().of_certificate(certificate.der());
+        let scheme = match named.or_else(|| certificate.signature_scheme()) {
+            Some(scheme) => scheme.to_string(),
+            None => text::algorithm(certificate.signature_algorithm()),
+        };
+        match refused {
+            Some(Signature::Unsupported(why)) => {
+                PkiError::UnsupportedAlgorithm { subject, algorithm: scheme, why }
+            }
+            Some(Signature::Unnamed) => PkiError::UnnamedScheme { subject, scheme },
+            Some(Signature::Good | Signature::Wrong) | None => {
+                PkiError::BadSignature { subject, scheme }
+            }
+        }
+    }
+
+    fn schemes(&self) -> &'a Schemes {
+        self.verified.schemes()
     }
 
     /// Why there is no path: a limit, a missing issuer, or a wrong signature.
@@ -217,17 +250,15 @@ impl<'a> Search<'a> {
         }
         let mut last = self.end_entity;
         for _ in 0..=self.named.len() {
-            let anchors = self.anchors.clone();
-            let mut named = anchors.iter().filter(|ca| last.names_as_issuer(ca)).peekable();
+            // The CAs that an anchor vouches for, and none of them has issued it.
+            let issuers: Vec<_> = self.anchors.iter().chain(&self.links).copied().collect();
+            let mut named = issuers.into_iter().filter(|ca| last.names_as_issuer(ca)).peekable();
             if named.peek().is_some() {
-                let unsupported = named.find_map(|ca| match self.signature(ca, last) {
-                    Signature::Unsupported(why) => Some(why),
+                let refused = named.find_map(|ca| match self.signature(ca, last) {
                     Signature::Good | Signature::Wrong => None,
+                    refused => Some(refused),
                 });
-                return match unsupported {
-                    Some(why) => PkiError::UnsupportedAlgorithm(why),
-                    None => PkiError::BadSignature { subject: self.end_entity.subject_text() },
-                };
+                return self.refusal(last, refused);
             }
             match self.named.iter().find(|ca| last.names_as_issuer(ca)) {
                 Some(ca) if ca.der() != last.der() => last = ca,

@@ -106,7 +106,8 @@ impl PathQuery<'_> {
         if check_validity(candidate, self.now).is_err() || candidate.check_form().is_err() {
             return None;
         }
-        let mut search = Search::new(candidate, &ends, self.intermediates, self.verified);
+        let by = (self.verified, self.chain);
+        let mut search = Search::new(candidate, &ends, self.intermediates, by);
         let found = search.first(|path| {
             query.check(path)?;
             judge(path)

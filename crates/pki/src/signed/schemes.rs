@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ike_proto::config::SchemeConstraints;
 use ike_proto::crypto::sign::OutsideScheme;
 use ike_proto::crypto::{SchemeRegister, SignatureScheme};
 
@@ -39,6 +40,12 @@ impl Schemes {
     /// The scheme of the key in `spki` alone; none if that is built in, or unknown.
     pub fn as_of(&self, spki: &[u8]) -> Self {
         Self(self.of_key(spki).cloned().into_iter().collect())
+    }
+
+    /// The scheme of a signature with this DER `AlgorithmIdentifier`, if `chain` does not name it.
+    pub fn unnamed(&self, algorithm: &[u8], chain: &SchemeConstraints) -> Option<SignatureScheme> {
+        let scheme = SignatureScheme::Outside(self.of_signature(algorithm)?.clone());
+        (!chain.allows(&scheme)).then_some(scheme)
     }
 
     /// The scheme of the signature on a certificate, DER; `None` if it is built in, or unknown.

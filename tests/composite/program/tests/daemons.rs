@@ -23,6 +23,8 @@ fn stderr(output: &Output) -> String {
 /// The folders of two hosts below one, and the CAs there.
 struct Hosts {
     folder: PathBuf,
+    /// Further options of the connection, for each host.
+    options: [&'static [&'static str]; 2],
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -40,7 +42,7 @@ impl Hosts {
         let folder =
             std::env::temp_dir().join(format!("ike-composite-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let this = Self { folder, _turn: turn };
+        let this = Self { folder, options: [&[]; 2], _turn: turn };
         for host in ["left", "right"] {
             for kind in ["x509", "x509ca", "private", "pubkey"] {
                 fs::create_dir_all(this.folder.join(host).join(kind)).expect("a folder");
@@ -93,6 +95,7 @@ impl Hosts {
             "left" => ("right", "127.0.7.1", "127.0.7.2"),
             _ => ("left", "127.0.7.2", "127.0.7.1"),
         };
+        let options = self.options[usize::from(host != "left")];
         let (ours, theirs) = match raw {
             true => (format!("pubkeys = {host}.pub"), format!("pubkeys = {peer}.pub")),
             false => ("certs = own.pem".to_owned(), String::new()),
@@ -102,10 +105,11 @@ impl Hosts {
                 "swanctl.conf",
                 format!(
                     "charon {{\n port = 45017\n port_nat_t = 45018\n retransmit_timeout = 0.3\n retransmit_tries = 2\n}}\n\
-                     connections {{\n site {{\n local_addrs = {address}\n remote_addrs = {other}\n remote_port = 45018\n\
+                     connections {{\n site {{\n local_addrs = {address}\n remote_addrs = {other}\n remote_port = 45018\n{}\n\
                      local {{\n auth = {SCHEME}\n id = {host}.example.org\n {ours}\n}}\n\
                      remote {{\n auth = {remote}\n id = {peer}.example.org\n {theirs}\n}}\n\
-                     children {{\n net {{\n local_ts = 10.1.0.0/16\n remote_ts = 10.1.0.0/16\n}}\n}}\n}}\n}}\n"
+                     children {{\n net {{\n local_ts = 10.1.0.0/16\n remote_ts = 10.1.0.0/16\n}}\n}}\n}}\n}}\n",
+                    options.join("\n"),
                 ),
             ),
             Format::Toml => {
@@ -114,14 +118,16 @@ impl Hosts {
                     None => String::new(),
                 };
                 let (ours, theirs) = (quoted(&ours), quoted(&theirs));
+                let options: Vec<String> = options.iter().map(|one| quoted(one)).collect();
                 (
                     "ike.toml",
                     format!(
                         "[charon]\nport = 45017\nport_nat_t = 45018\nretransmit_timeout = 0.3\nretransmit_tries = 2\n\
-                         [connections.site]\nlocal_addrs = '{address}'\nremote_addrs = '{other}'\nremote_port = 45018\n\
+                         [connections.site]\nlocal_addrs = '{address}'\nremote_addrs = '{other}'\nremote_port = 45018\n{}\n\
                          [connections.site.local]\nauth = '{SCHEME}'\nid = '{host}.example.org'\n{ours}\n\
                          [connections.site.remote]\nauth = '{remote}'\nid = '{peer}.example.org'\n{theirs}\n\
-                         [connections.site.children.net]\nlocal_ts = '10.1.0.0/16'\nremote_ts = '10.1.0.0/16'\n"
+                         [connections.site.children.net]\nlocal_ts = '10.1.0.0/16'\nremote_ts = '10.1.0.0/16'\n",
+                        options.join("\n"),
                     ),
                 )
             }
@@ -129,6 +135,16 @@ impl Hosts {
         let file = self.folder.join(host).join(name);
         fs::write(&file, text).expect("a file");
         file
+    }
+
+    /// The DER encoding of what `pki` makes, changed.
+    fn changed(&self, line: &str, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let file = self.folder.join("changed.der");
+        self.pki(&format!("{line} --outform der --out changed.der"));
+        let mut octets = fs::read(&file).expect("a file");
+        fs::remove_file(file).expect("the file");
+        change(&mut octets);
+        octets
     }
 
     /// Both daemons with these values of the peer's `auth`.
@@ -275,6 +291,56 @@ fn the_scheme_is_refused_where_it_is_not_named() {
     drop(hosts);
     let hosts = Hosts::new("mixed", ["ed25519", "ed25519", SCHEME]);
     comes_up(&hosts, Format::Toml, &format!("ike:{SCHEME}"), false);
+}
+
+/// `left` is refused by `right` as responder and as initiator, and `right` says why.
+fn left_is_refused(hosts: &Hosts, raw: bool, why: &str) {
+    let [left, right] = hosts.start(Format::Toml, [SCHEME; 2], raw);
+    for starts in [&left, &right] {
+        let up = starts.ask(&["up", "net", "--timeout", "20"]);
+        assert!(!up.status.success(), "{why}");
+        let line = right.wait_for("peer refused");
+        assert!(line.contains(why), "{line}");
+        for daemon in [&left, &right] {
+            let sas = daemon.sas().to_string();
+            assert!(!sas.contains("ESTABLISHED"), "{sas}");
+        }
+    }
+}
+
+/// One half of the certificate's signature is wrong, or one half of the public key that signs AUTH.
+///
+/// Fault: in `Composite::verify`, `|` in the place of `&`.
+#[test]
+fn a_wrong_half_is_refused_with_the_scheme_and_the_certificate_or_auth() {
+    let mut hosts = Hosts::new("forged", [SCHEME; 3]);
+    let issue = "--issue --in left/private/own.key --cacert inter.pem --cakey inter.key --dn CN=left --san left.example.org";
+    // Ed25519 comes last, with 64 octets.
+    for from_end in [1, 1000] {
+        let forged = hosts.changed(issue, |der| {
+            let at = der.len() - from_end;
+            der[at] ^= 1;
+        });
+        fs::write(hosts.folder.join("left/x509/own.pem"), forged).expect("a file");
+        let why = format!(
+            "certificate \"CN=left\" has a signature by {SCHEME} that does not verify by the key of its CA"
+        );
+        left_is_refused(&hosts, false, &why);
+    }
+    // A raw key that is sent would be refused as an unknown one.
+    hosts.options = [&["send_cert = never"]; 2];
+    for from_end in [1, 1000] {
+        let other = hosts.changed("--pub --in left/private/own.key", |der| {
+            let at = der.len() - from_end;
+            der[at] ^= 1;
+        });
+        fs::write(hosts.folder.join("right/pubkey/left.pub"), other).expect("a file");
+        left_is_refused(
+            &hosts,
+            true,
+            &format!("the signature in AUTH, by {SCHEME}, does not verify"),
+        );
+    }
 }
 
 #[test]

@@ -1,9 +1,7 @@
 //! The composite of ML-DSA-65 and Ed25519, which no crate of the engine knows: `tests/composite`.
 
-use std::sync::Arc;
-
 use ike_proto::config::AuthConfig;
-use ike_proto::crypto::{CryptoError, SchemeRegister, SignatureScheme, SigningKey};
+use ike_proto::crypto::SchemeRegister;
 use ike_proto::wire::payload::{Notify, Payload};
 use ike_proto::wire::registry::{ExchangeType, HashId, NotifyType};
 use ike_proto::wire::{Message, encode_message};
@@ -15,17 +13,16 @@ use ike_tests::{Host, Pair, Setup};
 use super::outside::{announcement, both_with, key_of, used};
 use super::{comes_up, refused, told};
 
-const NAME: &str = "composite_mldsa65_ed25519";
+pub(super) const NAME: &str = "composite_mldsa65_ed25519";
 const NAME_OR_ECDSA: &str = "composite_mldsa65_ed25519-ecdsa";
 /// What is said of a peer's signature.
-const INVALID: &str = "the signature in AUTH, by composite_mldsa65_ed25519, does not verify";
+pub(super) const INVALID: &str =
+    "the signature in AUTH, by composite_mldsa65_ed25519, does not verify";
 /// What is said where `auth` does not name the composite.
 const UNNAMED: &str =
     "AUTH is by signature scheme composite_mldsa65_ed25519, which `auth` does not allow";
-/// Octets of the ML-DSA half of a signature.
-const ML_DSA: usize = 3309;
 
-fn register() -> SchemeRegister {
+pub(super) fn register() -> SchemeRegister {
     let mut register = SchemeRegister::built_in();
     register.add(scheme()).unwrap();
     register
@@ -38,7 +35,7 @@ fn both(auth: [&str; 2]) -> Setup {
 }
 
 /// What `host` says of its peer's AUTH payloads.
-fn said(host: &Host) -> Vec<String> {
+pub(super) fn said(host: &Host) -> Vec<String> {
     host.events(|event| match event {
         Event::PeerRefused(refused) => Some(refused.why.to_string()),
         _ => None,
@@ -90,100 +87,6 @@ fn the_composite_is_refused_where_the_configuration_does_not_name_it() {
     assert_eq!(at_a, told());
     assert_eq!(at_b[0], nothing_to_sign_with());
     assert!(AuthConfig::parse_with(&SchemeRegister::built_in(), NAME).is_err());
-}
-
-type Change = fn(&Changed, &SignatureScheme, &[u8]) -> Result<Vec<u8>, CryptoError>;
-
-/// A key whose signatures somebody changes.
-#[derive(Debug)]
-struct Changed {
-    key: Arc<dyn SigningKey>,
-    other: Arc<dyn SigningKey>,
-    change: Change,
-}
-
-impl SigningKey for Changed {
-    fn schemes(&self) -> &[SignatureScheme] {
-        self.key.schemes()
-    }
-
-    fn public_key(&self) -> &[u8] {
-        self.key.public_key()
-    }
-
-    fn sign(&self, scheme: &SignatureScheme, message: &[u8]) -> Result<Vec<u8>, CryptoError> {
-        (self.change)(self, scheme, message)
-    }
-}
-
-/// The ML-DSA half of `one` and the Ed25519 half of `other`.
-fn mixed(one: &[u8], other: &[u8]) -> Vec<u8> {
-    [&one[..ML_DSA], &other[ML_DSA..]].concat()
-}
-
-const CHANGES: &[(&str, Change)] = &[
-    ("ML-DSA half forged", |it, by, message| {
-        let mut signature = it.key.sign(by, message)?;
-        signature[100] ^= 1;
-        Ok(signature)
-    }),
-    ("Ed25519 half forged", |it, by, message| {
-        let mut signature = it.key.sign(by, message)?;
-        signature[ML_DSA] ^= 1;
-        Ok(signature)
-    }),
-    ("ML-DSA half of another message", |it, by, message| {
-        Ok(mixed(&it.key.sign(by, b"another")?, &it.key.sign(by, message)?))
-    }),
-    ("Ed25519 half of another message", |it, by, message| {
-        Ok(mixed(&it.key.sign(by, message)?, &it.key.sign(by, b"another")?))
-    }),
-    ("ML-DSA half by another key", |it, by, message| {
-        Ok(mixed(&it.other.sign(by, message)?, &it.key.sign(by, message)?))
-    }),
-    ("Ed25519 half by another key", |it, by, message| {
-        Ok(mixed(&it.key.sign(by, message)?, &it.other.sign(by, message)?))
-    }),
-    ("ML-DSA half alone", |it, by, message| {
-        let mut signature = it.key.sign(by, message)?;
-        signature.truncate(ML_DSA);
-        Ok(signature)
-    }),
-    ("Ed25519 half alone", |it, by, message| Ok(it.key.sign(by, message)?.split_off(ML_DSA))),
-    ("one octet more", |it, by, message| {
-        let mut signature = it.key.sign(by, message)?;
-        signature.push(0);
-        Ok(signature)
-    }),
-    ("nothing", |_, _, _| Ok(Vec::new())),
-];
-
-/// Fault: in `Composite::verify`, `|` in the place of `&`.
-#[test]
-fn an_auth_payload_with_one_valid_half_is_refused_at_either_end() {
-    let registers = [register(), register()];
-    let changed = |forger: usize, change: Change| {
-        let mut keys = registers.each_ref().map(key_of);
-        let [key, other] = [keys[forger].clone(), key_of(&registers[0])];
-        keys[forger] = Arc::new(Changed { key, other, change });
-        both_with([NAME, NAME], registers.each_ref(), keys).build()
-    };
-    for (name, change) in CHANGES {
-        for forger in [0, 1] {
-            let mut pair = changed(forger, *change);
-            let (at_a, at_b) = refused(&mut pair);
-            let judge = &pair.hosts[1 - forger];
-            assert_eq!(said(judge)[0], INVALID, "{name} of {forger}");
-            match forger {
-                0 => assert_eq!(at_a, told(), "{name}"),
-                _ => assert_eq!(at_a, Failure::Authentication, "{name}"),
-            }
-            assert!(!at_b.is_empty(), "{name}");
-        }
-    }
-    // The same key with nothing changed.
-    let mut pair = changed(0, |it, by, message| it.key.sign(by, message));
-    pair.establish();
 }
 
 /// `message` with the data of its notifies of `kind` as `edit` makes it; `None` leaves them out.

@@ -10,6 +10,7 @@ mod confusion;
 mod eap;
 mod eap_again;
 mod failures;
+mod forged;
 mod hash_and_url;
 mod ocsp;
 mod outside;

@@ -158,7 +158,7 @@ pub(super) fn both_with(
     setup
 }
 
-fn knows(side: &mut Side, register: &SchemeRegister) {
+pub(super) fn knows(side: &mut Side, register: &SchemeRegister) {
     let crypto = CryptoProvider { schemes: register.clone(), ..(*cheap::real()).clone() };
     side.crypto = Arc::new(crypto);
 }
