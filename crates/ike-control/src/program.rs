@@ -133,6 +133,8 @@ pub enum Evidence {
     Replaced,
     /// No password of this identity.
     PasswordRemoved,
+    /// `auth` does not name a signature scheme of its path.
+    SchemeRemoved,
     /// No trust anchor of this name.
     AnchorRemoved,
     /// No key in `certs` or `pubkeys` for this identity.

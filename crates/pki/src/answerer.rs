@@ -91,7 +91,8 @@ impl Answerer {
     /// The CERTREQ payloads for a round of the peer: [`RemoteAuth::certreqs`](ike_proto::config::RemoteAuth).
     ///
     /// They name the CAs of its policy, or all trusted CAs if the policy has none. If the policy has raw public
-    /// keys, they ask for these, and name CAs only if it has `certs` as well. If the CAs do not fit into a
+    /// keys, they ask for these, and name CAs only if it has `certs` as well. A CA whose key is of a scheme that the
+    /// policy does not name is left out; if none is left, the list is empty, so that a refusal can tell the scheme. If the CAs do not fit into a
     /// response to IKE_SA_INIT, the list is empty, which stands for any CA (RFC 4945 §3.2.7.2). An OCSP request
     /// (RFC 4806) names the responders that are trusted for every CA; there may be none.
     pub fn certreqs(&self, connection: &str, round: &str) -> Vec<CertRequest> {
@@ -101,11 +102,18 @@ impl Answerer {
             [] => self.trust.cas(),
             cas => cas,
         };
+        // What a CA signs by a scheme of the program is refused where the scheme is not named.
+        let schemes = self.trust.verified().schemes();
+        let is_named = |ca: &&Arc<Certificate>| {
+            let scheme = schemes.of_key(ca.spki()).cloned().map(SignatureScheme::Outside);
+            scheme.is_none_or(|scheme| policy.chain.allows(&scheme))
+        };
+        let named: Vec<_> = cas.iter().filter(is_named).collect();
         let mut requests = Vec::new();
         let by_ca = policy.pubkeys.is_empty() && !cas.is_empty();
         if by_ca || !policy.certs.is_empty() {
             let authorities =
-                if cas.len() > MAX_NAMED { Vec::new() } else { certificate_request(cas) };
+                if named.len() > MAX_NAMED { Vec::new() } else { certificate_request(named) };
             requests.push(CertRequest { encoding: CertEncoding::X509_SIGNATURE, authorities });
             if policy.ocsp {
                 //= https://www.rfc-editor.org/rfc/rfc4806#section-3.1
@@ -228,7 +236,11 @@ impl Answerer {
                 // OCSP responses are examined later.
                 let certs = || peer.certs.iter().filter(|cert| cert.encoding != CertEncoding::OCSP);
                 let octets: usize = certs().map(|cert| cert.data.len()).sum();
-                certs().count() <= QUICK_CHAIN && octets <= QUICK_CERTS
+                // Nobody knows how long a scheme of the program takes.
+                let is_outside = |one: &SignatureScheme| matches!(one, SignatureScheme::Outside(_));
+                certs().count() <= QUICK_CHAIN
+                    && octets <= QUICK_CERTS
+                    && !peer.chain.schemes.iter().any(is_outside)
             }
             // The engine itself answers the quick ones.
             Question::Revocation(_)
@@ -372,9 +384,16 @@ impl Answerer {
         // replaced by a weaker one.
         let policy = self.policy(&peer.connection, &peer.round).ok_or(PkiError::NoPolicy)?;
         let certs: Vec<Cert<'_>> = peer.certs.iter().map(OwnedCert::as_cert).collect();
+        let in_eap = usage.is_some();
         let usage = usage.unwrap_or(policy.extended_key_usage);
         let terms = Terms { policy, chain: &peer.chain, usage, proven };
-        let judged = verify_peer_by(&peer.id, &certs, terms, trust, now)?;
+        let judged =
+            verify_peer_by(&peer.id, &certs, terms, trust, now).map_err(|why| match why {
+                PkiError::UnnamedScheme { subject, scheme } if in_eap => {
+                    PkiError::SchemeInEap { subject, scheme }
+                }
+                why => why,
+            })?;
         self.examples.keep(&judged.path);
         Ok(judged)
     }

@@ -239,7 +239,8 @@ impl Certificate {
     /// Old roots are signed by algorithms that are no longer accepted. Such a signature is not verified, and the
     /// key identifiers decide instead.
     ///
-    /// Only built-in signature schemes are known here. A [`TrustStore`](crate::TrustStore) knows those of the program, too.
+    /// A scheme of the program is unknown here, and is treated in the same way. A [`TrustStore`](crate::TrustStore) verifies
+    /// its signatures.
     pub fn is_self_signed(&self) -> bool {
         self.is_self_signed_by(|signed| signed.check(&self.spki, &Schemes::default()))
     }

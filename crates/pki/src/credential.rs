@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ike_proto::crypto::SigningKey;
 use ike_proto::crypto::sign::SubjectPublicKeyInfo;
+use ike_proto::wire::der::{self, Der};
 use ike_proto::wire::payload::{Cert, CertReq, IdData};
 use ike_proto::wire::registry::CertEncoding;
 
@@ -198,14 +199,21 @@ pub fn ca_hash(spki: &[u8]) -> [u8; 20] {
     hash_and_url::sha1(spki)
 }
 
-/// True for the same key, whatever parameters its algorithm identifier has.
+/// True for the same key of the same algorithm, whatever parameters its algorithm identifier has. Both algorithms of RSA
+/// are one here: a certificate may limit the key to RSASSA-PSS (RFC 4055 §1.2).
 fn same_key(a: &[u8], b: &[u8]) -> bool {
-    match (SubjectPublicKeyInfo::parse(a), SubjectPublicKeyInfo::parse(b)) {
-        (Some(a), Some(b)) => a.key == b.key,
-        _ => false,
-    }
+    let parts = |spki| {
+        let SubjectPublicKeyInfo { algorithm, key } = SubjectPublicKeyInfo::parse(spki)?;
+        let oid = Der::new(algorithm).nested(der::SEQUENCE)?.object_identifier()?;
+        Some((if oid == RSASSA_PSS { RSA_ENCRYPTION } else { oid }, key))
+    };
+    parts(a).is_some_and(|a| parts(b) == Some(a))
 }
 
+/// rsaEncryption, 1.2.840.113549.1.1.1.
+const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
+/// id-RSASSA-PSS, 1.2.840.113549.1.1.10.
+const RSASSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0a];
 /// Most certificates sent besides the own one.
 const MAX_CHAIN: usize = 6;
 /// Most CAs in a CERTREQ, sent or examined.

@@ -106,6 +106,13 @@ pub enum PkiError {
         /// The scheme.
         scheme: String,
     },
+    /// In EAP, a certificate of the path is signed by a scheme of the program.
+    SchemeInEap {
+        /// Subject of the certificate.
+        subject: String,
+        /// The scheme.
+        scheme: String,
+    },
     /// The signature on a certificate of the path is wrong.
     BadSignature {
         /// Subject of the certificate.
@@ -312,6 +319,10 @@ impl fmt::Display for PkiError {
             Self::UnnamedScheme { subject, scheme } => write!(
                 f,
                 "certificate {subject:?} has signature scheme {scheme}, which `auth` does not name for certificates: name {scheme} before `ike:`, or without it, to accept it"
+            ),
+            Self::SchemeInEap { subject, scheme } => write!(
+                f,
+                "certificate {subject:?} has signature scheme {scheme}, which EAP does not take: use a path of built-in schemes"
             ),
             Self::BadSignature { subject, scheme } => write!(
                 f,

@@ -2,13 +2,14 @@
 //! enough for a ticket, which cannot be fragmented.
 //!
 //! ```text
-//! form of the peer's key (1) | peer's key (8)
+//! form of the peer's key (1) | peer's key (8) | [number of schemes (1) | schemes (8 each)]
 //! issuer's name (8) | issuer's key (8) | distribution points (4) | length of the serial number (1) | serial number
 //! ```
 //!
 //! The second line repeats for each certificate but the anchor. It is missing for a key that is trusted without a CA. The
-//! issuer's key of the last one is the anchor's. The form is 1 for a key of `pubkeys`, and 0 for a key in a certificate. All others but the serial number and its
-//! length are the first octets of SHA-256 hashes.
+//! issuer's key of the last one is the anchor's. The form is 1 for a key of `pubkeys`, 0 for a key in a certificate, and 2
+//! for one whose path has signature schemes of the program: their AlgorithmIdentifiers follow. All others but numbers,
+//! lengths and the serial number are the first octets of SHA-256 hashes.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -17,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use der::Encode;
+use ike_proto::config::SchemeConstraints;
+use ike_proto::crypto::SignatureScheme;
 
 use crate::certificate::Certificate;
 use crate::dn::NameHash;
@@ -97,10 +100,14 @@ pub(crate) struct PeerKeyHash {
 }
 
 impl PeerKeyHash {
-    fn split(octets: &[u8]) -> Option<(Self, &[u8])> {
+    fn split(octets: &[u8]) -> Option<(Self, PathSchemes<'_>, &[u8])> {
         let (form, octets) = octets.split_first()?;
         let (hash, octets) = octets.split_first_chunk()?;
-        Some((Self { raw: *form == RAW, hash: *hash }, octets))
+        let (schemes, octets) = match *form {
+            SCHEMES => PathSchemes::split(octets)?,
+            _ => (PathSchemes(&[]), octets),
+        };
+        Some((Self { raw: *form == RAW, hash: *hash }, schemes, octets))
     }
 
     /// That of a [path](ike_proto::PeerCertificate::path); `None` if it cannot be read.
@@ -114,14 +121,57 @@ impl PeerKeyHash {
     }
 }
 
+/// The schemes of the program in a path: the first octets of the hashes of their AlgorithmIdentifiers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PathSchemes<'a>(&'a [[u8; 8]]);
+
+impl<'a> PathSchemes<'a> {
+    fn split(octets: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (count, octets) = octets.split_first()?;
+        let (schemes, octets) = octets.split_at_checked(8 * usize::from(*count))?;
+        Some((Self(schemes.as_chunks().0), octets))
+    }
+
+    /// Those of a [path](ike_proto::PeerCertificate::path); none if it cannot be read.
+    pub fn of_path(path: &'a [u8]) -> Self {
+        PeerKeyHash::split(path).map_or(Self(&[]), |(_, schemes, _)| schemes)
+    }
+
+    /// True if `chain` names all of them.
+    pub fn are_named(&self, chain: &SchemeConstraints) -> bool {
+        let is_named =
+            |hash: &[u8; 8]| chain.schemes.iter().any(|scheme| scheme_hash(scheme) == *hash);
+        self.0.iter().all(is_named)
+    }
+}
+
+fn scheme_hash(scheme: &SignatureScheme) -> [u8; 8] {
+    first(&sha256(scheme.algorithm_identifier()))
+}
+
 /// The form of a key of `pubkeys`.
 const RAW: u8 = 1;
+/// The form of a key in a certificate whose path has schemes of the program.
+const SCHEMES: u8 = 2;
 
 /// The octets for a peer with the key `spki`, which is `raw` if it was trusted as a key of `pubkeys`. The anchor of the path
-/// is last.
-pub(crate) fn write_path(spki: &[u8], raw: bool, path: &[Arc<Certificate>]) -> Vec<u8> {
-    let mut out = vec![if raw { RAW } else { 0 }];
+/// is last. `schemes` are those of the program in it.
+pub(crate) fn write_path(
+    spki: &[u8],
+    raw: bool,
+    path: &[Arc<Certificate>],
+    schemes: &[SignatureScheme],
+) -> Vec<u8> {
+    // A path has at most nine signatures.
+    let count = u8::try_from(schemes.len()).unwrap_or(u8::MAX);
+    let schemes = schemes.iter().take(count.into());
+    let form = if count > 0 { SCHEMES } else { 0 };
+    let mut out = vec![if raw { RAW } else { form }];
     out.extend(first::<8>(&sha256(spki)));
+    if !raw && count > 0 {
+        out.push(count);
+        out.extend(schemes.flat_map(scheme_hash));
+    }
     let (Some(anchor), Some(1..)) = (path.last(), path.len().checked_sub(1)) else {
         return out;
     };
@@ -157,7 +207,7 @@ impl Record {
     /// The records of a path; `None` if there is something else.
     pub(crate) fn read_all(octets: &[u8]) -> Option<Vec<Self>> {
         let mut all: Vec<Self> = Vec::new();
-        let (_, mut octets) = PeerKeyHash::split(octets)?;
+        let (_, _, mut octets) = PeerKeyHash::split(octets)?;
         while !octets.is_empty() {
             let (name, rest) = octets.split_first_chunk()?;
             let (key, rest) = rest.split_first_chunk()?;
@@ -358,7 +408,7 @@ mod tests {
         let kind = RecordedKind { anchor: ca.key, ca, points: [3; 4] };
         let record = |serial: &&[u8]| Record { kind, serial: SerialKey::of(serial) };
         let all: Vec<Record> = serials.iter().map(record).collect();
-        let mut octets = write_path(b"key", true, &[]);
+        let mut octets = write_path(b"key", true, &[], &[]);
         assert_eq!(Record::read_all(&octets), Some(Vec::new()));
         all.iter().for_each(|one| one.write(&mut octets));
         assert_eq!(octets.len(), 9 + 3 * 21 + 1 + 20 + 21);

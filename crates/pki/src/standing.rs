@@ -16,7 +16,7 @@ use crate::certificate::Certificate;
 use crate::identity;
 use crate::path::{ExtendedKeyUsagePolicy, Signer, same_ca};
 use crate::policy::is_ca;
-use crate::record::{Example, PeerKeyHash, Points, Record, RecordedKind, write_path};
+use crate::record::{Example, PathSchemes, PeerKeyHash, Points, Record, RecordedKind, write_path};
 use crate::revocation::{Counting, FetchRequest, ListsDue, Revoker};
 use crate::verify::{PeerPolicy, TrustedPeer, list_signers};
 
@@ -58,6 +58,8 @@ pub enum TrustNow {
     /// In its place is a trust anchor of the same name with another key, or another key in `certs` or `pubkeys` for the
     /// same identity.
     Replaced,
+    /// `auth` does not name a signature scheme of the program by which a certificate of the path is signed.
+    SchemeRemoved,
     /// No trust anchor in force has the same name, or the path has none of the CAs that the connection asks for, or a ticket
     /// does not tell.
     AnchorRemoved,
@@ -84,9 +86,14 @@ impl TrustNow {
             return if lenient { Self::Same } else { Self::AnchorRemoved };
         };
         let (records, none) = (Record::of_path(&certificate.path), PeerPolicy::default());
+        let schemes = PathSchemes::of_path(&certificate.path);
         // A round of another method has no policy.
-        let policy = answerer.policy(connection, round).unwrap_or(&none);
-        Judged { answerer, policy, id: &proven_id(used), key, records: &records, lenient }.trust()
+        let (policy, all_named) = match answerer.policy(connection, round) {
+            Some(policy) => (policy, schemes.are_named(&policy.chain)),
+            None => (&none, true),
+        };
+        let id = &proven_id(used);
+        Judged { answerer, policy, id, key, records: &records, all_named, lenient }.trust()
     }
 }
 
@@ -104,6 +111,8 @@ struct Judged<'a> {
     id: &'a IdData,
     key: PeerKeyHash,
     records: &'a [Record],
+    /// The policy names the schemes of the path that have to be named.
+    all_named: bool,
     /// What is not known speaks for the peer.
     lenient: bool,
 }
@@ -126,7 +135,10 @@ impl Judged<'_> {
             let other = known.next().is_some() || policy.certs.iter().any(names);
             return if other { TrustNow::Replaced } else { TrustNow::PinRemoved };
         }
-        self.trust_by_ca()
+        match self.all_named {
+            true => self.trust_by_ca(),
+            false => TrustNow::SchemeRemoved,
+        }
     }
 
     /// Whether a CA of the path has the identity `id`; `None` if the certificate of a CA that may have it is not at hand.
@@ -187,6 +199,9 @@ impl fmt::Display for TrustNow {
         f.write_str(match self {
             Self::Same => "the trust in its key is as before",
             Self::Replaced => "the trust anchor or the key of its peer was replaced",
+            Self::SchemeRemoved => {
+                "`auth` names the signature scheme of its peer's certificates no longer"
+            }
             Self::AnchorRemoved => "the trust anchor of its peer was removed",
             Self::PinRemoved => "the key of its peer was removed from `certs` or `pubkeys`",
         })
@@ -199,7 +214,8 @@ impl TrustedPeer {
     pub fn shown(&self) -> Arc<PeerCertificate> {
         let certificate = self.certificate.as_ref().or(self.path.first());
         let subject = certificate.map(|one| one.subject_text()).unwrap_or_default().into();
-        let path = write_path(&self.spki, self.certificate.is_none(), &self.path).into();
+        let raw = self.certificate.is_none();
+        let path = write_path(&self.spki, raw, &self.path, &self.schemes).into();
         Arc::new(PeerCertificate { subject, path, unchecked: !self.unchecked.is_empty() })
     }
 }

@@ -126,6 +126,8 @@ pub struct TrustedPeer {
     pub path: Vec<Arc<Certificate>>,
     /// The addresses that the peer's certificates authorize (RFC 3779). `None` for no limit.
     pub addresses: Option<Addresses>,
+    /// The schemes of the program by which certificates of the path are signed.
+    pub schemes: Vec<SignatureScheme>,
     /// When trust ends: the first expiry on the path. `None` for a raw public key.
     pub not_after: Option<SystemTime>,
     /// Whether revocation is still to be checked.
@@ -314,6 +316,7 @@ fn certificate(
                 certificate: Some(Arc::clone(end_entity)),
                 path: vec![Arc::clone(end_entity)],
                 addresses: end_entity.address_blocks().map(AddressBlocks::of_trusted),
+                schemes: Vec::new(),
                 not_after: Some(end_entity.not_after()),
                 revocation: Revocation::Settled,
                 unchecked: Vec::new(),
@@ -325,6 +328,7 @@ fn certificate(
                 spki: end_entity.spki().to_vec(),
                 certificate: Some(Arc::clone(end_entity)),
                 addresses: address_blocks::of_path(&path)?,
+                schemes: brought(&path, trust.verified().schemes()),
                 not_after: Some(path.not_after()),
                 path: path.certificates.into_iter().chain([path.anchor]).collect(),
                 revocation,
@@ -345,7 +349,7 @@ fn check_strength(
     chain: &SchemeConstraints,
     schemes: &Schemes,
 ) -> Result<(), PkiError> {
-    if *chain == SchemeConstraints::default() {
+    if chain.takes_all_built_in() {
         return Ok(());
     }
     let weak =
@@ -364,6 +368,19 @@ fn check_strength(
         }
     }
     Ok(())
+}
+
+/// The schemes of the program by which certificates of the path are signed, each once.
+fn brought(path: &Path, schemes: &Schemes) -> Vec<SignatureScheme> {
+    let mut all = Vec::new();
+    for (certificate, _) in path.links() {
+        if let Some(scheme) = schemes.of_certificate(certificate.der())
+            && !all.contains(&scheme)
+        {
+            all.push(scheme);
+        }
+    }
+    all
 }
 
 fn unnamed(scheme: &SignatureScheme, certificate: &Certificate) -> PkiError {
@@ -457,6 +474,7 @@ fn raw_key(
         certificate: None,
         path: Vec::new(),
         addresses: None,
+        schemes: Vec::new(),
         not_after: None,
         revocation: Revocation::Settled,
         unchecked: Vec::new(),

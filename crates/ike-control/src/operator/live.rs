@@ -32,6 +32,7 @@ const MOST_LINES: usize = 20;
 enum Why {
     Identity,
     SecretRemoved,
+    SchemeRemoved,
     AnchorRemoved,
     PinRemoved,
     Replaced,
@@ -42,6 +43,9 @@ impl fmt::Display for Why {
         f.write_str(match self {
             Self::Identity => "no connection accepts the identity of its peer any more",
             Self::SecretRemoved => "the secret that authenticated it was removed",
+            Self::SchemeRemoved => {
+                "`auth` names the signature scheme of its peer's certificates no longer"
+            }
             Self::AnchorRemoved => "the trust anchor that authenticated its peer was removed",
             Self::PinRemoved => {
                 "the key that authenticated its peer was removed from `certs` or `pubkeys`"
@@ -124,6 +128,7 @@ impl Change<'_> {
             Evidence::Same => {}
             Evidence::Replaced => replaced = true,
             Evidence::PasswordRemoved => return Some(Why::SecretRemoved),
+            Evidence::SchemeRemoved => return Some(Why::SchemeRemoved),
             Evidence::AnchorRemoved => return Some(Why::AnchorRemoved),
             Evidence::PinRemoved => return Some(Why::PinRemoved),
         }

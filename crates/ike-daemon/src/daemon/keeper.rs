@@ -243,6 +243,7 @@ impl Program for Keeper {
         let trust = match TrustNow::of(&self.0.credentials.present(), round, used) {
             TrustNow::Same => Evidence::Same,
             TrustNow::Replaced => Evidence::Replaced,
+            TrustNow::SchemeRemoved => Evidence::SchemeRemoved,
             TrustNow::AnchorRemoved => Evidence::AnchorRemoved,
             TrustNow::PinRemoved => Evidence::PinRemoved,
         };

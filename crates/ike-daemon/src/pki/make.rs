@@ -47,7 +47,7 @@ fn unknown(name: &str, schemes: &SchemeRegister) -> Failure {
         [] => String::new(),
         names => format!(", or one that this program brings: {}", names.join(", ")),
     };
-    Failure::Wrong(format!(
+    Failure::Usage(format!(
         "--type: {name:?} is no type of key: use one that `pki --gen --help` lists{brought}"
     ))
 }

@@ -39,7 +39,10 @@ pub(crate) fn run(args: &PkiArgs, schemes: &SchemeRegister) -> Status {
         Ok(()) => Status::Done,
         Err(why) => {
             eprintln!("pki: {why}");
-            Status::Failed
+            match why {
+                Failure::Usage(_) => Status::Usage,
+                _ => Status::Failed,
+            }
         }
     }
 }
@@ -52,6 +55,8 @@ enum Failure {
     Issue(issue::IssueError),
     Generate(CryptoError),
     Wrong(String),
+    /// An argument that no build of the program, or not this one, understands.
+    Usage(String),
 }
 
 impl fmt::Display for Failure {
@@ -61,7 +66,7 @@ impl fmt::Display for Failure {
             Self::Load(what, why) => write!(f, "{what}: {why}"),
             Self::Issue(why) => write!(f, "{why}"),
             Self::Generate(why) => write!(f, "generating a key: {why}"),
-            Self::Wrong(what) => f.write_str(what),
+            Self::Wrong(what) | Self::Usage(what) => f.write_str(what),
         }
     }
 }

@@ -207,6 +207,14 @@ impl SchemeConstraints {
         self.schemes.contains(scheme)
     }
 
+    /// True if all built-in schemes are accepted that need not be named, with keys of any length: nothing is asked of a
+    /// certificate path but the names of schemes of the program.
+    pub fn takes_all_built_in(&self) -> bool {
+        let named = |scheme: &SignatureScheme| scheme.must_be_named() || self.allows(scheme);
+        self.rsa_bits == 0
+            && (self.schemes.is_empty() || SignatureScheme::BUILT_IN.iter().all(named))
+    }
+
     /// True if the hash of `scheme` is allowed with schemes of its kind.
     pub(crate) fn allows_hash_of(&self, scheme: &SignatureScheme) -> bool {
         let alike = |other: &SignatureScheme| {

@@ -1,6 +1,7 @@
 //! Certificates, revocation lists and OCSP responses with a signature scheme that the program brings.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ike_proto::config::{AuthConfig, SchemeConstraints};
@@ -8,11 +9,16 @@ use ike_proto::crypto::sign::{OutsideScheme, SchemeLengths, SubjectPublicKeyInfo
 use ike_proto::crypto::{
     CryptoError, Scheme, SchemeRegister, Secret, SignatureScheme, SignatureVerifier, SigningKey,
 };
-use ike_proto::wire::registry::HashId;
+use ike_proto::wire::payload::Cert;
+use ike_proto::wire::registry::{AuthMethod, CertEncoding, HashId};
+use ike_proto::{
+    Answer, OwnedCert, PeerCertificate, PeerCredentials, Question, ResumeClaim, UsedAuth,
+};
 use pki::issue::{self, CertificateStatus, Issuer, Request, RevokedEntry, Template, ocsp_response};
 use pki::{
-    Certificate, Crl, FetchKind, LoadError, PeerPolicy, PkiError, RawKey, Revocation,
-    RevocationPolicy, TrustStore, TrustedPeer, verify_peer,
+    Answerer, Certificate, Credential, Crl, ExtendedKeyUsagePolicy, FetchKind, LoadError,
+    PeerPolicy, PkiError, RawKey, Record, Revocation, RevocationPolicy, TrustNow, TrustStore,
+    TrustedPeer, verify_peer,
 };
 use pq_kem::sign::{AwsLc, KeyType, generate, load_private_key, load_private_key_with};
 
@@ -202,13 +208,22 @@ fn a_chain_of_the_scheme_is_accepted_where_auth_names_it() {
         let why = verdict(&nodes, &policy(auth), &trust).unwrap_err();
         assert!(matches!(why, PkiError::UnnamedScheme { .. }), "{auth}: {why:?}");
     }
+    // In EAP no scheme of the program can be named.
+    let mut answerer = Answerer::new(trust.clone());
+    answerer.set_policy("site", "remote", policy("worded"));
+    let usage = ExtendedKeyUsagePolicy::EapPeer;
+    let why = answerer.judge_in_tls(&peer(&nodes, "pubkey"), usage, now()).unwrap_err().to_string();
+    assert_eq!(
+        why,
+        "certificate \"O=Acme, CN=Inter\" has signature scheme worded, which EAP does not take: use a path of built-in schemes"
+    );
     // A program without the scheme.
     let mut bare = TrustStore::new();
     bare.add_ca((*nodes[0].certificate).clone()).unwrap();
-    let why = verdict(&nodes, &policy("worded"), &bare).unwrap_err();
-    assert!(
-        matches!(why, PkiError::UnsupportedAlgorithm(_) | PkiError::UnknownCa { .. }),
-        "{why:?}"
+    let why = verdict(&nodes, &policy("worded"), &bare).unwrap_err().to_string();
+    assert_eq!(
+        why,
+        "certificate \"O=Acme, CN=Inter\" has a signature by algorithm 1.3.6.1.4.1.99999.7, which is not accepted"
     );
 }
 
@@ -375,6 +390,33 @@ fn responses_by_the_scheme_count_if_the_ca_has_it() {
     }
 }
 
+/// Fault: in `InBand`, verify with no schemes.
+#[test]
+fn responses_of_the_scheme_count_in_cert_payloads() {
+    let ed25519 = SignatureScheme::Ed25519;
+    let root = Node::root(&ca_template("Root"), &worded());
+    let leaf = root.below(&leaf_template(), &ed25519);
+    let trust = trust_in(&register(), &root);
+    let (certificate, issuer) = (&*leaf.certificate, &*root.certificate);
+    let settled = |revoked, change: u8, ocsp| {
+        let status = CertificateStatus { certificate, issuer, revoked };
+        let response = ocsp_response(&root.issuer(), None, &[status], now(), Some(now() + YEAR));
+        let mut response = response.unwrap();
+        *response.last_mut().unwrap() ^= change;
+        let shown =
+            [x509(certificate.der()), Cert { encoding: CertEncoding::OCSP, data: &response }];
+        let revocation = RevocationPolicy::Strict;
+        let strict = PeerPolicy { revocation, ocsp, ..policy("ed25519-worded") };
+        let peer = verify_peer(&id(LEAF), &shown, &strict, &trust, now())?;
+        Ok(matches!(peer.revocation, Revocation::Settled))
+    };
+    assert_eq!(settled(None, 0, true), Ok(true));
+    assert!(matches!(settled(Some(now()), 0, true), Err(PkiError::Revoked { .. })));
+    for (change, ocsp) in [(1, true), (0, false)] {
+        assert_ne!(settled(None, change, ocsp), Ok(true));
+    }
+}
+
 /// An anchor of the scheme says nothing to connections that do not name it: a pin and a raw key stand by themselves.
 ///
 /// Faults: in `verify::certificate`, leave `UnnamedScheme` out; in `raw_key`, leave `check_named` out.
@@ -398,6 +440,218 @@ fn a_pin_and_a_raw_key_need_no_path_of_the_scheme() {
         verdict(&nodes, &raw("pubkey-worded"), &trust),
         Ok(TrustedPeer { revocation: Revocation::Settled, .. })
     ));
+}
+
+/// The same peer as [`verdict`] judges, as the engine asks about it.
+fn peer([_, inter, leaf]: &[Node; 3], auth: &str) -> PeerCredentials {
+    let shown = [x509(leaf.certificate.der()), x509(inter.certificate.der())];
+    PeerCredentials {
+        connection: "site".to_owned(),
+        round: "remote".to_owned(),
+        id: id(LEAF),
+        certs: shown.into_iter().map(OwnedCert::from).collect(),
+        chain: policy(auth).chain,
+    }
+}
+
+/// A scheme whose verifications are counted.
+#[derive(Debug, Default)]
+struct Counted(AtomicUsize);
+
+impl Scheme for Counted {
+    fn name(&self) -> &str {
+        Worded.name()
+    }
+
+    fn algorithm_identifier(&self) -> &[u8] {
+        IDENTIFIER
+    }
+
+    fn hash(&self) -> HashId {
+        Worded.hash()
+    }
+
+    fn is_post_quantum(&self) -> bool {
+        Worded.is_post_quantum()
+    }
+
+    fn lengths(&self) -> SchemeLengths {
+        Worded.lengths()
+    }
+
+    fn verify(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Worded.verify(key, message, signature)
+    }
+
+    fn private_key(&self, octets: &[u8]) -> Result<Box<dyn SigningKey>, CryptoError> {
+        Worded.private_key(octets)
+    }
+
+    fn generate(&self) -> Result<Secret, CryptoError> {
+        Worded.generate()
+    }
+}
+
+/// Strangers show certificates before anybody is authenticated: what the connection does not name costs no verification,
+/// and what it names is verified on a thread of its own.
+///
+/// Faults: in `Search::signature`, verify by all schemes of the program; in `Answerer::is_quick`, leave `is_outside` out.
+#[test]
+fn a_scheme_that_is_not_named_never_verifies() {
+    let counted: Arc<Counted> = Arc::default();
+    let mut known = SchemeRegister::built_in();
+    known.add(Arc::clone(&counted) as Arc<dyn Scheme>).unwrap();
+    let mut trust = TrustStore::with_schemes(&known);
+    let nodes = chain([worded(), worded(), worded()]);
+    trust.add_ca((*nodes[0].certificate).clone()).unwrap();
+    trust.set_cert_cache(false);
+    let mut answerer = Answerer::new(trust);
+    for (auth, verified) in [("pubkey", 0), ("ike:worded", 0), ("ed25519", 0), ("worded", 2)] {
+        answerer.set_policy("site", "remote", policy(auth));
+        let before = counted.0.load(Ordering::Relaxed);
+        let question = Question::Judge(peer(&nodes, auth));
+        assert_eq!(answerer.is_quick(&question), verified == 0, "{auth}");
+        let answer = answerer.answer(&question, now());
+        assert_eq!(matches!(answer, Answer::Key(_)), verified > 0, "{auth}: {answer:?}");
+        assert_eq!(counted.0.load(Ordering::Relaxed) - before, verified, "{auth}");
+    }
+}
+
+/// Fault: in `Answerer::certreqs`, leave `is_named` out.
+#[test]
+fn no_ca_is_asked_for_whose_scheme_is_not_named() {
+    let roots = [Node::root(&ca_template("Root"), &worded()), {
+        Node::root(&ca_template("Plain"), &SignatureScheme::Ed25519)
+    }];
+    let mut trust = TrustStore::with_schemes(&register());
+    for root in &roots {
+        trust.add_ca((*root.certificate).clone()).unwrap();
+    }
+    let hash = |root: &Node| pki::ca_hash(root.certificate.spki()).to_vec();
+    let mut answerer = Answerer::new(trust);
+    for (auth, asked) in [
+        ("pubkey", hash(&roots[1])),
+        ("ike:worded", hash(&roots[1])),
+        ("pubkey-worded", [hash(&roots[0]), hash(&roots[1])].concat()),
+    ] {
+        answerer.set_policy("site", "remote", policy(auth));
+        let requests = answerer.certreqs("site", "remote");
+        assert_eq!(requests.len(), 1, "{auth}");
+        assert_eq!(requests[0].authorities, asked, "{auth}");
+    }
+    // No CA is left. The peer may show any certificate, and the refusal names the scheme.
+    let alone = Answerer::new(trust_in(&register(), &roots[0]));
+    assert_eq!(alone.certreqs("site", "remote")[0].authorities, []);
+}
+
+/// A peer that was accepted by the scheme is judged by the `auth` in force.
+///
+/// Faults, each by itself: in `TrustedPeer::shown`, write no schemes; in `Judged::trust`, leave `all_named` out; in
+/// `PathSchemes::are_named`, answer for the first one.
+#[test]
+fn a_path_stands_as_long_as_auth_names_its_scheme() {
+    let ed25519 = SignatureScheme::Ed25519;
+    let by = |schemes: [SignatureScheme; 3], auth: &str| {
+        let nodes = chain(schemes);
+        let trust = trust_in(&register(), &nodes[0]);
+        let shown = verdict(&nodes, &policy(auth), &trust).unwrap().shown();
+        (nodes, trust, shown)
+    };
+    let now_by = |trust: &TrustStore, shown: &Arc<PeerCertificate>, policy: Option<PeerPolicy>| {
+        let mut answerer = Answerer::new(trust.clone());
+        if let Some(policy) = policy {
+            answerer.set_policy("site", "remote", policy);
+        }
+        let used = UsedAuth {
+            id: id(LEAF),
+            method: AuthMethod::DIGITAL_SIGNATURE,
+            scheme: Some(worded()),
+            certificate: Some(Arc::clone(shown)),
+            eap: None,
+            addresses: None,
+        };
+        let judged = TrustNow::of(&answerer, ("site", "remote"), &used);
+        let claim = ResumeClaim {
+            connection: "site".to_owned(),
+            rounds: vec![("remote".to_owned(), used)],
+        };
+        let resumed = matches!(answerer.resume(&claim, now()), Answer::Resumable);
+        assert_eq!(resumed, judged == TrustNow::Same);
+        judged
+    };
+    for schemes in [
+        [worded(), worded(), worded()],
+        [worded(), ed25519.clone(), worded()],
+        [ed25519.clone(), worded(), ed25519.clone()],
+    ] {
+        let (nodes, trust, shown) = by(schemes, "pubkey-worded");
+        for (auth, expected) in [
+            ("worded", TrustNow::Same),
+            ("pubkey-worded", TrustNow::Same),
+            ("pubkey", TrustNow::SchemeRemoved),
+            ("ike:worded", TrustNow::SchemeRemoved),
+            ("mldsa", TrustNow::SchemeRemoved),
+        ] {
+            assert_eq!(now_by(&trust, &shown, Some(policy(auth))), expected, "{auth}");
+        }
+        // A pin needs no path.
+        let certs = vec![Arc::clone(&nodes[2].certificate)];
+        let pinned = PeerPolicy { certs, ..policy("pubkey") };
+        assert_eq!(now_by(&trust, &shown, Some(pinned)), TrustNow::Same);
+        assert_eq!(Record::of_path(&shown.path).len(), 2);
+    }
+    // The key alone is of the scheme: AUTH is judged by the engine.
+    let (_, trust, shown) = by([ed25519.clone(), ed25519.clone(), worded()], "ike:worded");
+    assert_eq!(now_by(&trust, &shown, Some(policy("pubkey"))), TrustNow::Same);
+    // A round of another method has no policy.
+    assert_eq!(now_by(&trust, &shown, None), TrustNow::Same);
+}
+
+/// A second key of the scheme under the CA signs the lists.
+///
+/// Fault: in `list_signers`, leave `unnamed` out: then the other key revokes by a scheme that is not named.
+#[test]
+fn a_signer_of_lists_by_the_scheme_counts_where_it_is_named() {
+    let ed25519 = SignatureScheme::Ed25519;
+    let root = Node::root(&ca_template("Root"), &ed25519);
+    let leaf = root.below(&leaf_template(), &ed25519);
+    let second = Template { serial: vec![9], ..ca_template("Root") };
+    let second = root.below(&second, &worded());
+    let entry = RevokedEntry {
+        serial: leaf.certificate.serial().to_vec(),
+        at: now(),
+        reason: RevokedEntry::reason("key-compromise"),
+    };
+    let list = issue::revocation_list(&second.issuer(), now(), now() + YEAR, 1, &[entry]).unwrap();
+    let mut trust = trust_in(&register(), &root);
+    trust.add_intermediate((*second.certificate).clone()).unwrap();
+    trust.revocation.add_crl(&list).unwrap();
+    let judge = |auth| {
+        verify_peer(&id(LEAF), &[x509(leaf.certificate.der())], &policy(auth), &trust, now())
+    };
+    let why = judge("ed25519-worded").unwrap_err();
+    assert!(matches!(why, PkiError::Revoked { .. }), "{why:?}");
+    for auth in ["pubkey", "ed25519"] {
+        assert!(judge(auth).is_ok(), "{auth}");
+    }
+}
+
+/// The key of another algorithm with the same octets. Fault: in `same_key`, compare the keys alone.
+#[test]
+fn a_key_is_that_of_its_certificate_with_its_algorithm() {
+    let nodes = chain([worded(), worded(), worded()]);
+    let key: Arc<dyn SigningKey> = Arc::from(new_key(&worded()));
+    let certify = |algorithm: &[u8]| {
+        let public = SubjectPublicKeyInfo::parse(key.public_key()).unwrap().key;
+        let spki = SubjectPublicKeyInfo { algorithm, key: public }.encode();
+        let der = issue::certificate(&leaf_template(), &spki, &nodes[1].issuer()).unwrap();
+        Arc::new(Certificate::from_der(&der).unwrap())
+    };
+    assert!(Credential::new(Arc::clone(&key), certify(IDENTIFIER), &[]).is_ok());
+    let ed25519 = certify(SignatureScheme::Ed25519.key_algorithm_identifier());
+    let refused = Credential::new(Arc::clone(&key), ed25519, &[]);
+    assert_eq!(refused.err(), Some(LoadError::KeyMismatch));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! RSASSA-PSS (RFC 4055): lengths of salt, keys of type id-RSASSA-PSS, and refusals that name the property.
 
+use ike_proto::config::AuthConfig;
 use ike_proto::crypto::SignatureScheme;
 use pki::{PeerPolicy, RevocationPolicy};
 
@@ -47,9 +48,29 @@ fn keys_of_type_id_rsassa_pss_are_accepted() {
 fn the_parameters_of_the_key_bind_those_of_the_signature() {
     for (name, property) in [("bound-salt", "salt length"), ("bound-hash", "hash")] {
         let why = format!(
-            "RSASSA-PSS signature: {property} not allowed by the parameters of the CA's key"
+            "certificate \"O=pq-ike, CN={name}\": RSASSA-PSS signature: {property} not allowed by the parameters of the CA's key"
         );
         assert_eq!(outcome(name, "bound-ca", &PeerPolicy::default()), Err(why));
+    }
+}
+
+/// No scheme of `auth` has the parameters of this CA's key, and `pubkey` takes it, whatever else is named beside it.
+///
+/// Fault: in `check_strength`, return for the default alone.
+#[test]
+fn a_key_with_parameters_of_no_scheme_is_taken_where_nothing_is_asked() {
+    let chain = |auth: &str| match AuthConfig::parse(auth) {
+        Ok(AuthConfig::Pubkey(pubkey)) => {
+            PeerPolicy { chain: pubkey.chain, ..PeerPolicy::default() }
+        }
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(SignatureScheme::of_built_in_key(certificate("pss/bound-ca").spki()), []);
+    for auth in ["pubkey", "pubkey-falcon512"] {
+        outcome("under-bound", "bound-ca", &chain(auth)).unwrap();
+    }
+    for auth in ["rsa", "pubkey-sha256", "rsa-2048-ecdsa"] {
+        outcome("under-bound", "bound-ca", &chain(auth)).unwrap_err();
     }
 }
 
@@ -67,7 +88,8 @@ fn a_refusal_names_the_property() {
         ("sha1", "plain-ca", pss("hash")),
         ("under-small", "small-ca", modulus.to_owned()),
     ] {
-        assert_eq!(outcome(name, ca, &PeerPolicy::default()), Err(why), "{name}");
+        let why = format!("certificate \"O=pq-ike, CN={name}\": {why}");
+        assert_eq!(outcome(name, ca, &PeerPolicy::default()), Err(why));
     }
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use aws_lc_rs::digest;
 use aws_lc_rs::signature::Ed25519KeyPair;
-use ike_proto::Failure;
 use ike_proto::config::AuthConfig;
 use ike_proto::crypto::{CryptoError, Scheme, SignatureScheme, SigningKey};
+use ike_proto::{Distrust, Failure};
 use ike_test_composite::Composite;
 use ike_tests::credentials::Authority;
 use ike_tests::setup::identity;
@@ -219,7 +219,8 @@ fn refuses(mut pair: Pair, forger: usize, why: &str, what: &str) {
     assert_eq!(said(&pair.hosts[1 - forger])[0], why, "{what} of {forger}");
     match forger {
         0 => assert_eq!(at_a, told(), "{what}"),
-        _ => assert_eq!(at_a, Failure::Authentication, "{what}"),
+        _ if why == INVALID => assert_eq!(at_a, Failure::Authentication, "{what}"),
+        _ => assert_eq!(at_a, Failure::Untrusted(Distrust::Other, why.to_owned()), "{what}"),
     }
     assert!(!at_b.is_empty(), "{what}");
 }
