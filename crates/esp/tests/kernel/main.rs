@@ -7,6 +7,7 @@ use ike_test_namespace::{Need, namespace};
 mod common;
 
 mod device;
+mod forwarded;
 mod leaving;
 mod plain;
 mod queues;
@@ -47,5 +48,9 @@ ike_test_namespace::harness! {
         xfrm::a_table_that_the_kernel_refuses_leaves_nothing,
         xfrm::a_table_without_an_owner_is_put_back_and_outlives_its_process,
         xfrm::a_table_that_cannot_be_removed_is_an_error,
+        forwarded::who_has_made_a_packet_is_told_before_postrouting,
+        forwarded::a_forwarded_packet_with_an_address_of_this_host_is_not_of_this_host,
+        forwarded::the_source_address_of_what_was_noted_is_not_looked_up,
+        forwarded::a_table_of_another_program_is_not_taken_for_a_trial,
     ],
 }

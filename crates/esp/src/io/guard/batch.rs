@@ -31,6 +31,10 @@ const HEADER: usize = 16;
 pub(super) enum Hook {
     Input,
     Forward,
+    /// Of what this host forwards, after the filters of other programs.
+    Forwarded,
+    /// Of what this host has made, and of what an SA has made of a packet.
+    Output,
     /// Of what leaves, before its source address is translated.
     LeavingUntranslated,
     /// Of what leaves, with the source address that it leaves with.
@@ -46,9 +50,13 @@ impl Hook {
         const RAW: i32 = -300;
         /// Of the translation of source addresses.
         const SRCNAT: i32 = 100;
+        /// After programs that choose a mark or a traffic class.
+        const LATE: i32 = 300;
         match self {
             Self::Input => (1, RAW),
             Self::Forward => (2, RAW),
+            Self::Forwarded => (2, LATE),
+            Self::Output => (3, LATE),
             Self::LeavingUntranslated => (4, SRCNAT - 1),
             Self::Leaving => (4, SRCNAT + 1),
             Self::Left => (4, SRCNAT + 2),
@@ -100,6 +108,17 @@ impl Batch {
         let encoder = request.encode().push_name(table);
         // Without flags the attribute is left out: it would ask to change those of a table that is there, which the kernel
         // refuses for `persist`.
+        match owner.flags() {
+            0 => drop(encoder),
+            flags => drop(encoder.push_flags(flags)),
+        }
+        self.push(&request);
+    }
+
+    /// A table that is not there. If it is, nothing of the transaction is done (EEXIST).
+    pub(super) fn new_table_of_ours(&mut self, table: &CStr, owner: Owner) {
+        let mut request = Request::new().set_create().set_excl().op_newtable_do(&inet());
+        let encoder = request.encode().push_name(table);
         match owner.flags() {
             0 => drop(encoder),
             flags => drop(encoder.push_flags(flags)),

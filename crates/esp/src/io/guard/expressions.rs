@@ -66,11 +66,6 @@ impl Expressions {
         self.meta(MetaKeys::Oif).compare(CmpOps::Eq, &index.to_ne_bytes())
     }
 
-    /// The packet is of this host.
-    pub(super) fn made_here(self) -> Self {
-        self.arrived_by(0)
-    }
-
     /// The packet leaves by an interface of this kind, as `vrf`.
     pub(super) fn leaves_by_kind(self, kind: &[u8]) -> Self {
         let mut name = [0; KIND];

@@ -10,32 +10,44 @@
 //! through an SA, and the second one drops the packet if it has lost its SA.
 //!
 //! A packet that an SA has transformed comes to the hooks once more: as ESP, or with packet offload as it was, because only
-//! the device transforms it. The second hook notes in the priority that it comes again, and with this note ESP, AH, IPComp and
-//! UDP pass. A class of another program may have taken the place of the note: then the first hook writes it again, if the
-//! source address is one of this host. After the translation of the source address that would say nothing: a forwarded packet may
-//! have got such an address. With packet offload any class will do.
+//! the device transforms it. ESP, AH, IPComp and UDP pass if the priority has the note that this host has made them. The hook
+//! `output`, where forwarded packets do not come, writes it. The second hook of `postrouting` notes it as well for packets that
+//! come again, unless they have a class: a packet that a device transforms may not come again (Linux 6.14), and would lose its
+//! class. A class of another program may have taken the place of the note later: then the first hook writes it again, if the
+//! source address is one of this host. After the translation of the source address that would say nothing: a forwarded packet
+//! may have got such an address. One may also claim to have it, so the hook `forward` drops such packets, or notes that they are
+//! not of this host. With packet offload any class will do.
 //!
 //! ```text
 //! table inet ike-xfrm {
+//!   chain forwarded    { type filter hook forward priority 300
+//!                        rt ipsec exists accept; <passes> accept; <may be outer> jump not-made-here }
+//!   chain not-made-here { jump leave-clear; place == 0 or again: place = forwards }
+//!   chain output       { type filter hook output priority 300; rt ipsec exists accept; <may be outer> jump made-here }
+//!   chain made-here    { place == 0 or forwards: place = again }
 //!   chain before-snat  { type filter hook postrouting priority srcnat - 1
 //!                        rt ipsec missing, place == has-sa: place = 0
 //!                        rt ipsec exists, place == again or 0: place = has-sa;  rt ipsec exists accept
 //!                        oifkind vrf accept; <may be outer> jump own-source; jump leave }
 //!   chain after-snat   { type filter hook postrouting priority srcnat + 1
 //!                        place == has-sa jump protected; oifkind vrf accept
-//!                        rt ipsec exists, place == 0: place = again;  rt ipsec exists accept
+//!                        rt ipsec exists, no class or place == forwards: place = again;  rt ipsec exists accept
 //!                        jump leave }
 //!   chain restore      { type filter hook postrouting priority srcnat + 2
-//!                        oifkind vrf accept; rt ipsec missing, place == again: place = 0 }
-//!   chain protected    { place = 0; rt ipsec missing counter drop; oifkind vrf accept; place = again; accept }
-//!   chain own-source   { iif 0 return; fib saddr type local: place = again; fib saddr . oif type local: place = again }
-//!   chain leave        { oif lo accept; meta mark <ours> accept; <neighbor discovery> accept
-//!                        <may be outer> jump outer; udp, place == again: accept; jump leave-clear }
-//!   chain outer        { iif 0 accept; place == again accept }
+//!                        oifkind vrf accept; rt ipsec missing, place == again or forwards: place = 0 }
+//!   chain protected    { place = 0; rt ipsec missing counter drop; oifkind vrf accept; no class: place = again; accept }
+//!   chain own-source   { place == again or forwards: return; fib saddr type local: place = again; place == again return
+//!                        fib saddr . oif type local: place = again }
+//!   chain leave        { <passes> accept; <neighbor discovery> accept; place == again jump outer; jump leave-clear }
+//!   chain outer        { meta l4proto { esp, ah, comp, udp } accept }
 //!   chain leave-clear  { ip saddr & <mask> . ip daddr & <mask> @s1 counter drop; … }   # in the policies' order
-//!   chain by-device    { meta priority & ffff0000 != 0 accept; counter drop }    # not `drop`, for policies of a device
+//!   chain by-device    { priority & ffff0000 == forwards drop; priority & ffff0000 != 0 accept
+//!                        counter drop }    # not `drop`, for policies of a device
 //! }
 //! ```
+//!
+//! `<passes>` are `oif lo`, `meta mark <ours>`, and devices of XFRM interfaces and of VTIs, which send nothing without a policy of
+//! their own.
 //!
 //! `place` is the upper octet of the priority. To a packet to which a program has given another place nothing is noted, except
 //! by `own-source`. ESP, AH, IPComp, and UDP from ports of IKE may be outer.
@@ -103,7 +115,7 @@ impl XfrmGuard {
     /// The kernel has no nf_tables, or another process owns the table.
     pub fn start(options: XfrmGuardOptions) -> io::Result<Self> {
         let settle = options.settle;
-        let mut table = Table::new(Transactions::open()?, options);
+        let mut table = Table::new(Transactions::open()?, options)?;
         let left = table.is_left()?;
         if !left {
             table.settle()?;

@@ -64,9 +64,14 @@ impl Standing {
 }
 
 impl Table {
-    pub(super) fn new(mut transactions: Transactions, options: XfrmGuardOptions) -> Self {
-        let abilities = Abilities::probe(&mut transactions, &options);
-        Self {
+    /// # Errors
+    /// The kernel does not tell what it can do.
+    pub(super) fn new(
+        mut transactions: Transactions,
+        options: XfrmGuardOptions,
+    ) -> io::Result<Self> {
+        let abilities = Abilities::probe(&mut transactions, &options)?;
+        Ok(Self {
             transactions,
             options,
             abilities,
@@ -77,7 +82,7 @@ impl Table {
             staged: false,
             generation: None,
             standing: Standing::Unknown,
-        }
+        })
     }
 
     /// True if an earlier run has left the table. It stays as it is.
