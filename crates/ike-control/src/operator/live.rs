@@ -24,6 +24,8 @@ const FEW: usize = 10;
 const A_SECOND: u32 = 20;
 /// How often IKE SAs are looked at that were not up at a reload.
 const AGAIN: Duration = Duration::from_millis(500);
+/// How often IKE SAs that are to end are looked for. A rekey may give one a successor before its end.
+const ROUNDS: usize = 3;
 /// Lines about IKE SAs in an answer, at most.
 const MOST_LINES: usize = 20;
 
@@ -77,6 +79,24 @@ impl fmt::Display for Excluded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ike, connection, peer, why } = self;
         write!(f, "connection {connection}: IKE SA {} with {peer} ends: {why}", ike.0)
+    }
+}
+
+/// What has begun to end at [`A_SECOND`]. A reload that comes meanwhile judges by it, so that a second reload of the same file
+/// ends the rest as well.
+#[derive(Debug, Clone)]
+pub(super) struct Ending {
+    before: Arc<Configuration>,
+    revoke: bool,
+}
+
+impl Ending {
+    /// What a reload compares the new configuration with: `before`, or what an ending that is under way compares with.
+    pub(super) fn since(under_way: Option<Self>, before: Arc<Configuration>, revoke: bool) -> Self {
+        match under_way {
+            Some(Self { before, revoke: too }) => Self { before, revoke: revoke || too },
+            None => Self { before, revoke },
+        }
     }
 }
 
@@ -179,20 +199,23 @@ fn differs(view: &IkeView, config: &EndpointConfig) -> bool {
 }
 
 impl Operator {
-    /// Ends the IKE SAs whose peers the configuration in force, which has replaced `before`, does not admit. `reload` is the
-    /// number of the reload. `follows` end some children by themselves. Returns a sentence for each IKE SA that ends, and one for each connection whose other IKE SAs
-    /// have settings that were changed.
+    /// Ends the IKE SAs whose peers the configuration in force does not admit any more, compared with `since`. `reload` is the
+    /// number of the reload. `follows` end some children by themselves. Returns a sentence for each IKE SA that ends, and one
+    /// for each connection whose other IKE SAs have settings that were changed. The other result is there if IKE SAs go on
+    /// ending afterwards.
     pub(super) async fn review_live(
         &self,
-        before: Arc<Configuration>,
-        (revoke, follows): (bool, &[Follow]),
+        since: Ending,
+        follows: &[Follow],
         reload: u64,
-    ) -> Vec<String> {
+    ) -> (Vec<String>, Option<Ending>) {
+        let Ending { before, revoke } = &since;
+        let revoke = *revoke;
         let (mut views, under_way) = self.live().await;
         follows.iter().for_each(|follow| follow.leave_out(&mut views));
         let (config, charon) = (self.resolved(), self.program.follows_charon());
         if !charon && !under_way.is_empty() {
-            let (operator, before) = (self.clone(), Arc::clone(&before));
+            let (operator, before) = (self.clone(), Arc::clone(before));
             let judged = views.iter().map(|view| view.status.id).collect();
             tokio::spawn(async move {
                 operator.review_late(under_way, judged, (&before, revoke)).await;
@@ -226,10 +249,9 @@ impl Operator {
             )
         }));
         let few = excluded.len() <= FEW || excluded.len() * 2 <= views.len();
+        let mut ending = None;
         if few {
-            for one in &excluded {
-                self.exclude(one).await;
-            }
+            self.exclude_at_once(excluded, &since).await;
         } else {
             tracing::error!(
                 ends = excluded.len(),
@@ -238,15 +260,16 @@ impl Operator {
                  {A_SECOND} a second; if that is a mistake, reload a corrected file, and the rest stays"
             );
             let operator = self.clone();
+            ending = Some(since.clone());
             tokio::spawn(async move {
-                operator.exclude_slowly(excluded, &before, reload).await;
+                operator.exclude_slowly(excluded, &since, reload).await;
             });
         }
         if lines.len() > MOST_LINES {
             let more = lines.split_off(MOST_LINES).len();
             lines.push(format!("and {more} more: `ike-daemon list` shows what is up"));
         }
-        lines
+        (lines, ending)
     }
 
     /// The IKE SAs that are up, without those that a rekey has replaced, and the numbers of those that are not up yet.
@@ -308,29 +331,49 @@ impl Operator {
         views.iter().filter_map(of_one).collect()
     }
 
+    /// Those that the configuration in force does not admit, compared with `since`.
+    async fn excluded_now(&self, Ending { before, revoke }: &Ending) -> Vec<Excluded> {
+        let after = self.resolved();
+        let change = Change { before: &before.endpoint, after: &after, revoke: *revoke };
+        self.excluded(&self.live().await.0, &change)
+    }
+
+    /// Ends the IKE SAs of `first`, and then the ones into which they were rekeyed meanwhile.
+    async fn exclude_at_once(&self, first: Vec<Excluded>, since: &Ending) {
+        let mut round = first;
+        for _ in 0..ROUNDS {
+            if round.is_empty() {
+                return;
+            }
+            for one in &round {
+                self.exclude(one).await;
+            }
+            round = self.excluded_now(since).await;
+        }
+    }
+
     /// Ends the IKE SAs of `first`, and then the ones into which they were rekeyed meanwhile. Stops at another reload, which
     /// looks at all IKE SAs again.
-    async fn exclude_slowly(&self, first: Vec<Excluded>, before: &Configuration, reload: u64) {
+    async fn exclude_slowly(&self, first: Vec<Excluded>, since: &Ending, reload: u64) {
         let mut ticks = tokio::time::interval(Duration::from_secs(1) / A_SECOND);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // Replaced secrets count in the first round only: in the second, a peer may have authenticated with the new one.
-        for again in [false, true] {
-            let round = match again {
-                false => &first,
-                true => {
-                    let after = self.resolved();
-                    let before = &before.endpoint;
-                    let change = Change { before, after: &after, revoke: false };
-                    &self.excluded(&self.live().await.0, &change)
-                }
-            };
-            for one in round {
+        let mut round = first;
+        for _ in 0..ROUNDS {
+            for one in &round {
                 ticks.tick().await;
                 if self.loading.lock().await.reloads != reload {
                     return tracing::info!("another reload decides which IKE SAs end");
                 }
                 self.exclude(one).await;
             }
+            round = self.excluded_now(since).await;
+            if round.is_empty() {
+                break;
+            }
+        }
+        let mut loading = self.loading.lock().await;
+        if loading.reloads == reload {
+            loading.ending = None;
         }
     }
 

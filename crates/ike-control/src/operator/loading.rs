@@ -14,6 +14,7 @@ use toml::de::DeTable;
 
 use super::Operator;
 use super::following::Follow;
+use super::live::Ending;
 use super::reloading::{blocking, log};
 use crate::error::OperatorError;
 use crate::program::Loader;
@@ -42,6 +43,8 @@ pub(super) struct State {
     then: Vec<Follow>,
     /// How many reloads there have been.
     pub(super) reloads: u64,
+    /// What the last one has begun to end, as long as that goes on.
+    pub(super) ending: Option<Ending>,
 }
 
 impl Loading {

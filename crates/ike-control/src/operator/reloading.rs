@@ -9,6 +9,7 @@ use ike_proto::config::EndpointConfig;
 
 use super::Operator;
 use super::following::Follow;
+use super::live::Ending;
 use crate::error::OperatorError;
 use crate::program::Candidate;
 
@@ -98,10 +99,11 @@ impl Operator {
             true => Follow::of_reload(&before, &self.config()),
             false => Vec::new(),
         };
-        let live = match &outcome {
-            Ok(_) => self.review_live(before, (revoke, &follows), loading.reloads).await,
-            Err(_) => Vec::new(),
-        };
+        let mut live = Vec::new();
+        if outcome.is_ok() {
+            let since = Ending::since(loading.ending.take(), before, revoke);
+            (live, loading.ending) = self.review_live(since, &follows, loading.reloads).await;
+        }
         drop(loading);
         let warnings = outcome?;
         log(&warnings);

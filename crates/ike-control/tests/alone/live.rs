@@ -421,6 +421,32 @@ async fn with_swanctl_conf_a_trap_waits_for_no_end() {
     panic!("the trap waits");
 }
 
+/// A second reload of the same file, while IKE SAs end slowly, ends the rest, too: also if their secret was removed and one
+/// without identities is left, and if only the first reload has said that what is replaced ends.
+///
+/// Faults, each by itself: in `Ending::since`, return `before`, or `revoke`, as it is.
+#[tokio::test]
+async fn a_second_reload_of_the_same_file_ends_the_rest_as_well() {
+    let secret = "id-them = 'right', secret = 'correct horse'";
+    for (change, revoke) in [
+        ((secret, "secret = 'another'"), false),
+        ((secret, "id-them = 'right', secret = 'another'"), true),
+    ] {
+        let site = Site::up(12, false).await;
+        site.reload(change, revoke).await;
+        let left = site.count().await;
+        let live = site.reload(change, false).await;
+        assert!(live.len() > 3 && left >= live.len(), "{left}, {live:?}");
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            if site.count().await == 0 {
+                break;
+            }
+        }
+        assert_eq!(site.count().await, 0, "{change:?}");
+    }
+}
+
 /// A mistake in the file that would end most IKE SAs ends them slowly. The file is in force at once, and another reload keeps
 /// the IKE SAs that are left.
 ///
