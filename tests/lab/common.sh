@@ -43,6 +43,9 @@ need_daemon() {
     [ -x "$DAEMON" ] || die "no daemon at $DAEMON (cargo build --release -p ike-daemon)"
 }
 
+# The daemon with signature schemes from outside the engine (tests/schemes/program). `cargo test --workspace` builds it.
+LAB_SCHEMES=${IKE_LAB_SCHEMES:-${CARGO_TARGET_DIR:-$LAB_TOP/target}/debug/ike-test-schemes-daemon}
+
 # start_daemon NAME FILE LEVEL: one without a data plane in the background, as $started, and waits until it answers.
 # Its socket and log are $work/NAME.socket and $work/NAME.log.
 start_daemon() {

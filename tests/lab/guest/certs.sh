@@ -32,7 +32,7 @@ key_openssl() {
     case $2 in
     rsa*) options="-algorithm RSA -pkeyopt rsa_keygen_bits:2048" ;;
     ecdsa*) options="-algorithm EC -pkeyopt ec_paramgen_curve:P-${2#ecdsa}" ;;
-    ed25519) options="-algorithm ED25519" ;;
+    ed25519 | ed448) options="-algorithm $2" ;;
     mldsa*) options="-algorithm ML-DSA-${2#mldsa}" ;;
     *) fail "no key of kind $2" ;;
     esac

@@ -32,6 +32,8 @@ const CRATES: &[&str] = &[
     "tests/layout",
     "tests/lives",
     "tests/namespace",
+    "tests/schemes",
+    "tests/schemes/program",
 ];
 
 /// Arrows on circles that crates still have, one a line: `crate: from -> to`. The list only becomes shorter.

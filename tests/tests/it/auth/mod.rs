@@ -7,6 +7,7 @@ mod announcements;
 mod authorization;
 mod composite;
 mod confusion;
+mod curves;
 mod eap;
 mod eap_again;
 mod failures;
