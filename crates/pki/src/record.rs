@@ -8,7 +8,7 @@
 //!
 //! The second line repeats for each certificate but the anchor. It is missing for a key that is trusted without a CA. The
 //! issuer's key of the last one is the anchor's. The form is 1 for a key of `pubkeys`, 0 for a key in a certificate, and 2
-//! for one whose path has signature schemes of the program: their AlgorithmIdentifiers follow. All others but numbers,
+//! for one whose path has signature schemes of the program: the AlgorithmIdentifiers of their keys follow. All others but numbers,
 //! lengths and the serial number are the first octets of SHA-256 hashes.
 
 use std::collections::hash_map::Entry;
@@ -121,7 +121,7 @@ impl PeerKeyHash {
     }
 }
 
-/// The schemes of the program in a path: the first octets of the hashes of their AlgorithmIdentifiers.
+/// The schemes of the program in a path: the first octets of the hashes of the AlgorithmIdentifiers of their keys.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PathSchemes<'a>(&'a [[u8; 8]]);
 
@@ -146,7 +146,7 @@ impl<'a> PathSchemes<'a> {
 }
 
 fn scheme_hash(scheme: &SignatureScheme) -> [u8; 8] {
-    first(&sha256(scheme.algorithm_identifier()))
+    first(&sha256(scheme.distinct_identifier()))
 }
 
 /// The form of a key of `pubkeys`.

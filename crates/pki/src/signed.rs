@@ -129,7 +129,7 @@ impl<'a> Signed<'a> {
     /// `schemes`.
     pub fn check(&self, spki: &[u8], schemes: &Schemes) -> Signature {
         let unknown = Signature::Unsupported(Unaccepted::Algorithm);
-        if let Some(scheme) = schemes.of_signature(self.algorithm) {
+        if let Some(scheme) = schemes.of_signature(self.algorithm, spki) {
             return match scheme.verify_by(spki, self.message, self.signature) {
                 Ok(()) => Signature::Good,
                 Err(_) => Signature::Wrong,
@@ -146,7 +146,8 @@ impl<'a> Signed<'a> {
             .peekable();
         let pss = Pss::of(self.algorithm);
         if known.peek().is_none() && pss.is_none() {
-            return unknown;
+            // A scheme of the program, and the key of another one.
+            return if schemes.have_signature(self.algorithm) { Signature::Wrong } else { unknown };
         }
         let mut fitting =
             known.filter(|algorithm| algorithm.public_key_alg_id().as_ref() == public).peekable();

@@ -358,7 +358,7 @@ fn check_strength(
         return Err(weak(end_entity));
     }
     for (certificate, issuer) in path.iter().flat_map(|path| path.links()) {
-        let scheme = schemes.of_certificate(certificate.der());
+        let scheme = schemes.of_certificate(certificate.der(), issuer.spki());
         let scheme = scheme.or_else(|| certificate.signature_scheme());
         if !scheme.is_some_and(|scheme| chain.allows(&scheme)) {
             return Err(weak(certificate));
@@ -373,8 +373,8 @@ fn check_strength(
 /// The schemes of the program by which certificates of the path are signed, each once.
 fn brought(path: &Path, schemes: &Schemes) -> Vec<SignatureScheme> {
     let mut all = Vec::new();
-    for (certificate, _) in path.links() {
-        if let Some(scheme) = schemes.of_certificate(certificate.der())
+    for (certificate, issuer) in path.links() {
+        if let Some(scheme) = schemes.of_certificate(certificate.der(), issuer.spki())
             && !all.contains(&scheme)
         {
             all.push(scheme);

@@ -22,6 +22,7 @@ key_ours() {
     local type=$2 size=
     case $2 in
     rsa*) type=rsa size="--size 2048" ;;
+    ecdsa_*) ;;
     ecdsa*) type=ecdsa size="--size ${2#ecdsa}" ;;
     esac
     # shellcheck disable=SC2086
@@ -31,6 +32,7 @@ key_openssl() {
     local options
     case $2 in
     rsa*) options="-algorithm RSA -pkeyopt rsa_keygen_bits:2048" ;;
+    ecdsa_brainpoolp256r1) options="-algorithm EC -pkeyopt ec_paramgen_curve:brainpoolP256r1" ;;
     ecdsa*) options="-algorithm EC -pkeyopt ec_paramgen_curve:P-${2#ecdsa}" ;;
     ed25519 | ed448) options="-algorithm $2" ;;
     mldsa*) options="-algorithm ML-DSA-${2#mldsa}" ;;

@@ -445,7 +445,7 @@ impl KeySource for Signer {
 
 /// The schemes by which the key of `spki` signs.
 fn schemes_of(known: &SchemeRegister, spki: &[u8]) -> Cow<'static, [SignatureScheme]> {
-    match known.outside().find(|scheme| scheme.key_in(spki).is_some()) {
+    match known.of_key(spki) {
         Some(scheme) => Cow::Owned(vec![SignatureScheme::Outside(scheme.clone())]),
         None => Cow::Borrowed(SignatureScheme::of_built_in_key(spki)),
     }

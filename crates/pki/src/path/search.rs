@@ -201,7 +201,12 @@ impl<'a> Search<'a> {
         self.signatures -= 1;
         let signature = match Signed::parse(certificate.der()) {
             // Nobody is authenticated yet, and the scheme may be slow.
-            Some(signed) if self.schemes().unnamed(signed.algorithm, self.chain).is_some() => {
+            Some(signed)
+                if self
+                    .schemes()
+                    .unnamed(signed.algorithm, issuer.spki(), self.chain)
+                    .is_some() =>
+            {
                 Signature::Unnamed
             }
             Some(signed) => self.verified.check(&signed, issuer.spki()),
@@ -211,10 +216,15 @@ impl<'a> Search<'a> {
         signature
     }
 
-    /// Why no CA has issued `certificate`.
-    fn refusal(&self, certificate: &Certificate, refused: Option<Signature>) -> PkiError {
+    /// Why no CA has issued `certificate`, `issuer` among them.
+    fn refusal(
+        &self,
+        certificate: &Certificate,
+        issuer: &Certificate,
+        refused: Option<Signature>,
+    ) -> PkiError {
         let subject = certificate.subject_text();
-        let named = self.schemes().of_certificate(certificate.der());
+        let named = self.schemes().of_certificate(certificate.der(), issuer.spki());
         let scheme = match named.or_else(|| certificate.signature_scheme()) {
             Some(scheme) => scheme.to_string(),
             None => text::algorithm(certificate.signature_algorithm()),
@@ -253,12 +263,13 @@ impl<'a> Search<'a> {
             // The CAs that an anchor vouches for, and none of them has issued it.
             let issuers: Vec<_> = self.anchors.iter().chain(&self.links).copied().collect();
             let mut named = issuers.into_iter().filter(|ca| last.names_as_issuer(ca)).peekable();
-            if named.peek().is_some() {
+            if let Some(&first) = named.peek() {
                 let refused = named.find_map(|ca| match self.signature(ca, last) {
                     Signature::Good | Signature::Wrong => None,
-                    refused => Some(refused),
+                    refused => Some((ca, Some(refused))),
                 });
-                return self.refusal(last, refused);
+                let (issuer, refused) = refused.unwrap_or((first, None));
+                return self.refusal(last, issuer, refused);
             }
             match self.named.iter().find(|ca| last.names_as_issuer(ca)) {
                 Some(ca) if ca.der() != last.der() => last = ca,

@@ -27,9 +27,15 @@ impl Schemes {
         self.0.is_empty()
     }
 
-    /// The scheme of a signature with this DER `AlgorithmIdentifier`.
-    pub fn of_signature(&self, algorithm: &[u8]) -> Option<&OutsideScheme> {
-        self.0.iter().find(|scheme| scheme.algorithm_identifier() == algorithm)
+    /// True if signatures of one of these have this DER `AlgorithmIdentifier`.
+    pub fn have_signature(&self, algorithm: &[u8]) -> bool {
+        self.0.iter().any(|scheme| scheme.algorithm_identifier() == algorithm)
+    }
+
+    /// The scheme of a signature with this DER `AlgorithmIdentifier` by the key in `spki`, a DER SubjectPublicKeyInfo.
+    pub fn of_signature(&self, algorithm: &[u8], spki: &[u8]) -> Option<&OutsideScheme> {
+        let mut named = self.0.iter().filter(|scheme| scheme.algorithm_identifier() == algorithm);
+        named.find(|scheme| scheme.key_in(spki).is_some())
     }
 
     /// The scheme of the key in `spki`, a DER SubjectPublicKeyInfo.
@@ -42,18 +48,24 @@ impl Schemes {
         Self(self.of_key(spki).cloned().into_iter().collect())
     }
 
-    /// The scheme of a signature with this DER `AlgorithmIdentifier`, if `chain` does not name it.
-    pub fn unnamed(&self, algorithm: &[u8], chain: &SchemeConstraints) -> Option<SignatureScheme> {
-        let scheme = SignatureScheme::Outside(self.of_signature(algorithm)?.clone());
+    /// As [`of_signature`](Self::of_signature), if `chain` does not name the scheme.
+    pub fn unnamed(
+        &self,
+        algorithm: &[u8],
+        spki: &[u8],
+        chain: &SchemeConstraints,
+    ) -> Option<SignatureScheme> {
+        let scheme = SignatureScheme::Outside(self.of_signature(algorithm, spki)?.clone());
         (!chain.allows(&scheme)).then_some(scheme)
     }
 
-    /// The scheme of the signature on a certificate, DER; `None` if it is built in, or unknown.
-    pub fn of_certificate(&self, der: &[u8]) -> Option<SignatureScheme> {
+    /// The scheme of the signature on a certificate, DER, by the key in `issuer`, a DER SubjectPublicKeyInfo; `None` if it
+    /// is built in, or unknown.
+    pub fn of_certificate(&self, der: &[u8], issuer: &[u8]) -> Option<SignatureScheme> {
         if self.is_empty() {
             return None;
         }
-        let scheme = self.of_signature(Signed::parse(der)?.algorithm)?;
+        let scheme = self.of_signature(Signed::parse(der)?.algorithm, issuer)?;
         Some(SignatureScheme::Outside(scheme.clone()))
     }
 }

@@ -19,6 +19,7 @@ mod judges;
 mod lists;
 mod mutated;
 mod outside;
+mod outside_curves;
 mod paths;
 mod peers;
 mod pkits;

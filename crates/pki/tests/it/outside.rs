@@ -24,6 +24,7 @@ use pq_kem::sign::{AwsLc, KeyType, generate, load_private_key, load_private_key_
 
 use crate::anchors::{ca_template, leaf_template};
 use crate::common::{id, now, x509};
+use crate::outside_curves::Curved;
 
 const LEAF: &str = "leaf.example.org";
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -119,9 +120,10 @@ fn worded() -> SignatureScheme {
     SignatureScheme::Outside(OutsideScheme::from(Arc::new(Worded) as Arc<dyn Scheme>))
 }
 
-fn register() -> SchemeRegister {
+pub(crate) fn register() -> SchemeRegister {
     let mut register = SchemeRegister::built_in();
     register.add(Arc::new(Worded) as Arc<dyn Scheme>).unwrap();
+    register.add(Arc::new(Curved) as Arc<dyn Scheme>).unwrap();
     register
 }
 
@@ -131,9 +133,9 @@ fn new_key(scheme: &SignatureScheme) -> Box<dyn SigningKey> {
 }
 
 /// A CA, or an end entity, with its key.
-struct Node {
-    certificate: Arc<Certificate>,
-    key: Box<dyn SigningKey>,
+pub(crate) struct Node {
+    pub certificate: Arc<Certificate>,
+    pub key: Box<dyn SigningKey>,
 }
 
 impl Node {
@@ -144,7 +146,7 @@ impl Node {
         Self { certificate: Arc::new(Certificate::from_der(&der).unwrap()), key }
     }
 
-    fn issuer(&self) -> Issuer<'_> {
+    pub fn issuer(&self) -> Issuer<'_> {
         let scheme = self.key.schemes()[0].clone();
         Issuer { key: &*self.key, scheme, name: self.certificate.subject() }
     }
@@ -157,7 +159,7 @@ impl Node {
 }
 
 /// A chain of root, intermediate and end entity, by these schemes.
-fn chain(schemes: [SignatureScheme; 3]) -> [Node; 3] {
+pub(crate) fn chain(schemes: [SignatureScheme; 3]) -> [Node; 3] {
     let [root, inter, leaf] = schemes;
     let root = Node::root(&ca_template("Root"), &root);
     let inter = root.below(&ca_template("Inter"), &inter);
@@ -165,14 +167,14 @@ fn chain(schemes: [SignatureScheme; 3]) -> [Node; 3] {
     [root, inter, leaf]
 }
 
-fn trust_in(register: &SchemeRegister, root: &Node) -> TrustStore {
+pub(crate) fn trust_in(register: &SchemeRegister, root: &Node) -> TrustStore {
     let mut trust = TrustStore::with_schemes(register);
     // As a file of x509ca/: only a self-signed CA becomes an anchor.
     trust.add((*root.certificate).clone()).unwrap();
     trust
 }
 
-fn policy(auth: &str) -> PeerPolicy {
+pub(crate) fn policy(auth: &str) -> PeerPolicy {
     let chain = match AuthConfig::parse_with(&register(), auth) {
         Ok(AuthConfig::Pubkey(pubkey)) => pubkey.chain,
         other => panic!("{other:?}"),
@@ -180,7 +182,7 @@ fn policy(auth: &str) -> PeerPolicy {
     PeerPolicy { chain, ..PeerPolicy::default() }
 }
 
-fn verdict(
+pub(crate) fn verdict(
     [_, inter, leaf]: &[Node; 3],
     policy: &PeerPolicy,
     trust: &TrustStore,

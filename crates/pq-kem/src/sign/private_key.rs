@@ -144,7 +144,7 @@ pub fn load_private_key_with(
         match kind {
             SectionKind::PrivateKey => return load_pkcs8(register, &content),
             SectionKind::RsaPrivateKey => return load_pkcs1(&content),
-            SectionKind::EcPrivateKey => return load_sec1(&content),
+            SectionKind::EcPrivateKey => return load_sec1(register, &content),
             _ => {}
         }
     }
@@ -160,7 +160,7 @@ fn load_der(register: &SchemeRegister, octets: &[u8]) -> Result<Box<dyn SigningK
     match second {
         Some(der::SEQUENCE) => load_pkcs8(register, octets),
         Some(der::INTEGER) => load_pkcs1(octets),
-        Some(der::OCTET_STRING) => load_sec1(octets),
+        Some(der::OCTET_STRING) => load_sec1(register, octets),
         _ => Err(KeyError::Malformed),
     }
 }
@@ -169,7 +169,33 @@ fn load_pkcs1(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
     rsa(RsaKeyPair::from_der(octets).ok(), octets)
 }
 
-fn load_sec1(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
+/// An `ECPrivateKey` by itself: it names its curve.
+fn load_sec1(register: &SchemeRegister, octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
+    let of_curve = |curve: &[u8]| {
+        register.outside().find(|scheme| names_curve(scheme.key_algorithm_identifier(), curve))
+    };
+    match sec1_curve(octets).and_then(of_curve) {
+        Some(scheme) => scheme.private_key(octets).map_err(|_| KeyError::Malformed),
+        None => ecdsa(octets),
+    }
+}
+
+/// The curve that an `ECPrivateKey` names, an OBJECT IDENTIFIER with its header (RFC 5915 §3).
+fn sec1_curve(octets: &[u8]) -> Option<&[u8]> {
+    let mut fields = Der::new(octets).nested(der::SEQUENCE)?;
+    fields.unsigned()?;
+    fields.content(der::OCTET_STRING)?;
+    fields.content(der::context(0))
+}
+
+/// True if `algorithm`, an `AlgorithmIdentifier`, is that of keys of ECDSA on `curve` (RFC 5480 §2.1.1).
+fn names_curve(algorithm: &[u8], curve: &[u8]) -> bool {
+    let Some(content) = Der::new(algorithm).content(der::SEQUENCE) else { return false };
+    content.strip_prefix(ID_EC_PUBLIC_KEY) == Some(curve)
+}
+
+/// A key of a built-in scheme of ECDSA, in an `ECPrivateKey` or in PKCS#8.
+fn ecdsa(octets: &[u8]) -> Result<Box<dyn SigningKey>, KeyError> {
     let key = AwsLcKey::ecdsa(|curve| EcdsaKeyPair::from_private_key_der(curve, octets).ok())?;
     Ok(Box::new(key))
 }
@@ -191,7 +217,7 @@ fn load_pkcs8(register: &SchemeRegister, octets: &[u8]) -> Result<Box<dyn Signin
         rsa_scheme if rsa_scheme.is_rsa() => rsa(RsaKeyPair::from_pkcs8(octets).ok(), private),
         SignatureScheme::EcdsaP256Sha256
         | SignatureScheme::EcdsaP384Sha384
-        | SignatureScheme::EcdsaP521Sha512 => load_sec1(octets),
+        | SignatureScheme::EcdsaP521Sha512 => ecdsa(octets),
         SignatureScheme::Ed25519 => {
             let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(octets);
             Ok(Box::new(AwsLcKey::ed25519(pair.map_err(|_| KeyError::Malformed)?)))
@@ -239,6 +265,8 @@ fn pkcs8_parts(octets: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((algorithm, fields.content(der::OCTET_STRING)?))
 }
 
+/// id-ecPublicKey (RFC 5480 §2.1.1), with its header.
+const ID_EC_PUBLIC_KEY: &[u8] = &[0x06, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
 /// id-RSASSA-PSS (RFC 4055 §1.2).
 const ID_RSASSA_PSS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
 /// Octets of the seed of an ML-DSA key (FIPS 204).

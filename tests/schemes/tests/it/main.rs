@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod brainpool;
 mod ed448;
 
 use ipsec_types::crypto::sign::{OutsideScheme, SubjectPublicKeyInfo};
@@ -19,6 +20,7 @@ fn octets(hexadecimal: &str) -> Vec<u8> {
 fn register() -> SchemeRegister {
     let mut register = SchemeRegister::built_in();
     register.add(ike_test_schemes::ed448()).unwrap();
+    register.add(ike_test_schemes::brainpool()).unwrap();
     register
 }
 

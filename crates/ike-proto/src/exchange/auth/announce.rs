@@ -135,6 +135,15 @@ impl AuthMethodAnnouncement {
         whole.then_some(Self { method, cert_link, scheme })
     }
 
+    /// True if both are the same octets.
+    fn says_as(&self, other: &Self) -> bool {
+        let same_scheme = match (&self.scheme, &other.scheme) {
+            (Some(one), Some(other)) => one.has_identifier_of(other),
+            (one, other) => one == other,
+        };
+        self.method == other.method && self.cert_link == other.cert_link && same_scheme
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         let algorithm = self.scheme.as_ref().map(SignatureScheme::algorithm_identifier);
         let link = match self.method {
@@ -305,7 +314,7 @@ fn method_list<'a>(
     let mut seen: Vec<AuthMethodAnnouncement> = Vec::new();
     let mut data = Vec::new();
     for method in methods {
-        if !seen.contains(&method) {
+        if !seen.iter().any(|known| known.says_as(&method)) {
             method.encode(&mut data);
             seen.push(method);
         }

@@ -496,7 +496,8 @@ impl AwaitVerdict<ExpectAuthResponse> {
             signature::verify((config, crypto), &pubkey.ike, &key.spki, octets, data)
         });
         let Ok((evidence, scheme)) = verdict else {
-            let why = signature::disbelief(crypto, Some(&pubkey.ike), data);
+            let of_key = crypto.schemes.of_key(&key.spki).cloned();
+            let why = signature::disbelief(crypto, Some(&pubkey.ike), of_key, data);
             let blame = Blame::of(Some(&connection), why);
             return waiting.disbelieve(stem, ctx, id, Some(blame), Failure::Authentication);
         };

@@ -14,6 +14,7 @@ use crate::channel::Channel;
 use crate::config::proposal::{self, SelectOptions};
 use crate::config::{AuthConfig, Childless, ConnectionConfig, RemoteAuth};
 use crate::crypto::CryptoProvider;
+use crate::crypto::sign::OutsideScheme;
 use crate::event::{Disbelief, Distrust, Failure, UsedAuth};
 use crate::exchange::auth::questions::ask;
 use crate::exchange::child_sa::ChildRequest;
@@ -589,6 +590,10 @@ impl AwaitVerdict<ExpectAuthRequest> {
         if let Some(ticket) = waiting.resume.take() {
             return waiting.on_resumable(stem, ctx, &ticket, (&payloads, &message), answer);
         }
+        let of_key = match &answer {
+            Answer::Key(key) => ctx.crypto.schemes.of_key(&key.spki).cloned(),
+            _ => None,
+        };
         let judged = waiting.check_key(stem.channel, ctx, &mut judging, &payloads, answer);
         let connection = judging.candidates.front().cloned();
         match (judged, connection) {
@@ -627,7 +632,7 @@ impl AwaitVerdict<ExpectAuthRequest> {
                     _ => {
                         let connection = connection.as_deref();
                         let asked = connection.and_then(|one| one.remote.get(index));
-                        let why = wrong_signature(ctx.crypto, asked, &payloads);
+                        let why = wrong_signature(ctx.crypto, asked, of_key, &payloads);
                         Blame::of(connection, why)
                     }
                 });
@@ -638,10 +643,12 @@ impl AwaitVerdict<ExpectAuthRequest> {
     }
 }
 
-/// Why the signature in these payloads was not believed, where `asked` is wanted.
+/// Why the signature in these payloads was not believed, where `asked` is wanted. `of_key` is the scheme of the peer's key,
+/// if the program has brought it.
 fn wrong_signature(
     crypto: &CryptoProvider,
     asked: Option<&RemoteAuth>,
+    of_key: Option<OutsideScheme>,
     payloads: &[Payload<'_>],
 ) -> Disbelief {
     let asked = asked.and_then(|round| match &round.auth {
@@ -649,7 +656,7 @@ fn wrong_signature(
         _ => None,
     });
     match Payloads(payloads).auth() {
-        Ok(Some(auth)) => signature::disbelief(crypto, asked, (auth.method, auth.data)),
+        Ok(Some(auth)) => signature::disbelief(crypto, asked, of_key, (auth.method, auth.data)),
         // It was read before.
         Ok(None) | Err(_) => Disbelief::WrongSignature(None),
     }

@@ -4,6 +4,7 @@
 
 use super::announce::Announcements;
 use crate::config::{EndpointConfig, SchemeConstraints};
+use crate::crypto::sign::OutsideScheme;
 use crate::crypto::{CryptoProvider, SchemeRegister, SignatureScheme};
 use crate::event::{AlgorithmOid, Disbelief};
 use crate::keys::signed_octets::{AuthFailure, PeerAuthenticated, SignedOctets, verify_signature};
@@ -78,7 +79,8 @@ pub(super) fn accepted(
     let mut named: Vec<AcceptedScheme> = Vec::new();
     for announced in &peer.methods {
         let schemes = possible.iter().filter(|scheme| match &announced.scheme {
-            Some(wanted) => wanted == **scheme,
+            // An announcement names no curve.
+            Some(wanted) => wanted.has_identifier_of(scheme),
             None => peer.hashes.is_none() && scheme.legacy_auth_method() == Some(announced.method),
         });
         for scheme in schemes {
@@ -140,7 +142,7 @@ pub(super) fn verify(
     }
     let good = |scheme: &SignatureScheme| asked.allows(scheme) && scheme.verifies_with(spki);
     if method == AuthMethod::DIGITAL_SIGNATURE {
-        let (scheme, signature) = decode(&crypto.schemes, data).ok_or(AuthFailure)?;
+        let (scheme, signature) = decode(&crypto.schemes, spki, data).ok_or(AuthFailure)?;
         //= https://www.rfc-editor.org/rfc/rfc7427#section-6
         //# This new digital signature method does not tie the Elliptic Curve to
         //# a specific hash function, which was done in the old IKEv2 ECDSA
@@ -166,17 +168,23 @@ pub(super) fn verify(
         .ok_or(AuthFailure)
 }
 
-/// Parses the Authentication Data of method 14 (RFC 7427 §3).
-fn decode<'a>(known: &SchemeRegister, data: &'a [u8]) -> Option<(SignatureScheme, &'a [u8])> {
+/// Parses the Authentication Data of method 14 (RFC 7427 §3), by the key in `spki`.
+fn decode<'a>(
+    known: &SchemeRegister,
+    spki: &[u8],
+    data: &'a [u8],
+) -> Option<(SignatureScheme, &'a [u8])> {
     let (&len, rest) = data.split_first()?;
     let (identifier, signature) = rest.split_at_checked(usize::from(len))?;
-    Some((known.from_algorithm_identifier(identifier)?, signature))
+    Some((known.of_signature(identifier, spki)?, signature))
 }
 
-/// Why a signature in this AUTH payload was not believed, where `asked` is wanted.
+/// Why a signature in this AUTH payload was not believed, where `asked` is wanted. `of_key` is the scheme of the peer's key,
+/// if the program has brought it: AUTH does not say on which curve it is by ECDSA.
 pub(super) fn disbelief(
     crypto: &CryptoProvider,
     asked: Option<&SchemeConstraints>,
+    of_key: Option<OutsideScheme>,
     (method, data): (AuthMethod, &[u8]),
 ) -> Disbelief {
     if method != AuthMethod::DIGITAL_SIGNATURE {
@@ -184,7 +192,12 @@ pub(super) fn disbelief(
     }
     let identifier = data.split_first().and_then(|(&len, rest)| rest.get(..usize::from(len)));
     let Some(identifier) = identifier else { return Disbelief::MalformedAuth };
-    let Some(scheme) = crypto.schemes.from_algorithm_identifier(identifier) else {
+    let of_key = of_key.filter(|own| own.algorithm_identifier() == identifier);
+    let named = match of_key {
+        Some(own) => Some(SignatureScheme::Outside(own)),
+        None => crypto.schemes.from_algorithm_identifier(identifier),
+    };
+    let Some(scheme) = named else {
         return Disbelief::UnknownScheme(AlgorithmOid::of(identifier));
     };
     // ECDSA may come with another hash than the one that the key's curve has.

@@ -222,8 +222,8 @@ impl Writer {
         let UsedAuth { id, method, scheme, certificate, eap, addresses: _ } = used;
         self.id(id)?;
         self.octets(&[method.0]);
-        // By its AlgorithmIdentifier: the gateway that opens the ticket may know other schemes.
-        self.option(scheme.as_ref(), |out, scheme| out.short(scheme.algorithm_identifier()))?;
+        // By an AlgorithmIdentifier: the gateway that opens the ticket may know other schemes.
+        self.option(scheme.as_ref(), |out, scheme| out.short(scheme.distinct_identifier()))?;
         self.option(certificate.as_ref(), |out, certificate| {
             out.octets(&[u8::from(certificate.unchecked)]);
             out.long(certificate.subject.as_bytes())?;
@@ -297,7 +297,7 @@ impl<'a> Reader<'a> {
         let method = AuthMethod(self.octet()?);
         let scheme = self.option(|from| {
             let identifier = from.short()?;
-            schemes.iter().find(|scheme| scheme.algorithm_identifier() == identifier).cloned()
+            schemes.iter().find(|scheme| scheme.distinct_identifier() == identifier).cloned()
         })?;
         let certificate = self.option(|from| {
             let unchecked = from.octet()? != 0;

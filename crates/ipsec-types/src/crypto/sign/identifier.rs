@@ -40,6 +40,21 @@ impl SignatureScheme {
         }
     }
 
+    /// True if signatures by both have the same `AlgorithmIdentifier`, as those of ECDSA with one hash on two curves.
+    pub fn has_identifier_of(&self, other: &Self) -> bool {
+        let brought = || matches!(self, Outside(_)) || matches!(other, Outside(_));
+        self == other || brought() && self.algorithm_identifier() == other.algorithm_identifier()
+    }
+
+    /// The `AlgorithmIdentifier` that tells the scheme from all others of a register: of a built-in one that of its
+    /// signatures, of one that the program has brought that of its keys.
+    pub fn distinct_identifier(&self) -> &[u8] {
+        match self {
+            Outside(outside) => outside.key_algorithm_identifier(),
+            built_in => built_in.algorithm_identifier(),
+        }
+    }
+
     /// The built-in scheme that a DER `AlgorithmIdentifier` names; `None` if it names none of those
     /// here, is malformed, or names SHA-1.
     /// [`SchemeRegister::from_algorithm_identifier`](super::SchemeRegister::from_algorithm_identifier)

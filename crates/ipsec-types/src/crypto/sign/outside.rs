@@ -19,9 +19,14 @@ pub trait Scheme: Send + Sync + fmt::Debug {
 
     /// The DER `AlgorithmIdentifier` of a signature, in AUTH payloads (RFC 7427 §3) and in certificates: 252 octets
     /// at most, because an announcement has one octet for the length of all (RFC 9593 §3.2.3).
+    ///
+    /// Several schemes may have it if their keys are on different curves: `ecdsa-with-SHA256` does not name one. Then
+    /// the key decides.
     fn algorithm_identifier(&self) -> &[u8];
 
-    /// The DER `AlgorithmIdentifier` in the `SubjectPublicKeyInfo` of a key of the scheme.
+    /// The DER `AlgorithmIdentifier` in the `SubjectPublicKeyInfo` of a key of the scheme. No other scheme has it. Its
+    /// OBJECT IDENTIFIER may be that of other schemes if the parameters of all of them are OBJECT IDENTIFIERs, as
+    /// those of `id-ecPublicKey` that name curves (RFC 5480 §2.1.1), and differ.
     fn key_algorithm_identifier(&self) -> &[u8] {
         self.algorithm_identifier()
     }
@@ -79,7 +84,7 @@ pub struct SchemeLengths {
     pub signature: usize,
 }
 
-/// A [`Scheme`], owned or static. Two are equal if their `AlgorithmIdentifier`s are.
+/// A [`Scheme`], owned or static. Two are equal if their `AlgorithmIdentifier`s are, of signatures and of keys.
 // One pointer: each IKE SA has two.
 #[derive(Clone)]
 pub struct OutsideScheme(Arc<Handle>);
@@ -149,6 +154,7 @@ impl fmt::Debug for OutsideScheme {
 impl PartialEq for OutsideScheme {
     fn eq(&self, other: &Self) -> bool {
         self.algorithm_identifier() == other.algorithm_identifier()
+            && self.key_algorithm_identifier() == other.key_algorithm_identifier()
     }
 }
 
@@ -157,5 +163,6 @@ impl Eq for OutsideScheme {}
 impl Hash for OutsideScheme {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.algorithm_identifier().hash(state);
+        self.key_algorithm_identifier().hash(state);
     }
 }

@@ -22,7 +22,8 @@ pub enum RegisterError {
     Reserved(String),
     /// A scheme of this name is there already.
     SameName(String),
-    /// The scheme of this name has an OBJECT IDENTIFIER of a scheme that is there, for signatures or for keys.
+    /// The scheme of this name has an OBJECT IDENTIFIER of a scheme that is there, for signatures or for keys, and the
+    /// keys of the two are not told apart by their curves.
     SameIdentifier(String),
     /// An `AlgorithmIdentifier` of the scheme of this name is not DER, or is longer than 252 octets.
     Identifier(String),
@@ -57,14 +58,7 @@ impl SchemeRegister {
         if self.schemes.iter().any(|known| known.name() == name) {
             return Err(RegisterError::SameName(name));
         }
-        // Whatever parameters follow it: some forms of built-in identifiers differ by these alone.
-        let oids = identifiers.map(oid);
-        let taken = |known: &SignatureScheme| {
-            [known.algorithm_identifier(), known.key_algorithm_identifier()]
-                .into_iter()
-                .any(|known| oids.contains(&oid(known)))
-        };
-        if self.schemes.iter().any(taken) {
+        if self.schemes.iter().any(|known| clash(identifiers, known)) {
             return Err(RegisterError::SameIdentifier(name));
         }
         self.schemes.push(SignatureScheme::Outside(scheme));
@@ -109,13 +103,31 @@ impl SchemeRegister {
         self.schemes.get(SignatureScheme::BUILT_IN.len()..).unwrap_or_default()
     }
 
-    /// The scheme that a DER `AlgorithmIdentifier` names; `None` if it names none of these, is malformed, or names
-    /// SHA-1. [`SignatureScheme::from_built_in_identifier`] says in which forms a built-in one may be written.
+    /// The scheme that a DER `AlgorithmIdentifier` of a signature names; `None` if it names none of these, is malformed,
+    /// or names SHA-1. [`SignatureScheme::from_built_in_identifier`] says in which forms a built-in one may be written.
+    ///
+    /// Others that the program has brought may have the same: [`of_signature`](Self::of_signature) asks the key.
     pub fn from_algorithm_identifier(&self, identifier: &[u8]) -> Option<SignatureScheme> {
         SignatureScheme::from_built_in_identifier(identifier).or_else(|| {
             let named = |scheme: &&OutsideScheme| scheme.algorithm_identifier() == identifier;
             self.outside().find(named).cloned().map(SignatureScheme::Outside)
         })
+    }
+
+    /// As [`from_algorithm_identifier`](Self::from_algorithm_identifier), for a signature by the key in `spki`, a DER
+    /// `SubjectPublicKeyInfo`: of several schemes with this identifier it is the one that has such keys. If none has, it
+    /// is the first, because a signature of ECDSA may come with the hash of another curve (RFC 7427 §6).
+    pub fn of_signature(&self, identifier: &[u8], spki: &[u8]) -> Option<SignatureScheme> {
+        let of_key = self.of_key(spki).filter(|own| own.algorithm_identifier() == identifier);
+        match of_key {
+            Some(own) => Some(SignatureScheme::Outside(own.clone())),
+            None => self.from_algorithm_identifier(identifier),
+        }
+    }
+
+    /// The scheme that the program has brought for the key in `spki`, a DER `SubjectPublicKeyInfo`.
+    pub fn of_key(&self, spki: &[u8]) -> Option<&OutsideScheme> {
+        self.outside().find(|scheme| scheme.key_in(spki).is_some())
     }
 
     /// The scheme that the program has brought under `name`.
@@ -173,6 +185,36 @@ fn is_reserved(name: &str) -> bool {
     name.bytes().all(|octet| octet.is_ascii_digit())
         || WORDS.contains(&name)
         || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// True if a scheme with these identifiers, of signatures and of keys, could be taken for `known`.
+///
+/// Other parameters do not tell two apart, because some forms of built-in identifiers differ by these alone. Curves do:
+/// no scheme verifies with a key on a curve that is not its own.
+fn clash([signature, key]: [&[u8]; 2], known: &SignatureScheme) -> bool {
+    let [known_signature, known_key] =
+        [known.algorithm_identifier(), known.key_algorithm_identifier()];
+    let same = |one, other| oid(one) == oid(other);
+    let apart = are_of_two_curves(key, known_key);
+    same(signature, known_key)
+        || same(key, known_signature)
+        || same(key, known_key) && !apart
+        || same(signature, known_signature) && !(apart && signature == known_signature)
+}
+
+/// True if both are identifiers of keys that differ by an OBJECT IDENTIFIER as the parameter alone.
+fn are_of_two_curves(one: &[u8], other: &[u8]) -> bool {
+    let parts = |identifier| {
+        let mut inner = Der::new(identifier).nested(der::SEQUENCE)?;
+        let parts = (inner.object_identifier()?, inner.object_identifier()?);
+        inner.end().map(|()| parts)
+    };
+    match (parts(one), parts(other)) {
+        (Some((oid, curve)), Some((other_oid, other_curve))) => {
+            oid == other_oid && curve != other_curve
+        }
+        _ => false,
+    }
 }
 
 /// The content of the OBJECT IDENTIFIER with which `identifier`, a DER SEQUENCE, begins. One element may follow it: the

@@ -1,5 +1,9 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use super::SignatureScheme as S;
 use super::*;
+use crate::crypto::Secret;
 
 /// RFC 7427 Appendix A, RFC 8420 Appendix A and draft-ietf-ipsecme-ikev2-pqc-auth Appendix B, as
 /// printed there but for PSS: see [`pss_identifiers`].
@@ -165,4 +169,109 @@ fn public_keys_tell_their_schemes() {
 fn octets(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.chars().map(|digit| digit.to_digit(16).unwrap() as u8).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+/// A scheme with these identifiers, and nothing behind them.
+#[derive(Debug)]
+struct Named(&'static str, Vec<u8>, Vec<u8>);
+
+impl Scheme for Named {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn algorithm_identifier(&self) -> &[u8] {
+        &self.1
+    }
+
+    fn key_algorithm_identifier(&self) -> &[u8] {
+        &self.2
+    }
+
+    fn hash(&self) -> HashId {
+        HashId::SHA2_256
+    }
+
+    fn is_post_quantum(&self) -> bool {
+        false
+    }
+
+    fn lengths(&self) -> SchemeLengths {
+        SchemeLengths { public_key: 65, signature: 72 }
+    }
+
+    fn verify(&self, _: &[u8], _: &[u8], _: &[u8]) -> Result<(), CryptoError> {
+        Err(CryptoError::Integrity)
+    }
+
+    fn private_key(&self, _: &[u8]) -> Result<Box<dyn SigningKey>, CryptoError> {
+        Err(CryptoError::Length)
+    }
+
+    fn generate(&self) -> Result<Secret, CryptoError> {
+        Err(CryptoError::Backend)
+    }
+}
+
+/// id-ecPublicKey with brainpoolP256r1, P384r1 and P256t1, and an identifier of nobody's.
+const BRAINPOOL_256: &str = "301406072a8648ce3d020106092b2403030208010107";
+const BRAINPOOL_384: &str = "301406072a8648ce3d020106092b240303020801010b";
+const BRAINPOOL_256T: &str = "301406072a8648ce3d020106092b2403030208010108";
+const OWN: &str = "300d060b2b0601040186fd1f010203";
+
+/// Signatures and keys of built-in schemes cannot be taken over; a curve beside theirs can be added, once.
+///
+/// Faults, each by itself in `clash`: leave out one of its four lines; `true` for `apart`; in `are_of_two_curves`, take
+/// other parameters than an OBJECT IDENTIFIER, or equal ones.
+#[test]
+fn a_curve_of_its_own_is_all_by_which_a_scheme_may_differ() {
+    let p256 = S::EcdsaP256Sha256;
+    let ecdsa = "300a06082a8648ce3d040302";
+    assert_eq!(p256.algorithm_identifier(), octets(ecdsa));
+    let add = |register: &mut SchemeRegister, name, signature: &str, key: &str| {
+        let scheme: Arc<dyn Scheme> = Arc::new(Named(name, octets(signature), octets(key)));
+        register.add(scheme)
+    };
+    let of_p256 = "301306072a8648ce3d020106082a8648ce3d030107";
+    let rsa = "300d06092a864886f70d01010b0500";
+    for (what, signature, key) in [
+        ("its key", ecdsa, of_p256),
+        ("its key, another signature", OWN, of_p256),
+        ("no curve", ecdsa, "300906072a8648ce3d0201"),
+        ("no curve, another signature", OWN, "300906072a8648ce3d0201"),
+        ("NULL for a curve", OWN, "300b06072a8648ce3d02010500"),
+        ("parameters of the signature", "300c06082a8648ce3d0403020500", BRAINPOOL_256),
+        ("a signature of RSA", rsa, BRAINPOOL_256),
+        ("a signature of Ed25519", "300506032b6570", BRAINPOOL_256),
+        ("a signature of ECDSA, another key", ecdsa, OWN),
+        ("a key of RSA with a curve", OWN, "301406092a864886f70d01010106072a8648ce3d0201"),
+        ("a key of RSA as signature", "300d06092a864886f70d0101010500", OWN),
+        ("a signature of ECDSA as key", OWN, ecdsa),
+        ("the key's algorithm as signature", BRAINPOOL_256, BRAINPOOL_256T),
+    ] {
+        let mut register = SchemeRegister::built_in();
+        let said = add(&mut register, "squatter", signature, key);
+        assert_eq!(said, Err(RegisterError::SameIdentifier("squatter".to_owned())), "{what}");
+        assert_eq!(register, SchemeRegister::built_in(), "{what}");
+    }
+    let mut register = SchemeRegister::built_in();
+    assert_eq!(add(&mut register, "one", ecdsa, BRAINPOOL_256), Ok(()));
+    assert_eq!(add(&mut register, "two", "300a06082a8648ce3d040303", BRAINPOOL_384), Ok(()));
+    assert_eq!(add(&mut register, "three", ecdsa, BRAINPOOL_256T), Ok(()));
+    for key in [BRAINPOOL_256, BRAINPOOL_384] {
+        for signature in [ecdsa, OWN] {
+            assert!(add(&mut register, "again", signature, key).is_err(), "{key} {signature}");
+        }
+    }
+    // Each is found by its keys, and tickets tell them apart.
+    let spki = |key: &str| SubjectPublicKeyInfo { algorithm: &octets(key), key: &[4] }.encode();
+    let found = |key: &str| register.of_signature(&octets(ecdsa), &spki(key)).unwrap().to_string();
+    assert_eq!(found(BRAINPOOL_256), "one");
+    assert_eq!(found(BRAINPOOL_256T), "three");
+    assert_eq!(found(of_p256), "ECDSA-256");
+    // RFC 7427 §6: a curve does not bind the hash. No key of "two" has signed with this one.
+    assert_eq!(found(BRAINPOOL_384), "ECDSA-256");
+    assert_eq!(register.from_algorithm_identifier(&octets(ecdsa)), Some(p256));
+    let distinct: HashSet<_> = register.iter().map(S::distinct_identifier).collect();
+    assert_eq!(distinct.len(), S::BUILT_IN.len() + 3);
 }

@@ -81,7 +81,7 @@ pub(super) fn hash_of(algorithm: &[u8]) -> Option<&'static Algorithm> {
 
 /// True if the signature `algorithm`, a DER AlgorithmIdentifier, is one of those that are verified.
 pub(super) fn is_known(algorithm: &[u8], schemes: &Schemes) -> bool {
-    if schemes.of_signature(algorithm).is_some() {
+    if schemes.have_signature(algorithm) {
         return true;
     }
     if let Some(pss) = Pss::of(algorithm) {
