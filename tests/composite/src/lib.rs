@@ -23,6 +23,8 @@ use ipsec_types::crypto::{CryptoError, Scheme, Secret, SignatureScheme, SigningK
 use ml_dsa::{MlDsa65, Seed, Signature, VerifyingKey};
 use zeroize::Zeroize;
 
+pub mod exchange;
+
 /// id-MLDSA65-Ed25519-SHA512, for [`SchemeRegister::add`](ipsec_types::crypto::SchemeRegister::add).
 pub fn scheme() -> OutsideScheme {
     let scheme: &'static dyn Scheme = &Composite;

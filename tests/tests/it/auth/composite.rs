@@ -2,14 +2,15 @@
 
 use ike_proto::config::AuthConfig;
 use ike_proto::crypto::SchemeRegister;
-use ike_proto::wire::payload::{Notify, Payload};
-use ike_proto::wire::registry::{ExchangeType, HashId, NotifyType};
+use ike_proto::wire::payload::{CertReq, Notify, Payload};
+use ike_proto::wire::registry::{CertEncoding, ExchangeType, HashId, NotifyType};
 use ike_proto::wire::{Message, encode_message};
 use ike_proto::{Event, Failure};
 use ike_test_composite::scheme;
 use ike_tests::network::{Fate, Packet};
 use ike_tests::{Host, Pair, Setup};
 
+use super::forged::Chain;
 use super::outside::{announcement, both_with, key_of, used};
 use super::{comes_up, refused, told};
 
@@ -173,5 +174,102 @@ fn announced_hashes_that_a_man_in_the_middle_edits_bring_no_sa() {
         let (pair, at_a) = refused_with(NotifyType::SIGNATURE_HASH_ALGORITHMS, false, edit);
         assert_eq!(at_a, told());
         assert_eq!(said(pair.b())[0], INVALID);
+    }
+}
+
+/// What a man in the middle makes of the payloads of an IKE_SA_INIT message; `true` for the response.
+type Rewrite = for<'a> fn(bool, &mut Vec<Payload<'a>>);
+
+/// A man in the middle edits both IKE_SA_INIT messages, and no SA comes up. What B says of A.
+fn refused_after(setup: Setup, rewrite: Rewrite) -> Vec<String> {
+    let mut pair = setup.build();
+    pair.net.tap(move |packet: &mut Packet| {
+        for response in [false, true] {
+            if packet.is(ExchangeType::IKE_SA_INIT, response) {
+                let message = Message::decode(&packet.octets).unwrap();
+                let mut payloads = message.payloads.clone();
+                rewrite(response, &mut payloads);
+                packet.octets = encode_message(&message.header, &payloads).into();
+            }
+        }
+        Fate::Pass
+    });
+    let (at_a, _) = refused(&mut pair);
+    assert_eq!(at_a, told(), "{}", pair.story());
+    let ups = |host: &Host| host.events(|e| matches!(e, Event::IkeUp(_)).then_some(())).len();
+    assert_eq!(ups(pair.b()), 0, "B was up for a moment: {}", pair.story());
+    said(pair.b())
+}
+
+/// B asks for the root of the composite in its IKE_SA_INIT response, which both AUTH payloads cover.
+///
+/// Fault: in `SignedOctets::new`, leave both messages out.
+#[test]
+fn certificate_requests_that_a_man_in_the_middle_edits_bring_no_sa() {
+    const OTHER: CertReq<'_> =
+        CertReq { encoding: CertEncoding::X509_SIGNATURE, authorities: &[7; 20] };
+    const ANY: CertReq<'_> = CertReq { encoding: CertEncoding::X509_SIGNATURE, authorities: &[] };
+    fn is_request(payload: &Payload<'_>) -> bool {
+        matches!(payload, Payload::CertReq(_))
+    }
+    fn replace(response: bool, payloads: &mut [Payload<'_>], by: CertReq<'static>) {
+        let requests = payloads.iter_mut().filter(|payload| is_request(payload));
+        assert_eq!(requests.map(|request| *request = Payload::CertReq(by)).count() > 0, response);
+    }
+    let chain = Chain::new();
+    let both = || chain.both_as_it_is([NAME; 2]);
+    comes_up(both());
+    for (rewrite, why) in [
+        ((|response, payloads| replace(response, payloads, OTHER)) as Rewrite, INVALID),
+        (|response, payloads| replace(response, payloads, ANY), INVALID),
+        // Without a request A shows no certificate.
+        (|_, payloads| payloads.retain(|one| !is_request(one)), "the peer sent no certificate"),
+    ] {
+        assert_eq!(refused_after(both(), rewrite)[0], why);
+    }
+}
+
+/// A offers the weaker proposal alone, as B sees it, and takes B's answer for the second of its own.
+///
+/// Fault: in `SignedOctets::new`, leave both messages out.
+#[test]
+fn proposals_that_a_man_in_the_middle_edits_bring_no_sa() {
+    let both = || {
+        let mut setup = both([NAME; 2]);
+        let offer = ["aes256gcm16-prfsha384-x25519", "aes128gcm16-prfsha256-x25519"];
+        setup.both(|side| side.ike_proposals(&offer));
+        setup
+    };
+    comes_up(both());
+    let said = refused_after(both(), |response, payloads| {
+        for payload in payloads {
+            if let Payload::Sa(sa) = payload {
+                if response {
+                    sa.proposals[0].number = 2;
+                } else {
+                    sa.proposals.remove(0);
+                    sa.proposals[0].number = 1;
+                }
+            }
+        }
+    });
+    assert_eq!(said[0], INVALID);
+}
+
+/// What A announces and asks for after IKE_SA_INIT is encrypted: a man in the middle cannot edit it, and a packet that it
+/// changes all the same is lost.
+#[test]
+fn what_the_initiator_announces_is_in_no_message_that_can_be_edited() {
+    let setup = Chain::new().both_as_it_is([NAME; 2]);
+    let pair = comes_up(setup);
+    assert_eq!(announcement(&pair, 0, NotifyType::SUPPORTED_AUTH_METHODS), None);
+    for packet in &pair.net.trace {
+        let message = Message::decode(&packet.octets).unwrap();
+        let clear = message.header.exchange == ExchangeType::IKE_SA_INIT;
+        let is_sealed = |one: &Payload<'_>| matches!(one, Payload::Sk(_) | Payload::Skf(_));
+        assert!(clear || message.payloads.iter().all(is_sealed));
+        if packet.is(ExchangeType::IKE_SA_INIT, false) {
+            assert!(!message.payloads.iter().any(|one| matches!(one, Payload::CertReq(_))));
+        }
     }
 }

@@ -157,14 +157,14 @@ const CHANGES: &[(&str, Change)] = &[
 ];
 
 /// Root, intermediate CA, and a certificate for each host. All keys are of the composite.
-struct Chain {
+pub(super) struct Chain {
     forgers: [Forger; 4],
     root: Authority,
     inter: Authority,
 }
 
 impl Chain {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let forgers = [(); 4].map(|()| Forger::new(NOTHING));
         let root = Authority::root_with("root", forgers[0].with(NOTHING), 100);
         let inter = root.intermediate_with("inter", forgers[1].with(NOTHING), 101);
@@ -188,6 +188,11 @@ impl Chain {
     /// Both ends have such credentials, trust the root, and want `auth`.
     fn both(&self, changes: [[Change; 3]; 2], auth: [&str; 2]) -> Setup {
         self.both_by([0, 1].map(|host| self.credential(host, changes[host])), auth)
+    }
+
+    /// Both ends with nothing changed.
+    pub(super) fn both_as_it_is(&self, auth: [&str; 2]) -> Setup {
+        self.both([[NOTHING; 3]; 2], auth)
     }
 
     fn both_by(&self, credentials: [Credential; 2], auth: [&str; 2]) -> Setup {

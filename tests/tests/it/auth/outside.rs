@@ -181,6 +181,39 @@ fn a_scheme_of_the_program_authenticates_both_ends() {
     }
 }
 
+/// An AlgorithmIdentifier of this many octets, which are 131 or more.
+fn identifier_of(len: usize) -> Vec<u8> {
+    let mut content = vec![6, 9, 0x2b, 0x06, 0x01, 0x04, 0x01, 0x86, 0x8d, 0x1f, 1];
+    let parameters = vec![7; len - 3 - content.len() - 3];
+    content.extend([4, 0x81, parameters.len() as u8]);
+    content.extend(parameters);
+    let identifier = [&[0x30, 0x81, content.len() as u8], &content[..]].concat();
+    assert_eq!(identifier.len(), len);
+    identifier
+}
+
+/// The longest name and the longest AlgorithmIdentifier, with which an announcement has 255 octets (RFC 9593 §3.2.3).
+///
+/// Faults: in `register.rs`, another limit; in `Announcements`, a length without its own octet.
+#[test]
+fn names_and_identifiers_have_their_greatest_lengths() {
+    let name: &'static str = "a234567890123456789012345678901234567890123456789012345678901234";
+    let of = |len| Brought { identifier: identifier_of(len), ..Brought::new(name, 1) };
+    let known = register(&[Arc::new(of(252))]);
+    let pair = comes_up(both_by([name, name], [&known, &known]));
+    assert_eq!(used(&pair), [name, name]);
+    let methods = announcement(&pair, 1, NotifyType::SUPPORTED_AUTH_METHODS).unwrap();
+    assert_eq!((methods.len(), methods[0]), (255, 255));
+    assert!(methods.ends_with(&identifier_of(252)));
+    let refused = |scheme: Brought| {
+        let scheme: Arc<dyn Scheme> = Arc::new(scheme);
+        SchemeRegister::built_in().add(scheme).unwrap_err().to_string()
+    };
+    assert!(refused(of(253)).contains("is a DER SEQUENCE of at most 252 octets"));
+    let longer = "a2345678901234567890123456789012345678901234567890123456789012345";
+    assert!(refused(Brought::new(longer, 1)).contains("a name has 1 to 64"));
+}
+
 /// Fault: in `SignatureScheme::must_be_named`, leave `Outside` out.
 #[test]
 fn a_scheme_that_the_configuration_does_not_name_is_refused() {

@@ -316,3 +316,6 @@ impl<'a> Reader<'a> {
         Some(UsedAuth { id, method, scheme, certificate, eap, addresses: None })
     }
 }
+
+#[cfg(test)]
+mod tests;
