@@ -561,7 +561,11 @@ impl Endpoint {
         for old in self.end_with(now, ike) {
             self.forget(now, old, reason);
         }
-        let known = self.forget(now, ike, reason);
+        let mut known = false;
+        // A rekey may have given it a successor since it was listed.
+        for ike in self.line_from(ike) {
+            known |= self.forget(now, ike, reason);
+        }
         self.done(request, if known { Ok(()) } else { Err(Failure::NotFound) });
     }
 

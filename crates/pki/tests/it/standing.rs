@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use ike_proto::config::IdMatch;
 use ike_proto::{Answer, OwnedCert, PeerCredentials, Question};
 use pki::issue::{self, CertificateStatus, Issuer, Template};
 use pki::{
@@ -77,8 +78,18 @@ fn a_second_path_to_another_anchor_does_not_decide_whose_lists_count() {
 }
 
 /// An answerer that has accepted the peer, and the peer's path.
-fn accepting(mut trust: TrustStore, ca: &Owner, lists: &[Vec<u8>]) -> (Answerer, Arc<[u8]>) {
-    let (peer, policy) = (ca.peer(), PeerPolicy::default());
+fn accepting(trust: TrustStore, ca: &Owner, lists: &[Vec<u8>]) -> (Answerer, Arc<[u8]>) {
+    accepting_by(PeerPolicy::default(), trust, ca, lists)
+}
+
+/// As [`accepting`], by `policy`.
+fn accepting_by(
+    policy: PeerPolicy,
+    mut trust: TrustStore,
+    ca: &Owner,
+    lists: &[Vec<u8>],
+) -> (Answerer, Arc<[u8]>) {
+    let peer = ca.peer();
     let shown = [x509(peer.der())];
     let accepted = verify_peer(&id("peer.example.org"), &shown, &policy, &trust, now()).unwrap();
     let path = accepted.shown().path.clone();
@@ -92,6 +103,27 @@ fn accepting(mut trust: TrustStore, ca: &Owner, lists: &[Vec<u8>]) -> (Answerer,
     listed.set_policy("site", "remote", policy);
     listed.inherit_examples(&answerer);
     (listed, path.as_ref().into())
+}
+
+/// `cacerts` names one CA and `ca_id` another: a peer of either may log in, and the lists of both count.
+///
+/// Fault: in `signers`, return `None` if none of `cacerts` is in the path.
+#[test]
+fn lists_count_for_a_path_that_ca_id_has_admitted_beside_cacerts() {
+    let (ca, other) = (Owner::root("CA"), Owner::root("other"));
+    let policy = PeerPolicy {
+        cacerts: vec![Arc::clone(&other.certificate)],
+        ca_id: Some(IdMatch::Exact(id("CN=CA"))),
+        ..PeerPolicy::default()
+    };
+    let trust = || trusting(&[&ca, &other]);
+    for (lists, revoked) in [(vec![List::default().by(&ca)], true), (vec![], false)] {
+        let (answerer, path) = accepting_by(policy.clone(), trust(), &ca, &lists);
+        let standings = answerer.standings(now()).revoked("site", &path);
+        assert_eq!(standings.is_some(), revoked);
+        let kind = RecordedKind::of_path(&path)[0];
+        assert!(answerer.list_due("site", kind, now()).is_some());
+    }
 }
 
 /// A login asks for a newer list first, since the certificate may have been on hold. Once there is none, the old one

@@ -211,6 +211,27 @@ fn an_ike_sa_is_forgotten_with_what_the_rekey_of_the_peer_has_made() {
     assert_eq!(pair.b().ikes().len(), 0, "{}", pair.story());
 }
 
+/// A rekey has replaced an IKE SA since an operator has seen it: what is ended is what it has become.
+///
+/// Fault: in `on_forget`, forget `ike` alone.
+#[test]
+fn what_an_ike_sa_was_rekeyed_into_is_forgotten_as_well() {
+    for command in [Command::ForgetIke, Command::Exclude] {
+        let mut pair = Pair::established(73);
+        let old = pair.ike_id(B);
+        pair.net.tap(|packet| {
+            let delete = packet.is(ExchangeType::INFORMATIONAL, false);
+            if delete { Fate::Drop } else { Fate::Pass }
+        });
+        pair.rekey_ike(A);
+        assert!(pair.run_until(SECOND, |w| w.hosts[B].ikes().len() == 2), "{}", pair.story());
+        pair.run_for(SECOND);
+        let request = pair.command(B, command(old));
+        assert_eq!(pair.b().done(request), Some(Ok(())));
+        assert_eq!(pair.b().ikes_in(IkeState::Established).len(), 0, "{}", pair.story());
+    }
+}
+
 /// The answers to the rekey of an IKE SA are lost for minutes: the old one is there as long as the peer asks for them.
 /// Otherwise each end has an IKE SA that the other one does not know.
 ///
