@@ -81,6 +81,32 @@ fn an_answer_to_a_dead_ticket_is_ignored() {
     assert!(pair.a().ikes().is_empty() && pair.b().ikes().is_empty());
 }
 
+/// The signer answers a question of an attempt that has ended, while the next attempt waits for its own signature. The
+/// next attempt goes on waiting, and comes up by its own answer.
+///
+/// Fault: in `Endpoint::on_answered`, hand an answer whose ticket nobody has to any SA that waits.
+#[test]
+fn a_late_signature_for_an_ended_attempt_leaves_the_next_attempt_waiting() {
+    let delay = Some(Duration::from_secs(3));
+    let mut pair = with_delays(slow(10, Duration::ZERO), delay, Some(Duration::ZERO));
+    let first = pair.initiate(A, Some("net"));
+    pair.run_for(Duration::from_secs(1));
+    let ike = pair.a().ikes()[0].id;
+    pair.command(A, Command::ForgetIke(ike));
+    pair.run_for(Duration::from_millis(500));
+    assert_eq!(pair.a().done(first), Some(Err(Failure::Terminated)), "{}", pair.story());
+    let second = pair.initiate(A, Some("net"));
+    // The first answer comes after 3 s, the second one after 4.5 s.
+    pair.run_for(Duration::from_secs(2));
+    assert_eq!((pair.a().asked.len(), pair.a().signed.len()), (2, 1), "{}", pair.story());
+    assert_eq!(pair.a().done(second), None, "{}", pair.story());
+    assert!(pair.run_until(Duration::from_secs(20), |w| w.hosts[A].done(second).is_some()));
+    assert_eq!(pair.a().done(second), Some(Ok(())), "{}", pair.story());
+    // The half-open SA of the first attempt ends at the peer.
+    pair.run_for(Duration::from_secs(60));
+    pair.assert_agreement();
+}
+
 /// Tickets that were never given out, given out for something else, or used already.
 #[test]
 fn invented_tickets_change_nothing() {
