@@ -190,6 +190,12 @@ pub trait Program: Send + Sync {
         About { name: env!("CARGO_PKG_NAME"), version: env!("CARGO_PKG_VERSION"), backend: "ike" }
     }
 
+    /// Why packets that the data plane protects may leave in clear while another program has changed it: there is no second
+    /// line behind the data plane. `None` if there is one, or is to be none.
+    fn without_second_line(&self) -> Option<String> {
+        None
+    }
+
     /// The algorithms that `get-algorithms` of VICI lists. None by default.
     fn provider(&self) -> Option<CryptoProvider> {
         None

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use ike_control::control::client::{self, Unreachable};
 use ike_control::control::protocol::{Named, Request, Response};
-use ike_control::views::{IkeSa, Pool, render, render_pools, render_taken_down, render_waiting};
+use ike_control::views::{
+    IkeSa, Pool, render, render_pools, render_taken_down, render_waiting,
+    render_without_second_line,
+};
 use ike_proto::crypto::CryptoProvider;
 use serde_json::Value;
 
@@ -202,7 +205,8 @@ fn list(control: &Path, json: bool) -> Status {
     match serde_json::from_value::<Vec<IkeSa>>(sas) {
         Ok(sas) => {
             print!("{}{}", render(&sas), render_waiting(&response.waiting));
-            print!("{}", render_taken_down(&response.down));
+            let missing = response.without_second_line.as_deref();
+            print!("{}{}", render_taken_down(&response.down), render_without_second_line(missing));
             Status::Done
         }
         Err(error) => {

@@ -1,14 +1,15 @@
 # ESP in the kernel, and what others have on the host: nothing that a child protects leaves in clear, and the second line stands in
 # nobody's way. There is a way for packets in clear.
 # class: all packets get a traffic class, those of a network behind this host as well, and all traffic of that network and of this
-# host is protected, ESP in the selectors. offload: the same with a NIC that does all of ESP. vrf: what is protected leaves through a
-# VRF with a queue of its own; a child of a VRF has no second line, and the log says so. foreign: another program's policy lets it leave, and was there first. owned: another process owns
-# the table. plane: a run with ESP in user space, after one with ESP in the kernel was killed.
+# host is protected, ESP in the selectors. offload: the same with a NIC that does all of ESP, and sees the
+# class. vrf: what is protected leaves through a VRF with a queue of its own; a child of a VRF has no second line, and the log says
+# so. foreign: another program's policy lets it leave, and was there first. bare: the same, with a child that has neither a trap nor
+# `hold`. owned: another process owns the table. plane: a run with ESP in user space, after one with ESP in the kernel was killed.
 # Faults: in `chains::write` (crates/esp), leave the rules `has_own_source` out (class), or jump to no BY_DEVICE (offload); in
-# `chains::hooks`, leave the rules for a VRF out, or in `SecondLine::follow` (crates/ike-daemon) look at no interface (vrf); in `Policies::install` (crates/xfrm), bar nothing (foreign); in
+# `chains::hooks`, note also what has a class (offload), or leave the rules for a VRF out, or in `SecondLine::follow` (crates/ike-daemon) look at no interface (vrf); in `Policies::install` (crates/xfrm), bar nothing (foreign), or in `Driver::event` (crates/ike-tokio), tell the shunts nothing (bare); in
 # `KernelPlane::apply` (crates/ike-daemon), ignore the error of `SecondLine::remove`, or in `kernel::remove_all`, remove no second
 # line, or in `end` of run.rs, return Ok (owned); in `plane::start`, do not make way (plane).
-# CASES: class offload vrf foreign owned plane
+# CASES: class offload vrf foreign bare owned plane
 # PLANE: kernel
 # KERNELS: netdevsim
 CLEARTEXT=yes
@@ -34,6 +35,18 @@ table inet site {
     chain post { type filter hook postrouting priority mangle; meta priority set "1:10"; }
 }
 NFT
+}
+sees_class() {
+    local watched
+    in_ns us nft -f - <<'NFT'
+table netdev watch {
+    chain out { type filter hook egress device l0 priority 0; ip protocol icmp meta priority "1:10" counter accept; ip protocol icmp counter; }
+}
+NFT
+    in_ns us "${PINGS[@]}" -c 20 >/dev/null 2>&1 || fail "packets lost"
+    watched=$(in_ns us nft list table netdev watch)
+    grep -q -E '1:10 counter packets [1-9]' <<<"$watched" || fail "the device sees no packets of the class: $watched"
+    grep -q -E 'icmp counter packets 0' <<<"$watched" || fail "the device sees another class: $watched"
 }
 PATIENCE=30
 case $CASE in
@@ -69,14 +82,24 @@ vrf)
     ip -n left route add $RIGHT_NET dev v0 src $LEFT_IN
     ip -n left route add $RIGHT_NET via $THEM_OWN dev l0 onlink table 10
     in_ns us tc qdisc add dev red root tbf rate 1gbit burst 1mbit latency 50ms
-    for option in 'start_action trap' 'interface red' "local_ts $LEFT_NET" 'remote_ts 10.3.0.0/16'; do
+    for option in 'start_action trap' 'interface red' "local_ts $LEFT_NET" 'remote_ts 10.4.0.0/16'; do
         # shellcheck disable=SC2086
         conf us connections.site.children.red.${option}
     done
     ;;
-foreign)
+foreign | bare)
     net us start_action trap
     ip -n left xfrm policy add src $LEFT_NET dst $RIGHT_NET dir out priority 1 action allow
+    if [ "$CASE" = bare ]; then
+        for option in 'start_action start' 'hold no' "local_ts $LEFT_NET" 'remote_ts 10.4.0.0/16' 'esp_proposals aes256gcm16-x25519'; do
+            # shellcheck disable=SC2086
+            conf us connections.site.children.bare.${option}
+        done
+        net them local_ts "$RIGHT_NET,10.4.0.0/16"
+        ip -n left xfrm policy add src $LEFT_NET dst 10.4.0.0/16 dir out priority 1 action allow
+        ip -n right addr add 10.4.0.1/32 dev lo
+        CLEAR="icmp and (dst host $RIGHT_IN or dst host 10.4.0.1)"
+    fi
     ;;
 owned)
     mkfifo "$STATE/nft"
@@ -118,16 +141,24 @@ class | vrf)
 offload)
     in_kernel us policy "offload parameters: dev l0 mode packet" || fail "no policy in the NIC"
     table | grep -q 'jump by-device' || fail "no second line"
+    sees_class
     ;;
-foreign)
+foreign | bare)
     start
     expect_log us 'another program has a policy for packets'
     dropped() { table | sed -n '/leave-clear/,/}/p' | grep -q drop; }
+    has_value() { table | grep -q "10.1.0.0 . $1"; }
     wait_for 5 dropped || fail "no second line"
+    if [ "$CASE" = bare ]; then
+        expect_log us 'the data plane has refused the child'
+        wait_for 5 has_value 10.4.0.0 || fail "no second line for a child without a trap"
+    fi
     clear=$(clear_now)
+    [ "$CASE" = foreign ] || ! in_ns us ping -q -n -i 0.01 -I $LEFT_IN 10.4.0.1 -c 20 -W 0.2 >/dev/null 2>&1 || fail "it is answered"
     ! in_ns us "${PINGS[@]}" -c 20 -W 0.2 >/dev/null 2>&1 || fail "it is answered"
     [ "$(clear_now)" = "$clear" ] || fail "packets in clear by the policy of another program"
     ip -n left xfrm policy delete src $LEFT_NET dst $RIGHT_NET dir out
+    [ "$CASE" = foreign ] || ip -n left xfrm policy delete src $LEFT_NET dst 10.4.0.0/16 dir out
     wait_for "$PATIENCE" reached || fail "no traffic once that policy is gone"
     [ "$(clear_now)" = "$clear" ] || fail "packets in clear once that policy is gone"
     ;;

@@ -1,16 +1,18 @@
 # ESP in the kernel, and another program that removes all XFRM policies again and again while there is traffic: nothing that a
 # child protects leaves in clear, and all else goes on. There is a way for packets in clear.
-# flush: while our daemon runs. killed: after it was killed, until it is there again; a stop then leaves nothing on the host.
-# if-id: a child of an XFRM interface is not cut off. mark: packets without the child's mark leave as before. pass: an exemption
+# flush: while our daemon runs. killed: after it was killed, until it is there again, and from then on until the peer answers, although
+# the child has no `hold`; a stop then leaves nothing on the host.
+# if-id: a child of an XFRM interface, inside the selectors of a wider child, is not cut off, and neither is the wider one. mark: packets without the child's mark leave as before. pass: an exemption
 # inside the protected range. nat: a network that is translated into the protected range, and a host in it that sends from the
 # port of IKE. host: all traffic of a host, with the ESP of the tunnel in the selectors, and IP-TFS, whose ESP packets are new
 # ones; and ESP in UDP of another program, on a port of its own.
 # Faults: in `chains::hooks` (crates/esp), leave the jumps to LEAVE out (flush, killed, mark, pass, host), or that of `after`
-# alone, or the rules `has_own_source` in OUTER (nat); in `XfrmGuard::start`, begin with `due` None (killed); in `changes` (crates/ike-daemon), take policies of XFRM
-# interfaces (if-id); in `Shape::fields`, leave the mark out (mark); in `verdict`, let nothing pass (pass); in `chains::write`, let
+# alone, or jump to OWN_SOURCE in `after` (nat); in `Server::begin`, set `due` to None (killed); in `kernel::blocked`
+# (crates/ike-daemon), leave out what the second line has left (killed); in `changes`, take policies of XFRM interfaces, or in
+# `chains::passes`, let no device pass (if-id); in `Shape::fields`, leave the mark out (mark); in `verdict`, let nothing pass (pass); in `chains::write`, let
 # no ESP pass, or no UDP with the note (host).
-# CASES: flush killed pass nat host
-# MORE: if-id mark
+# CASES: flush killed if-id pass nat host
+# MORE: mark
 # PLANE: kernel
 # KERNELS: netdevsim
 CLEARTEXT=yes
@@ -22,12 +24,30 @@ ip -n right route add $LEFT_NET via $US_OWN src $RIGHT_IN
 PINGS=(ping -q -n -i 0.01 -I $LEFT_IN $RIGHT_IN)
 FROM=us TRIED=$RIGHT_IN
 CLEAR="icmp and dst host $RIGHT_IN"
+CHILDREN=1
 case $CASE in
+killed)
+    net us hold no
+    ike us keyingtries 0
+    conf us charon.retransmit_timeout 0.5
+    conf us charon.retransmit_base 1.0
+    ;;
 if-id)
     net us if_id_in 42
     net us if_id_out 42
     ip -n left link add ipsec0 type xfrm dev l0 if_id 42
     ip -n left link set ipsec0 up
+    # Policies without a number do not hold on it.
+    in_ns us sysctl -qw net.ipv4.conf.ipsec0.disable_xfrm=1
+    conf us charon.install_routes no
+    for option in 'start_action start' "local_ts $LEFT_NET" 'remote_ts 10.0.0.0/8' 'esp_proposals aes256gcm16-x25519'; do
+        # shellcheck disable=SC2086
+        conf us connections.site.children.wide.${option}
+    done
+    net them local_ts 10.0.0.0/8
+    ip -n right addr add 10.4.0.1/32 dev lo
+    CHILDREN=2
+    CLEAR="icmp and (dst host $RIGHT_IN or dst host 10.4.0.1)"
     ;;
 mark)
     net us mark_out 42
@@ -84,8 +104,14 @@ fi
 expect_wire "$CLEAR"
 start
 PATIENCE=30
-installed
+installed $CHILDREN
 wait_for 5 reached || fail "not through the tunnel"
+wide_reached() { in_ns us ping -q -n -c 1 -W 1 -I $LEFT_IN 10.4.0.1 >/dev/null 2>&1; }
+if [ "$CASE" = if-id ]; then
+    wait_for 5 wide_reached || fail "not through the tunnel of the wider child"
+    in_ns us ping -q -n -i 0.01 -I $LEFT_IN 10.4.0.1 >/dev/null 2>&1 &
+    wide=$!
+fi
 # tcpdump writes a packet down up to a second later.
 written() { pause 1.5; }
 written
@@ -130,7 +156,14 @@ killed)
     pause 2
     none_in_clear "killed, and policies flushed"
     rm -f "$STATE"/us.{pid,killed,ctl}
+    in_ns them nft -f - <<<'table inet deaf { chain in { type filter hook input priority -400; udp dport { 500, 4500 } drop; meta l4proto esp drop; }; }'
     start us
+    pause 13
+    # Now the table of the earlier run is not there any more.
+    flushes
+    pause 6
+    none_in_clear "started again, and the peer is silent"
+    in_ns them nft delete table inet deaf
     installed
     none_in_clear "started again"
     flushes
@@ -159,10 +192,11 @@ pass)
 esac
 # Policies are back, and so is the traffic; IKE goes on meanwhile.
 wait_for 10 reached || fail "no traffic after that"
+[ "$CASE" != if-id ] || wait_for 10 wide_reached || fail "no traffic of the wider child after that"
 rekey us ike
-rekey us child
+[ "$CASE" = if-id ] || rekey us child
 wait_for 10 reached || fail "no traffic after rekeys"
-kill $pinging
+kill $pinging ${wide:-}
 none_in_clear "rekeyed"
 stop us
 wait_for 10 dead us || fail "us does not end"

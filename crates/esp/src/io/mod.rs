@@ -51,7 +51,8 @@ mod userspace;
 pub use device::{Device, MemoryHost, TunOptions};
 pub use encap::{EncapSocket, IkeDatagram};
 pub use guard::{
-    Changes, Guard, GuardOptions, Leaving, TcpPorts, Verdict, XfrmGuard, XfrmGuardOptions, put_back,
+    Changes, Guard, GuardOptions, Leaving, TcpPorts, Verdict, XfrmGuard, XfrmGuardOptions, missing,
+    put_back,
 };
 pub use raw::{ClearSockets, PlainEsp};
 pub use routed::Routed;

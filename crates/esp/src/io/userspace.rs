@@ -20,7 +20,7 @@ use super::RouteOptions;
 use super::device::Device;
 use super::early::Early;
 use super::encap::{EncapSocket, IkeDatagram};
-use super::guard::{Guard, GuardOptions};
+use super::guard::{Guard, GuardOptions, absence};
 use super::now;
 use super::raw::{ClearSockets, PlainEsp};
 use super::routed::Routed;
@@ -271,9 +271,13 @@ impl UserspacePlane {
 
 /// Without nf_tables in the kernel the tunnel works as well, only less safely.
 fn start_guard(name: &str, index: u32, options: GuardOptions) -> Option<Guard> {
+    let behind_routes = options.mark.is_some();
     match Guard::start(name, index, options) {
         Ok(guard) => Some(guard),
         Err(error) => {
+            if behind_routes {
+                absence::set(Some(format!("table ike-{name} of nf_tables not made: {error}")));
+            }
             warn!(%error, "no nf_tables: packets in clear for protected addresses are not dropped, and there is no \
                 second line behind the routes; set rp_filter to 1 on outer interfaces, or filter");
             None

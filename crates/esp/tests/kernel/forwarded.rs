@@ -1,15 +1,16 @@
 //! The second line behind the kernel's policies, and packets that this host forwards. No policy is in force here.
-#![expect(clippy::unwrap_used, reason = "test code")]
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "test code")]
 
-use std::time::Duration;
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
 
-use esp::io::{Changes, Verdict, XfrmGuard};
+use esp::io::{Changes, Leaving, Verdict, XfrmGuard, missing};
 use tun_rs::{AsyncDevice, DeviceBuilder};
 
 use crate::common::{addr, udp};
 use crate::device::{inside, socket, with_checksum};
 use crate::leaving::{leaves, nft};
-use crate::xfrm::{DROP, guard, in_clear, listed, options, outside, policy, rules};
+use crate::xfrm::{DROP, guard, in_clear, listed, outside, policy, rules};
 
 /// A network behind this host: 10.7.2.0/24 and fd07::/64.
 fn lan() -> AsyncDevice {
@@ -45,7 +46,8 @@ fn came_to_postrouting() -> u64 {
 /// Before Linux 5.5 `meta iif` is 0 there, as for packets of this host.
 ///
 /// Faults: in `chains::write`, let OUTER accept what `arrived_by(0)`, or put no `jump(LEAVE_CLEAR)` into NOT_MADE_HERE; in
-/// `chains::hooks`, let FORWARDED jump to no NOT_MADE_HERE; in BY_DEVICE, drop nothing with the note FORWARDS.
+/// `chains::hooks`, let FORWARDED jump to no NOT_MADE_HERE, or jump to OWN_SOURCE in `after` as well; in BY_DEVICE, drop nothing
+/// with the note FORWARDS.
 pub(crate) fn who_has_made_a_packet_is_told_before_postrouting() {
     inside(async {
         let (outside, lan) = (outside(), lan());
@@ -135,17 +137,69 @@ pub(crate) fn the_source_address_of_what_was_noted_is_not_looked_up() {
     });
 }
 
-/// A table that another program has made is not removed, and says nothing about the kernel.
+/// A table that another program has made is not removed, and says nothing about the kernel. What the kernel has refused is tried
+/// again, and is then told to be there.
 ///
-/// Faults: in `chains::knows`, make the table by `new_table`, or take every error for a kernel that cannot.
-pub(crate) fn a_table_of_another_program_is_not_taken_for_a_trial() {
+/// Faults: in `chains::knows`, make the table by `new_table`, or take every error for a kernel that cannot; in `Server::want`, leave
+/// `due` as it is, or keep no changes; in `Server::make`, tell no reason, or take none back.
+pub(crate) fn a_table_that_was_refused_is_made_later_with_what_was_wanted_meanwhile() {
     inside(async {
+        let outside = outside();
         let name = format!("ike-xfrm-probe-{}", std::process::id());
         nft(&format!("table inet {name} {{ chain theirs {{ }}; }}; add table inet ike-probe"));
-        XfrmGuard::start(options(Duration::ZERO)).unwrap_err();
+        let guard = guard(Duration::ZERO);
+        assert!(missing().unwrap().contains("File exists"));
         assert!(listed(&["table", "inet", &name]).contains("theirs"));
+        guard.change(Changes::from([(policy("10.1.0.0/16", "10.2.0.0/16"), DROP)]));
         nft(&format!("delete table inet {name}"));
-        guard(Duration::ZERO).remove().unwrap();
+        let four = socket("10.1.0.1:4000").await;
+        let end = Instant::now() + Duration::from_secs(20);
+        while in_clear(&outside, &four, "10.2.0.1").await {
+            assert!(Instant::now() < end, "it is not tried again");
+        }
+        assert_eq!(missing(), None);
         assert!(listed(&["tables"]).contains("ike-probe"));
+        guard.remove().unwrap();
+    });
+}
+
+/// Another run blocks it until it is protected again.
+///
+/// Faults: in `Content::write_rules`, write no comment, or the name of another set; in `content::blocks`, leave out rules without a
+/// set; in `XfrmGuard::left`, look at one of the tables only.
+pub(crate) fn what_the_table_of_an_earlier_run_blocks_is_told() {
+    inside(async {
+        let first = guard(Duration::ZERO);
+        let web = Leaving {
+            protocol: 6,
+            dst_port: (443, 0xffff),
+            mark: (0x40, 0xf0),
+            ..policy("fd01::/64", "fd02::/63")
+        };
+        let (site, all) = (policy("10.1.0.0/16", "10.2.0.0/17"), policy("0.0.0.0/0", "0.0.0.0/0"));
+        let other = policy("10.1.0.0/16", "10.4.0.0/17");
+        let device = Some(Verdict { priority: 2000, passes: false, by_device: true });
+        let pass = Some(Verdict { passes: true, ..DROP.unwrap() });
+        first.change(Changes::from([
+            (site, DROP),
+            (other, DROP),
+            (web, DROP),
+            (all, device),
+            (policy("10.1.0.0/16", "10.9.0.0/16"), pass),
+        ]));
+        rules(4).await;
+        drop(first);
+        let told: HashSet<_> = XfrmGuard::left().unwrap().into_iter().collect();
+        assert_eq!(told, HashSet::from([(site, 1000), (other, 1000), (web, 1000), (all, 2000)]));
+        let list = listed(&["chain", "inet", "ike-xfrm", "leave-clear"]);
+        assert!(list.contains("comment \"") && list.contains(" drop 1000 ipv4 16 17 "), "{list}");
+        assert!(XfrmGuard::remove_left().unwrap());
+        assert!(XfrmGuard::left().unwrap().is_empty());
+        // While it was made again.
+        nft(
+            "table inet ike-xfrm-stage { chain leave-clear { drop comment \"- drop 7 ipv4 0 0 0 0 0 0 0\"; }; }",
+        );
+        assert_eq!(XfrmGuard::left().unwrap(), [(all, 7)]);
+        assert!(XfrmGuard::remove_left().unwrap());
     });
 }

@@ -51,6 +51,7 @@ ike_test_namespace::harness! {
         forwarded::who_has_made_a_packet_is_told_before_postrouting,
         forwarded::a_forwarded_packet_with_an_address_of_this_host_is_not_of_this_host,
         forwarded::the_source_address_of_what_was_noted_is_not_looked_up,
-        forwarded::a_table_of_another_program_is_not_taken_for_a_trial,
+        forwarded::a_table_that_was_refused_is_made_later_with_what_was_wanted_meanwhile,
+        forwarded::what_the_table_of_an_earlier_run_blocks_is_told,
     ],
 }

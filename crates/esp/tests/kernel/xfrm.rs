@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use esp::io::{Changes, Leaving, Verdict, XfrmGuard, XfrmGuardOptions, put_back};
+use esp::io::{Changes, Leaving, Verdict, XfrmGuard, XfrmGuardOptions, missing, put_back};
 use ike_test_namespace::ip;
 use tokio::net::UdpSocket;
 use tokio::time::{sleep, timeout};
@@ -199,8 +199,8 @@ pub(crate) fn what_policies_protect_does_not_leave_with_a_translated_address() {
 /// What this host has made for an SA comes to the hooks again, and leaves. A packet of another host does not, also if it has
 /// got an address of this host on its way.
 ///
-/// Faults: in `chains::hooks`, jump to OWN_SOURCE in `after` as well, or in no chain, or to MADE_HERE in none; in TRANSFORMED, leave
-/// AH out; in `chains::write`, let UDP with the note not pass.
+/// Faults: in `chains::hooks`, jump to OWN_SOURCE or to MADE_HERE in no chain; in `chains::may_be_outer`, leave AH out; in
+/// `chains::write`, let UDP with the note not pass.
 pub(crate) fn what_an_sa_has_made_leaves_and_nothing_else_with_its_port() {
     inside(async {
         let outside = outside();
@@ -240,6 +240,13 @@ pub(crate) fn what_an_sa_has_made_leaves_and_nothing_else_with_its_port() {
         let ike = socket("192.0.2.1:4500").await;
         assert!(in_clear(&outside, &ike, "10.2.0.1").await, "its class erases the note");
         assert_eq!(forward("192.0.2.1", 4500, "10.2.0.1").await, None, "it is not of this host");
+        // As of a proxy: the address is not of this host, which sends from it.
+        let free = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).unwrap();
+        free.set_ip_transparent_v4(true).unwrap();
+        free.set_nonblocking(true).unwrap();
+        free.bind(&"10.66.0.1:500".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+        let free = UdpSocket::from_std(free.into()).unwrap();
+        assert!(in_clear(&outside, &free, "10.2.0.1").await, "made here, from any address");
         assert_eq!(forward("192.0.2.1", 4501, "10.2.0.1").await, None);
         // ESP in UDP of another program, on a port of its own.
         assert!(forward("192.0.2.1", 5000, "10.2.0.1").await.is_some(), "with the note");
@@ -427,10 +434,12 @@ pub(crate) fn a_table_that_the_kernel_refuses_leaves_nothing() {
         // More rules than one transaction can have.
         let ports = (0..=u16::MAX).collect();
         let options = XfrmGuardOptions { ports, ..options(Duration::ZERO) };
-        XfrmGuard::start(options).unwrap_err();
+        let refused = XfrmGuard::start(options).unwrap();
+        assert!(missing().unwrap().contains("table ike-xfrm of nf_tables not made"));
         assert!(!listed(&["tables"]).contains("ike"), "{}", listed(&["tables"]));
         assert!(!XfrmGuard::is_left().unwrap());
         assert!(!XfrmGuard::remove_left().unwrap(), "there is nothing to remove");
+        refused.remove().unwrap();
     });
 }
 

@@ -122,6 +122,9 @@ pub struct Response {
     /// What `list` says about children that a command has taken down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub down: Vec<TakenDown>,
+    /// Why there is no second line behind the data plane, as `list` says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_second_line: Option<String>,
     /// What `reload` has to say about a configuration that is in force, each a sentence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,

@@ -150,10 +150,16 @@ async fn answer(request: Request, operator: Operator, file: Option<PathBuf>) -> 
                 let sas: Vec<IkeSa> = views.iter().map(IkeSa::new).collect();
                 let waiting = operator.waiting(&views).await;
                 let down = operator.taken_down(&views);
+                let without_second_line = operator.program().without_second_line();
                 match serde_json::to_value(sas) {
-                    Ok(sas) => {
-                        Response { ok: true, sas: Some(sas), waiting, down, ..Response::default() }
-                    }
+                    Ok(sas) => Response {
+                        ok: true,
+                        sas: Some(sas),
+                        waiting,
+                        down,
+                        without_second_line,
+                        ..Response::default()
+                    },
                     Err(error) => Response::error(error.to_string()),
                 }
             }

@@ -40,6 +40,7 @@ struct Inner {
     registry: Registry,
     process: process::Process,
     put_back: OnceLock<fn() -> u64>,
+    lacks_second_line: OnceLock<fn() -> bool>,
     dropped_lines: OnceLock<fn() -> DroppedLines>,
     labels: Labels,
     esp: esp::Esp,
@@ -90,6 +91,7 @@ impl Meters {
         let inner = Inner {
             process: process::Process::new(),
             put_back: OnceLock::new(),
+            lacks_second_line: OnceLock::new(),
             dropped_lines: OnceLock::new(),
             labels,
             esp,
@@ -223,6 +225,11 @@ impl Meters {
         _ = self.0.put_back.set(count);
     }
 
+    /// Has `lacks` asked whether there is no second line behind the data plane. Only the first call matters.
+    pub fn show_second_line(&self, lacks: fn() -> bool) {
+        _ = self.0.lacks_second_line.set(lacks);
+    }
+
     /// Has `count` give the number of dropped log lines for each level. Only the first call matters.
     pub fn count_dropped_lines(&self, count: fn() -> DroppedLines) {
         _ = self.0.dropped_lines.set(count);
@@ -234,6 +241,10 @@ impl Meters {
         if let Some(count) = self.0.put_back.get() {
             let help = "Routing rules, routes and the like that other programs took away, and that were put back";
             process.counter("ike_host_put_back_total", help).inc_by(count());
+        }
+        if let Some(lacks) = self.0.lacks_second_line.get() {
+            let help = "1 while packets may leave in clear if another program changes the data plane: nf_tables has no second line";
+            process.gauge("ike_second_line_missing", help).set(lacks().into());
         }
         if let Some(count) = self.0.dropped_lines.get() {
             let help = "Log lines dropped because nobody read standard error";
@@ -326,5 +337,22 @@ mod tests {
         let labels = Labels { most: 2, known: Mutex::default() };
         let named: Vec<_> = ["a", "b", "c", "a", "d"].map(|name| labels.of(name)).into();
         assert_eq!(named, ["a", "b", OTHERS, "a", OTHERS]);
+    }
+
+    /// Fault: in `Meters::gather`, leave the gauge out, or let it be 0 always.
+    #[test]
+    fn a_missing_second_line_is_a_gauge() {
+        let gauge = |meters: &Meters| {
+            let all = meters.gather();
+            let family = all.iter().find(|family| family.name() == "ike_second_line_missing")?;
+            Some(family.get_metric()[0].get_gauge().get_value())
+        };
+        let meters = Meters::new(1);
+        assert_eq!(gauge(&meters), None, "nobody says so");
+        meters.show_second_line(|| true);
+        assert_eq!(gauge(&meters), Some(1.0));
+        let meters = Meters::new(1);
+        meters.show_second_line(|| false);
+        assert_eq!(gauge(&meters), Some(0.0));
     }
 }

@@ -45,3 +45,20 @@ pub fn render_waiting(all: &[Waiting]) -> String {
     };
     all.iter().map(line).collect()
 }
+
+/// The line of `list` about a data plane without a second line.
+pub fn render_without_second_line(reason: Option<&str>) -> String {
+    reason.map(|reason| format!("no second line: {reason}\n")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fault: in `render_without_second_line`, say nothing.
+    #[test]
+    fn list_says_that_there_is_no_second_line_and_why() {
+        assert_eq!(render_without_second_line(Some("no memory")), "no second line: no memory\n");
+        assert_eq!(render_without_second_line(None), "");
+    }
+}

@@ -231,6 +231,10 @@ impl Program for Keeper {
         About { name: "ike-daemon", version: env!("CARGO_PKG_VERSION"), backend: "pq-kem" }
     }
 
+    fn without_second_line(&self) -> Option<String> {
+        esp::io::missing()
+    }
+
     fn provider(&self) -> Option<CryptoProvider> {
         Some(CryptoProvider::clone(&self.present().crypto))
     }

@@ -15,6 +15,10 @@ fn put_back() -> u64 {
     routes::put_back() + xfrm::plane::put_back() + esp::io::put_back()
 }
 
+fn lacks_second_line() -> bool {
+    esp::io::missing().is_some()
+}
+
 /// Counts, or does nothing. Clones have the same counters.
 #[derive(Clone)]
 pub(super) struct Metering(Option<Meters>);
@@ -24,6 +28,7 @@ impl Metering {
         let meters = config.metrics.as_ref().map(|metrics| Meters::new(metrics.connections));
         if let Some(meters) = &meters {
             meters.count_put_back(put_back);
+            meters.show_second_line(lacks_second_line);
             meters.count_dropped_lines(crate::log::dropped);
         }
         Self(meters)

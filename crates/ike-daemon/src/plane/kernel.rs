@@ -1,6 +1,6 @@
 //! ESP in the kernel: XFRM, and the routes that lead there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -103,7 +103,8 @@ pub(super) fn start(
     Ok(Plane { bell, host: true, adopted, blocked, ..Plane::of(control) })
 }
 
-/// What policies of an earlier run take, and drop once its states are gone.
+/// What policies of an earlier run take, and drop once its states are gone; and what its second line drops, which holds also if
+/// another program has removed these policies.
 fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)>> {
     let left = Remains::find(xfrm.kernel_mut()).map_err(unread)?;
     let passes = |policy: &Policy| matches!(&policy.action, Action::Allow(to) if to.is_empty());
@@ -112,7 +113,11 @@ fn blocked(xfrm: &mut Xfrm) -> io::Result<Vec<(TrafficSelector, TrafficSelector)
     let policies = left.policies.iter().map(|info| &info.policy);
     let ids = policies.filter(is_block).map(|policy| policy.id);
     let outward = ids.filter(|id| id.direction == PolicyDirection::Out);
-    Ok(outward.map(|id| adopt::selectors(&id.selector)).collect())
+    let mut all: Vec<_> = outward.map(|id| adopt::selectors(&id.selector)).collect();
+    all.extend(second_line::left());
+    let mut seen = HashSet::new();
+    all.retain(|pair| seen.insert(*pair));
+    Ok(all)
 }
 
 /// Removes the states and policies that earlier runs have left, and their second line.

@@ -5,10 +5,14 @@ use std::io;
 use std::time::Duration;
 
 use esp::io::{Changes, Leaving, Verdict, XfrmGuard, XfrmGuardOptions};
-use ike_proto::dataplane::DataPlaneError;
+use ike_proto::dataplane::{DataPlaneError, TrafficSelector};
 use ike_tokio::Ports;
 use xfrm::offload::Devices;
+use xfrm::plane::is_priority_of_hold;
 use xfrm::policy::{Policy, PolicyId};
+use xfrm::selector::{Port, Prefix, Selector};
+
+use super::adopt;
 
 /// The ports that other programs may use for IKE.
 const IKE_PORTS: [u16; 2] = [500, 4500];
@@ -16,7 +20,7 @@ const IKE_PORTS: [u16; 2] = [500, 4500];
 /// The second line.
 #[derive(Debug)]
 pub(super) struct SecondLine {
-    /// None if the kernel refuses it.
+    /// None if it has been removed, or has no thread.
     guard: Option<XfrmGuard>,
     /// Interfaces of policies, so far.
     interfaces: BTreeSet<u32>,
@@ -31,7 +35,7 @@ impl SecondLine {
         all.sort_unstable();
         all.dedup();
         let warn = |error: &io::Error| {
-            tracing::warn!(%error, "nf_tables: table ike-xfrm not made: packets leave in clear while another program has removed XFRM policies, and if source NAT takes them out of a tunnel; put an exemption in front of each source NAT rule (docs/security.md)");
+            tracing::warn!(%error, "nf_tables: no thread for the table ike-xfrm: there is no second line behind the XFRM policies; start the daemon again (docs/security.md)");
         };
         let options = XfrmGuardOptions { mark, ports: all, settle, ownerless: false };
         let guard = XfrmGuard::start(options).inspect_err(warn).ok();
@@ -71,6 +75,37 @@ impl SecondLine {
 /// The kernel refuses: the table goes on dropping.
 pub(super) fn remove_left() -> io::Result<bool> {
     XfrmGuard::remove_left().map_err(|error| io::Error::new(error.kind(), kept(&error)))
+}
+
+/// What that of an earlier run drops: from the first selector to the second one.
+pub(super) fn left() -> Vec<(TrafficSelector, TrafficSelector)> {
+    let left = XfrmGuard::left().unwrap_or_else(|error| {
+        tracing::warn!(
+            %error,
+            "nf_tables: not known what the table ike-xfrm of an earlier run drops: it may leave in clear as soon as this run has a \
+             table of its own, and until its child is up"
+        );
+        Vec::new()
+    });
+    selectors(left)
+}
+
+/// A hold of an earlier run is for a child that was never up. This run makes its own holds.
+fn selectors(left: Vec<(Leaving, u32)>) -> Vec<(TrafficSelector, TrafficSelector)> {
+    let blocks = left.into_iter().filter(|(_, priority)| !is_priority_of_hold(*priority));
+    blocks
+        .map(|(Leaving { src, dst, protocol, src_port, dst_port, interface, .. }, _)| {
+            let port = |(value, mask)| Port { value, mask };
+            adopt::selectors(&Selector {
+                src: Prefix::new(src.0, src.1),
+                dst: Prefix::new(dst.0, dst.1),
+                protocol,
+                src_port: port(src_port),
+                dst_port: port(dst_port),
+                ifindex: interface,
+            })
+        })
+        .collect()
 }
 
 /// Whether an earlier run has left one.
@@ -130,7 +165,6 @@ fn verdict(policy: &Policy) -> Verdict {
 mod tests {
     use ike_proto::dataplane::{Mark, Mode};
     use xfrm::policy::{Action, PolicyDirection, Template};
-    use xfrm::selector::{Port, Prefix, Selector};
     use xfrm::state::{Offload, OffloadMode};
 
     use super::*;
@@ -165,6 +199,29 @@ mod tests {
         assert!(!passes(Action::Block));
         assert!(passes(Action::Allow(Vec::new())));
         assert_eq!(changes(vec![(id, None)]).values().next(), Some(&None));
+    }
+
+    /// Faults: in `selectors`, take holds, take the source for the destination, or leave the ports out.
+    #[test]
+    fn what_the_table_of_an_earlier_run_drops_is_blocked() {
+        let leaving = Leaving {
+            src: ("10.1.0.0".parse().unwrap(), 16),
+            dst: ("10.2.3.0".parse().unwrap(), 24),
+            protocol: UDP,
+            src_port: (0, 0),
+            dst_port: (53, 0xffff),
+            interface: 7,
+            mark: (0, 0),
+        };
+        let told = |priority| {
+            let all = selectors(vec![(leaving, priority)]).into_iter();
+            all.map(|(from, to)| format!("{from} {to}")).collect::<Vec<_>>()
+        };
+        // Shunts have odd priorities, and holds even ones behind them.
+        let holds = (1..=u32::MAX / 2).rev().map(|half| half * 2);
+        let hold = holds.take(10).find(|priority| is_priority_of_hold(*priority));
+        assert_eq!(told(1000), ["10.1.0.0/16[udp] 10.2.3.0/24[udp/53]"]);
+        assert_eq!(told(hold.unwrap()), [""; 0]);
     }
 
     const UDP: u8 = 17;

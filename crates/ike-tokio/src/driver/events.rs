@@ -1,6 +1,6 @@
 //! The engine's events, and their receivers.
 
-use ike_proto::Event;
+use ike_proto::{Event, Failure};
 
 use super::{Driver, Wanted};
 use crate::clock::now;
@@ -14,6 +14,12 @@ impl Driver {
             {
                 shunts.child_up(status, child, &self.plane).await;
             }
+        }
+        if let Event::ChildFailed { ike, name, reason: Failure::DataPlane(_) } = &event
+            && let Some(status) = self.endpoint.ike_sa(*ike)
+        {
+            let mut shunts = self.shunts.lock().await;
+            shunts.not_protected(status, name, &self.plane).await;
         }
         if let Some(work) = self.observer.event(&event, &self.endpoint, self.plane.handle()) {
             work.await;

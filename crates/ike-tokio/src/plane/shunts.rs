@@ -239,6 +239,29 @@ impl Shunts {
         self.arm(name, Stage::Up(local.ip(), remote.ip()), plane).await;
     }
 
+    /// The data plane has refused a child of this IKE SA. What the child was to protect does not leave until it is up: the block
+    /// of a child that was up comes at once, also if the data plane refuses that as well and can only bar it.
+    pub(crate) async fn not_protected(&mut self, status: IkeStatus, child: &str, plane: &Control) {
+        let Path { local, remote, .. } = status.path;
+        let name = (status.connection, child.to_owned());
+        self.block(name, (local.ip(), remote.ip()), plane).await;
+    }
+
+    async fn block(&mut self, name: Name, ends: (IpAddr, IpAddr), plane: &Control) {
+        let waits = |shunt: &Shunt| matches!(shunt.action, PolicyAction::Shunt { .. });
+        if !self.configured.get(&name).is_some_and(waits) || self.armed.contains_key(&name) {
+            return;
+        }
+        let (connection, child) = &name;
+        if !self.lifted.contains(&name) && !self.refused.contains_key(&name) {
+            tracing::warn!(
+                %connection, %child,
+                "the data plane has refused the child: its traffic is blocked until the child is up, or taken down"
+            );
+        }
+        self.arm(name, Stage::Up(ends.0, ends.1), plane).await;
+    }
+
     /// A child is about to get a trap between these ends. What is held of it is no more than the trap takes.
     pub(crate) async fn trap(&mut self, name: Name, ends: (IpAddr, IpAddr), plane: &Control) {
         let held = |shunt: &Shunt| shunt.since == Since::Held;

@@ -66,7 +66,7 @@ pub use events::{ACQUIRE_INTERVAL, Source};
 pub use install::{Install, InstallError, Software};
 pub use links::WithLinks;
 pub use mended::put_back;
-pub use priority::is_hold;
+pub use priority::{is_hold, is_priority_of_hold};
 pub use reqid::REQIDS;
 pub use view::{POLICY_TAG, Remains};
 

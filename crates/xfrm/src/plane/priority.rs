@@ -48,11 +48,15 @@ pub(super) fn priority(
     }
 }
 
-/// True if this plane made `policy` for [`PolicyAction::Hold`]. The priorities of shunts are odd. A hold has the priority
-/// after that of a shunt with the same selector.
+/// True if this plane made `policy` for [`PolicyAction::Hold`].
 pub fn is_hold(policy: &Policy) -> bool {
-    let stands_in = policy.priority > LAST_PROTECTING;
-    policy.action == Action::Block && stands_in && policy.priority.is_multiple_of(2)
+    policy.action == Action::Block && is_priority_of_hold(policy.priority)
+}
+
+/// True for the priority of a policy of this plane that blocks, if it is one for [`PolicyAction::Hold`]. The priorities of
+/// shunts are odd. A hold has the priority after that of a shunt with the same selector.
+pub fn is_priority_of_hold(priority: u32) -> bool {
+    priority > LAST_PROTECTING && priority.is_multiple_of(2)
 }
 
 /// A selector as specific as the pair: ranges count as the smallest prefix of their size.

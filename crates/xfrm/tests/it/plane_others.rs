@@ -145,6 +145,40 @@ fn what_another_program_keeps_out_of_the_kernel_is_told_as_wanted() {
     assert_eq!(told(&mut plane), [false]);
 }
 
+/// The engine removes the policy of a child that was refused, and the driver bars its selectors by a shunt.
+///
+/// Faults: in `Policies::leaving_changes`, tell no `barred`; in `Policies::unbar`, forget all that is barred in the slot.
+#[test]
+fn the_bar_of_a_shunt_stays_when_the_policy_of_the_child_goes() {
+    let child = Child::new(1, 1);
+    let theirs = outbound_policy(&child);
+    let (mut plane, sim, _) = plane();
+    plane.follow_leaving();
+    Kernel::new(sim.clone()).add_policy(&theirs).expect("added");
+    apply(&mut plane, child.up()).expect_err("refused");
+    let shunt = || {
+        let Command::InstallPolicy(mut spec) = child.act(PolicyAction::Shunt { silent: false })
+        else {
+            panic!("another command")
+        };
+        spec.id = PolicyId(99);
+        Command::InstallPolicy(spec)
+    };
+    apply(&mut plane, [shunt()]).expect_err("refused");
+    apply(&mut plane, child.down()).expect("removed");
+    let told = |plane: &mut Plane| {
+        let changes = plane.leaving_changes().into_iter();
+        let of_child = changes.filter(|(id, _)| *id == theirs.id);
+        of_child.map(|(_, policy)| policy.is_some()).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut plane), [true]);
+    // Once the foreign policy is gone the child is up, and the shunt is there.
+    Kernel::new(sim.clone()).delete_policy(&theirs.id).expect("deleted");
+    apply(&mut plane, [shunt()]).expect("installed");
+    apply(&mut plane, [Command::RemovePolicy(PolicyId(99))]).expect("removed");
+    assert_eq!(told(&mut plane), [false], "no bar is left behind");
+}
+
 /// Fault: in `on_event`, ignore `PoliciesFlushed` and `PolicyDeleted`.
 #[test]
 fn policies_that_others_delete_are_put_back_at_once() {

@@ -24,6 +24,8 @@ const NEW_GENERATION: u16 = SUBSYSTEM << 8 | 15;
 /// Octets of a transaction that many messages make up. It has to fit into the buffer of a socket for sending, and the rules
 /// that it makes come back into the buffer for receiving, each with its overhead. Both have 212,992 octets by default.
 const FULL: usize = 64 * 1024;
+/// What libnftnl calls NFTNL_UDATA_RULE_COMMENT: the number of an octet string that ends with 0.
+const RULE_COMMENT: u8 = 0;
 /// Octets of a netlink message header.
 const HEADER: usize = 16;
 /// Where a chain is called from.
@@ -156,6 +158,18 @@ impl Batch {
         expressions: &Expressions,
         before: Option<u64>,
     ) {
+        self.rule_with_comment(table, chain, expressions, before, "");
+    }
+
+    /// A rule with a comment of at most 127 octets, which `nft` lists, and [`comment`] reads.
+    pub(super) fn rule_with_comment(
+        &mut self,
+        table: &CStr,
+        chain: &CStr,
+        expressions: &Expressions,
+        before: Option<u64>,
+        comment: &str,
+    ) {
         let request = Request::new().set_create().set_flags(NLM_F_ECHO);
         let request = if before.is_none() { request.set_append() } else { request };
         let mut request = request.op_newrule_do(&inet());
@@ -166,7 +180,14 @@ impl Batch {
         };
         let mut list = rule.nested_expressions();
         list.as_vec_mut().extend_from_slice(expressions.octets());
-        list.end_nested();
+        let rule = list.end_nested();
+        let length = u8::try_from(comment.len() + 1).unwrap_or_default();
+        match comment {
+            "" => drop(rule),
+            _ => drop(
+                rule.push_userdata(&[&[RULE_COMMENT, length], comment.as_bytes(), &[0]].concat()),
+            ),
+        }
         self.push(&request);
         self.rules += 1;
     }
@@ -332,6 +353,17 @@ pub(super) fn rule_handle(message: &NetlinkBuffer<&[u8]>) -> Option<u64> {
         return None;
     }
     OpNewruleDo::decode_reply(message.payload()).1.get_handle().ok()
+}
+
+/// The comment of a rule that `message` tells.
+pub(super) fn comment(message: &NetlinkBuffer<&[u8]>) -> Option<String> {
+    if message.message_type() != NEW_RULE {
+        return None;
+    }
+    let rule = OpNewruleDo::decode_reply(message.payload()).1;
+    let [RULE_COMMENT, length, rest @ ..] = rule.get_userdata().ok()? else { return None };
+    let text = rest.get(..usize::from(*length))?.strip_suffix(&[0])?;
+    String::from_utf8(text.to_vec()).ok()
 }
 
 /// Whether the table is dormant, if `message` tells it.

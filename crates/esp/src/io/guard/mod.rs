@@ -36,8 +36,10 @@ use crate::plane::ClearRule;
 use batch::Owner;
 use transactions::Transactions;
 
+pub use absence::missing;
 pub use xfrm::{Changes, Leaving, Verdict, XfrmGuard, XfrmGuardOptions, put_back};
 
+pub(super) mod absence;
 mod batch;
 mod expressions;
 mod rules;

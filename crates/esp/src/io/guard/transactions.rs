@@ -87,6 +87,13 @@ impl Transactions {
         Ok(handles)
     }
 
+    /// The comments of the rules of a table that have one. None if there is no such table.
+    pub(super) fn comments(&mut self, table: &CStr) -> io::Result<Vec<String>> {
+        let mut comments = Vec::new();
+        self.ask(Question::Rules(table), |message| comments.extend(batch::comment(message)))?;
+        Ok(comments)
+    }
+
     /// Whether the kernel ignores the rules of a table. An error (ENOENT) if there is no such table.
     pub(super) fn is_dormant(&mut self, table: &CStr) -> io::Result<bool> {
         let mut told = None;

@@ -410,6 +410,50 @@ async fn what_the_data_plane_has_refused_is_removed_like_what_it_has() {
     }
 }
 
+/// A child without a trap and without `hold`, which the data plane refuses when it is up. The engine removes its policy, and the
+/// block stays.
+///
+/// Faults: in `Shunts::block`, arm nothing, or look neither at `lifted` nor at what the child is for; in `Shunts::arm`, do not
+/// look at `lifted`.
+#[tokio::test]
+async fn what_a_child_was_to_protect_is_blocked_if_its_policy_is_refused() {
+    let net = TsSpec::Fixed(ts("10.2.0.0/16"));
+    let mut bare = held(&["192.0.2.7"], net);
+    let child = Arc::make_mut(&mut bare.children[0]);
+    (child.hold, child.start_action) = (false, Action::Start);
+    let ends = ("192.0.2.1".parse().unwrap(), "192.0.2.7".parse().unwrap());
+    let name = || ("a".to_owned(), "net".to_owned());
+    let down = Target { ike: Some("a".into()), ..Target::default() };
+    // A policy of another program keeps the block out of the kernel as well. It is barred, under one number.
+    let (config, plane) = begun(vec![bare.clone()]);
+    let kernel = Refusing::default();
+    let refusing = Box::new(kernel.clone());
+    let refusing = Control::start(refusing, false, true, Arc::new(Busy::default()));
+    let kept = || kernel.0.lock().unwrap().len();
+    let mut shunts = Shunts::new(&config, Vec::new(), Vec::new());
+    shunts.arm_first(&refusing).await;
+    assert_eq!(kept(), 0, "it may leave until the child is up");
+    for _ in 0..2 {
+        shunts.block(name(), ends, &refusing).await;
+        assert_eq!((kept(), in_force(&shunts).len()), (1, 0));
+    }
+    shunts.lift(&down, &refusing).await;
+    assert_eq!(kept(), 0, "by command it is free");
+    shunts.block(name(), ends, &refusing).await;
+    assert_eq!(kept(), 0);
+    // Refused for another reason.
+    let mut shunts = Shunts::new(&config, Vec::new(), Vec::new());
+    shunts.arm_first(&plane).await;
+    shunts.block(name(), ends, &plane).await;
+    assert_eq!(in_force(&shunts), ["blocked 192.0.2.1/32 === 10.2.0.0/16"]);
+    // A child that may be down has no block.
+    Arc::make_mut(&mut bare.children[0]).start_action = Action::None;
+    let (config, plane) = begun(vec![bare]);
+    let mut shunts = Shunts::new(&config, Vec::new(), Vec::new());
+    shunts.block(name(), ends, &plane).await;
+    assert_eq!(in_force(&shunts), [""; 0]);
+}
+
 /// What the log gets.
 #[derive(Debug, Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);

@@ -261,14 +261,23 @@ pub(super) fn remove(transactions: &mut Transactions) -> io::Result<()> {
     transactions.commit(batch).map(drop)
 }
 
-/// True if there is one of the tables. A kernel without nf_tables has none.
-pub(super) fn is_there(transactions: &mut Transactions) -> io::Result<bool> {
-    let either = transactions.has_table(TABLE);
-    let either = either.and_then(|there| Ok(there || transactions.has_table(STAGE)?));
-    match either {
-        Err(error) if is_unsupported(&error) => Ok(false),
-        either => either,
+/// Those of the tables that are there. A kernel without nf_tables has none.
+pub(super) fn there(transactions: &mut Transactions) -> io::Result<Vec<&'static CStr>> {
+    let mut all = Vec::new();
+    for table in [TABLE, STAGE] {
+        match transactions.has_table(table) {
+            Ok(true) => all.push(table),
+            Ok(false) => {}
+            Err(error) if is_unsupported(&error) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(all)
+}
+
+/// True if there is one of the tables.
+pub(super) fn is_there(transactions: &mut Transactions) -> io::Result<bool> {
+    Ok(!there(transactions)?.is_empty())
 }
 
 /// True if an earlier run has ended while [`STAGE`] was in force.

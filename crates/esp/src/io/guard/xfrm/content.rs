@@ -9,10 +9,10 @@ use super::super::batch::Batch;
 use super::super::expressions::Expressions;
 use super::super::transactions::Transactions;
 use super::chains::{self, Abilities, LEAVE_CLEAR, XfrmGuardOptions};
-use super::shape::{Leaving, Shape, Verdict};
+use super::shape::{Comment, Leaving, Shape, Verdict};
 
-/// Octets of a message beside the expressions of its rule, and of a message that removes a rule or a set.
-const MESSAGE: usize = 160;
+/// Octets of a message beside the expressions of its rule, with its comment, and of a message that removes a rule or a set.
+const MESSAGE: usize = 288;
 
 /// What is in a table of the kernel.
 #[derive(Debug)]
@@ -217,7 +217,9 @@ impl Content {
         for (shape, expressions) in made {
             let behind = self.rules.range((Bound::Excluded(*shape), Bound::Unbounded));
             let next = behind.filter_map(|(_, rule)| rule.handle).next();
-            batch.rule(self.table, LEAVE_CLEAR, expressions, next);
+            let set = self.rules.get(shape).and_then(|rule| rule.set.as_deref());
+            let comment = Comment(*shape, set).to_string();
+            batch.rule_with_comment(self.table, LEAVE_CLEAR, expressions, next, &comment);
         }
     }
 
@@ -236,6 +238,26 @@ impl Content {
         }
         Ok(())
     }
+}
+
+/// The policies of a table that do not let pass, with their priority; as a run of this program has left the table.
+pub(super) fn blocks(
+    transactions: &mut Transactions,
+    table: &CStr,
+) -> io::Result<Vec<(Leaving, u32)>> {
+    let mut all = Vec::new();
+    for comment in transactions.comments(table)? {
+        let Some((shape, set)) = Shape::read(&comment) else {
+            tracing::debug!(comment, "nf_tables: a rule of an earlier run is not understood");
+            continue;
+        };
+        let values = match set {
+            Some(set) => transactions.values(table, &set)?,
+            None => vec![Vec::new()],
+        };
+        all.extend(shape.blocks(&values));
+    }
+    Ok(all)
 }
 
 fn untold() -> io::Error {

@@ -65,9 +65,10 @@ use std::time::{Duration, Instant};
 use ipsec_types::dataplane::patience::{Patience, Verdict as Again};
 use tracing::{debug, info, warn};
 
+use super::absence;
 use super::transactions::Transactions;
 use crate::io::now;
-use table::Table;
+use table::{Standing, Table};
 
 pub use chains::XfrmGuardOptions;
 pub use shape::{Changes, Leaving, Verdict};
@@ -79,6 +80,9 @@ mod table;
 
 /// How long after a failure it is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// How long after that if the kernel has never taken the table, and nothing has changed.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// How often the kernel is asked whether another program has changed a table without an owner.
 const LOOK: Duration = Duration::from_millis(500);
@@ -109,27 +113,24 @@ enum Order {
 
 impl XfrmGuard {
     /// Makes the table without policies. A table of an earlier run stays in its place until `options.settle` has passed.
-    /// Needs CAP_NET_ADMIN, and nf_tables in the kernel.
+    /// Needs CAP_NET_ADMIN, and nf_tables in the kernel. If the kernel refuses, [`missing`](super::missing) says why, and it is
+    /// tried again at changes and once a minute.
     ///
     /// # Errors
-    /// The kernel has no nf_tables, or another process owns the table.
+    /// There is no thread.
     pub fn start(options: XfrmGuardOptions) -> io::Result<Self> {
-        let settle = options.settle;
-        let mut table = Table::new(Transactions::open()?, options)?;
-        let left = table.is_left()?;
-        if !left {
-            table.settle()?;
-        }
-        let (orders, inbox) = mpsc::channel();
-        let due = left.then(|| now() + settle);
-        let server = Server {
-            table,
-            due,
+        let mut server = Server {
+            options,
+            table: None,
+            wanted: Changes::new(),
+            due: None,
             next_look: now(),
             next_values: now(),
             failing: false,
             patience: Patience::default(),
         };
+        server.make();
+        let (orders, inbox) = mpsc::channel();
         let thread = thread::Builder::new().name("ike-nft".into());
         let thread = thread.spawn(move || server.serve(&inbox))?;
         Ok(Self { orders, thread: Some(thread) })
@@ -165,6 +166,20 @@ impl XfrmGuard {
         open_if_known()?.map_or(Ok(false), |mut transactions| chains::is_there(&mut transactions))
     }
 
+    /// What the table that an earlier run has left does not let pass, with the priorities of the policies. Nothing if there is
+    /// none.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn left() -> io::Result<Vec<(Leaving, u32)>> {
+        let Some(mut transactions) = open_if_known()? else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        for table in chains::there(&mut transactions)? {
+            all.extend(content::blocks(&mut transactions, table)?);
+        }
+        Ok(all)
+    }
+
     /// Removes the table that an earlier run has left. False if there is none.
     ///
     /// # Errors
@@ -194,7 +209,11 @@ impl fmt::Debug for XfrmGuard {
 
 /// What the thread has.
 struct Server {
-    table: Table,
+    options: XfrmGuardOptions,
+    /// `None` as long as the kernel has refused it.
+    table: Option<Table>,
+    /// What is to be in the table once there is one.
+    wanted: Changes,
     /// Nothing is changed before that.
     due: Option<Instant>,
     /// The kernel is not asked before that, and not for values of sets before that.
@@ -209,7 +228,7 @@ impl Server {
     /// Executes orders until there are no more. What has come together is one change.
     fn serve(mut self, orders: &mpsc::Receiver<Order>) {
         loop {
-            let looks = self.table.is_watched().then_some(self.next_look);
+            let looks = self.is_watched().then_some(self.next_look);
             let first = match self.due.or(looks) {
                 Some(wake) => orders.recv_timeout(wake.saturating_duration_since(now())),
                 None => orders.recv().map_err(mpsc::RecvTimeoutError::from),
@@ -222,31 +241,104 @@ impl Server {
             let more = std::iter::from_fn(|| orders.try_recv().ok());
             for order in first.into_iter().chain(more) {
                 match order {
-                    Order::Change(changes) => self.table.want(changes),
+                    Order::Change(changes) => self.want(changes),
                     Order::Remove(answer) => {
-                        _ = answer.send(self.table.remove());
+                        _ = answer.send(self.remove());
                         return;
                     }
                 }
             }
-            if self.due.is_none() && self.table.is_watched() && now() >= self.next_look {
+            if self.due.is_none() && self.is_watched() && now() >= self.next_look {
                 self.look();
                 self.next_look = now() + LOOK;
             }
             if self.due.is_none_or(|due| now() >= due) {
-                self.settle();
+                match self.table {
+                    Some(_) => self.settle(),
+                    None => self.make(),
+                }
             }
         }
     }
 
+    /// True if other programs can change the table.
+    fn is_watched(&self) -> bool {
+        self.table.as_ref().is_some_and(Table::is_watched)
+    }
+
+    fn want(&mut self, changes: Changes) {
+        match &mut self.table {
+            Some(table) => table.want(changes),
+            None => {
+                self.wanted.extend(changes);
+                // An event may have loaded what the kernel lacked, but a flood of events is no flood of tries.
+                let soon = self.next_look;
+                self.due = self.due.map(|due| due.min(soon));
+            }
+        }
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        match &mut self.table {
+            Some(table) => table.remove(),
+            // This run has not been able to put its own table in the place of an earlier run's.
+            None => XfrmGuard::remove_left().map(drop),
+        }
+    }
+
+    /// Makes the table for the first time. If the kernel refuses, it is tried again later.
+    fn make(&mut self) {
+        match self.begin() {
+            Ok(table) => {
+                absence::set(None);
+                if std::mem::take(&mut self.failing) {
+                    info!(
+                        "nf_tables: table ike-xfrm is made: there is a second line behind the XFRM policies"
+                    );
+                }
+                self.table = Some(table);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    warn!(
+                        %error,
+                        "nf_tables: table ike-xfrm not made: packets leave in clear while another program has removed XFRM \
+                         policies, and if source NAT takes them out of a tunnel; it is tried again once a minute; until then put \
+                         an exemption in front of each source NAT rule (docs/security.md)"
+                    );
+                }
+                absence::set(Some(format!("table ike-xfrm of nf_tables not made: {error}")));
+                self.next_look = now() + RETRY;
+                self.due = Some(now() + MINUTE);
+            }
+        }
+    }
+
+    fn begin(&mut self) -> io::Result<Table> {
+        let mut table = Table::new(Transactions::open()?, self.options.clone())?;
+        let left = table.is_left()?;
+        if !left {
+            table.settle()?;
+        }
+        let wanted = std::mem::take(&mut self.wanted);
+        self.due = match left {
+            true => Some(now() + self.options.settle),
+            false => (!wanted.is_empty()).then(now),
+        };
+        table.want(wanted);
+        Ok(table)
+    }
+
     fn settle(&mut self) {
+        let Some(table) = &mut self.table else { return self.make() };
         // The second try makes the whole table again: another program may have changed one that it can change.
-        let mut settled = self.table.settle();
+        let mut settled = table.settle();
         if settled.is_err() {
-            settled = self.table.settle();
+            settled = table.settle();
         }
         self.due = match settled {
             Ok(()) => {
+                absence::set(None);
                 if std::mem::take(&mut self.failing) {
                     info!("nf_tables: table ike-xfrm is in force again");
                 }
@@ -258,25 +350,30 @@ impl Server {
 
     /// Says so once. Returns when to try again.
     fn fail(&mut self, error: &io::Error) -> Instant {
+        let standing = self.table.as_ref().map_or(Standing::Unknown, Table::standing);
         if !std::mem::replace(&mut self.failing, true) {
-            let left = self.table.standing().after_failure();
+            let left = standing.after_failure();
             warn!(%error, "nf_tables: {left}; it is tried again every 10 s");
+        }
+        if standing == Standing::Unknown {
+            absence::set(Some(format!("table ike-xfrm of nf_tables not put back: {error}")));
         }
         now() + RETRY
     }
 
     /// Has the table made again if another program has changed it.
     fn look(&mut self) {
+        let Some(table) = &mut self.table else { return self.make() };
         let begin = now();
         let values = begin >= self.next_values;
-        let changed = self.table.is_changed(values);
+        let changed = table.is_changed(values);
         if values {
             self.next_values = begin + begin.elapsed() * REST;
         }
         if let Ok(false) = changed {
             return;
         }
-        self.table.distrust();
+        table.distrust();
         if let Err(error) = changed {
             self.due = Some(self.fail(&error));
             return;

@@ -1,8 +1,9 @@
 //! A policy as a value in a set, and the rule of the set.
 
 use std::collections::HashMap;
-use std::ffi::CStr;
-use std::net::IpAddr;
+use std::ffi::{CStr, CString};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::super::expressions::{Expressions, Part};
 use super::super::rules::{IPV4, IPV6};
@@ -42,7 +43,7 @@ pub struct Verdict {
 /// Changes of the policies for packets that leave: those that are there now, and those that are gone.
 pub type Changes = HashMap<Leaving, Option<Verdict>>;
 
-/// What policies have in common that one rule can stand for. In the order of the rules.
+/// What policies have in common that one rule can stand for. In the order of the rules, whose comments it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Shape {
     priority: u32,
@@ -98,6 +99,46 @@ impl Shape {
             all.resize(all.len().next_multiple_of(4), 0);
         }
         all
+    }
+
+    /// The policy of this shape that has this [`value`](Self::value); `None` if it is no value of the shape.
+    fn policy(&self, value: &[u8]) -> Option<Leaving> {
+        let any: IpAddr = match self.ipv6 {
+            false => Ipv4Addr::UNSPECIFIED.into(),
+            true => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let mut policy = Leaving {
+            src: (any, self.src),
+            dst: (any, self.dst),
+            protocol: self.protocol,
+            src_port: (0, self.src_port),
+            dst_port: (0, self.dst_port),
+            interface: self.interface,
+            mark: (0, self.mark),
+        };
+        let (mut rest, of_shape) = (value, self.fields(&policy));
+        let (_, src_at, _) = if self.ipv6 { IPV6 } else { IPV4 };
+        for (part, mask, ..) in of_shape {
+            let (octets, more) = rest.split_at_checked(mask.len().next_multiple_of(4))?;
+            let octets = octets.get(..mask.len())?;
+            rest = more;
+            match part {
+                Part::Network(at) => {
+                    let side = if at == src_at { &mut policy.src } else { &mut policy.dst };
+                    side.0 = match <[u8; 4]>::try_from(octets) {
+                        Ok(four) => Ipv4Addr::from(four).into(),
+                        Err(_) => Ipv6Addr::from(<[u8; 16]>::try_from(octets).ok()?).into(),
+                    };
+                }
+                Part::Transport(at) => {
+                    let is_src = place_of_port(self.protocol, 0).is_some_and(|(src, _)| src == at);
+                    let side = if is_src { &mut policy.src_port } else { &mut policy.dst_port };
+                    side.0 = octets.iter().fold(0, |all, octet| all << 8 | u16::from(*octet));
+                }
+                Part::Mark => policy.mark.0 = u32::from_ne_bytes(octets.try_into().ok()?),
+            }
+        }
+        rest.is_empty().then_some(policy)
     }
 
     /// What `nft` is told that values of this shape are.
@@ -162,6 +203,75 @@ impl Shape {
         }
         fields
     }
+}
+
+/// The rule for packets of this shape, in `set` if there is one, as its comment says it.
+pub(super) struct Comment<'a>(pub(super) Shape, pub(super) Option<&'a CStr>);
+
+impl fmt::Display for Comment<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(shape, set) = self;
+        let Shape { priority, drops, by_device, ipv6, src, dst, protocol, .. } = *shape;
+        let Shape { interface, src_port, dst_port, mark, .. } = *shape;
+        let verdict = match (drops, by_device) {
+            (true, true) => "device",
+            (true, false) => "drop",
+            (false, _) => "pass",
+        };
+        let set = set.map_or("-".into(), CStr::to_string_lossy);
+        let family = if ipv6 { "ipv6" } else { "ipv4" };
+        write!(f, "{set} {verdict} {priority} {family} {src} {dst} {protocol}")?;
+        write!(f, " {src_port:x} {dst_port:x} {interface} {mark:x}")
+    }
+}
+
+impl Shape {
+    /// Reads a [`Comment`]; with the name of the set, if there is one.
+    pub(super) fn read(comment: &str) -> Option<(Self, Option<CString>)> {
+        let all: Vec<&str> = comment.split(' ').collect();
+        let [set, verdict, priority, family, src, dst, protocol, ports @ .., interface, mark] =
+            all.as_slice()
+        else {
+            return None;
+        };
+        let [src_port, dst_port] = ports else { return None };
+        let shape = Self {
+            priority: priority.parse().ok()?,
+            drops: ["drop", "device"].contains(verdict),
+            by_device: *verdict == "device",
+            ipv6: *family == "ipv6",
+            src: src.parse().ok()?,
+            dst: dst.parse().ok()?,
+            protocol: protocol.parse().ok()?,
+            interface: interface.parse().ok()?,
+            src_port: u16::from_str_radix(src_port, 16).ok()?,
+            dst_port: u16::from_str_radix(dst_port, 16).ok()?,
+            mark: u32::from_str_radix(mark, 16).ok()?,
+        };
+        let set = (*set != "-").then(|| CString::new(*set).ok());
+        Some((shape, set.map_or(Some(None), |set| set.map(Some))?))
+    }
+
+    /// The policies with these values that do not let pass, with their priority.
+    pub(super) fn blocks(&self, values: &[Vec<u8>]) -> Vec<(Leaving, u32)> {
+        let policies = values.iter().filter_map(|value| self.policy(value));
+        policies.filter(|_| self.drops).map(|policy| (policy, self.priority)).collect()
+    }
+}
+
+/// What of a policy is not, or not exactly, behind the second line; `None` if all of it is.
+pub(super) fn unguarded(policy: &Leaving, verdict: Verdict) -> Option<String> {
+    let Leaving { src, dst, protocol, src_port, dst_port, .. } = *policy;
+    let exact = |(side, mask): (usize, u16)| mask == 0 || place_of_port(protocol, side).is_some();
+    if [(0, src_port.1), (1, dst_port.1)].into_iter().all(exact) {
+        return None;
+    }
+    let packets = format!("from {}/{} to {}/{}", src.0, src.1, dst.0, dst.1);
+    let which = if protocol == 0 { "any protocol".into() } else { format!("protocol {protocol}") };
+    Some(match verdict.passes {
+        false => format!("nothing is dropped {packets} of {which}"),
+        true => format!("the exemption {packets} of {which} is for all ports"),
+    })
 }
 
 /// The mask of a prefix.
@@ -251,6 +361,57 @@ mod tests {
         assert_eq!(Shape::of(&policy(("10.1.0.0", 16), ("fd02::", 16)), DROP), None);
         let header = Leaving { protocol: proto::MOBILITY, ..odd };
         assert!(Shape::of(&header, DROP).is_some());
+    }
+
+    /// Faults: in `unguarded`, look at the source port only, or return `None` for an exemption.
+    #[test]
+    fn what_is_not_behind_the_second_line_is_told() {
+        let net = policy(("10.1.0.0", 16), ("10.2.0.0", 16));
+        let pass = Verdict { passes: true, ..DROP };
+        assert_eq!(unguarded(&net, DROP), None);
+        let web = Leaving { protocol: proto::TCP, dst_port: (443, 0xffff), ..net };
+        assert_eq!(unguarded(&web, DROP), None);
+        let key = Leaving { protocol: 47, dst_port: (1, 0xfffe), ..net };
+        let told = unguarded(&key, DROP).unwrap();
+        assert_eq!(told, "nothing is dropped from 10.1.0.0/16 to 10.2.0.0/16 of protocol 47");
+        assert!(unguarded(&key, pass).unwrap().ends_with("protocol 47 is for all ports"));
+        let any = Leaving { src_port: (53, 0xffff), ..net };
+        assert!(unguarded(&any, DROP).unwrap().ends_with("of any protocol"));
+    }
+
+    /// Faults: in `Shape::policy`, leave the padding out, or take the first port for the destination's; in `Shape::read`, take
+    /// one field for the next one.
+    #[test]
+    fn policies_are_read_from_the_comment_of_a_rule_and_the_values_of_its_set() {
+        let web = Leaving {
+            protocol: proto::TCP,
+            dst_port: (443, 0xffff),
+            mark: (0x2a, 0xff),
+            interface: 7,
+            ..policy(("fd01::", 32), ("fd02::1", 128))
+        };
+        let echo = Leaving {
+            protocol: proto::ICMP,
+            src_port: (8, 0xffff),
+            ..policy(("10.1.0.0", 16), ("192.0.2.1", 32))
+        };
+        let all = policy(("0.0.0.0", 0), ("0.0.0.0", 0));
+        for (policy, set) in [(web, Some(c"s1")), (echo, Some(c"s12")), (all, None)] {
+            for by_device in [false, true] {
+                let shape = Shape::of(&policy, Verdict { by_device, ..DROP }).unwrap();
+                let comment = Comment(shape, set).to_string();
+                assert!(comment.len() <= 127, "{comment}");
+                let (read, name) = Shape::read(&comment).unwrap();
+                assert_eq!((read, name.as_deref()), (shape, set), "{comment}");
+                assert_eq!(read.blocks(&[shape.value(&policy)]), [(policy, 5)], "{comment}");
+            }
+        }
+        let passes = Shape::of(&all, Verdict { passes: true, ..DROP }).unwrap();
+        assert!(passes.blocks(&[Vec::new()]).is_empty());
+        assert_eq!(Shape::read("a comment of another program"), None);
+        let longest = Shape { priority: u32::MAX, interface: u32::MAX, mark: u32::MAX, ..passes };
+        let set = c"s18446744073709551615";
+        assert!(Comment(longest, Some(set)).to_string().len() <= 100);
     }
 
     /// Fault: derive the order of shapes with another field first.

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::super::batch::Owner;
 use super::super::transactions::Transactions;
 use super::chains::{self, Abilities, STAGE, TABLE, XfrmGuardOptions};
 use super::content::{Change, Content};
-use super::shape::{Changes, Leaving, Verdict};
+use super::shape::{self, Changes, Leaving, Verdict};
 
 /// How often the rules are read while other programs go on changing theirs.
 const READINGS: usize = 3;
@@ -110,6 +110,12 @@ impl Table {
             };
             if before != after {
                 changes.push((policy, before, after));
+                if let Some(what) = after.and_then(|verdict| shape::unguarded(&policy, verdict)) {
+                    warn!(
+                        "nf_tables: second line: {what}, because nf_tables does not know the ports of this protocol; give the \
+                         child selectors without ports, or with TCP, UDP, SCTP, DCCP or ICMP"
+                    );
+                }
             }
         }
         let done = match self.in_step {
