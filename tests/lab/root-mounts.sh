@@ -17,7 +17,7 @@ root_mounts() {
     mount -t tmpfs tmpfs "$root/bin-under-test"
     under_test "$DAEMON" ike-daemon
     under_test "${BENCH:-}" ike-bench
-    under_test "$LAB_SCHEMES" schemes-daemon
+    under_test "${LAB_SCHEMES:-}" schemes-daemon
 }
 
 # under_test BINARY NAME
