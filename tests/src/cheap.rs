@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ike_proto::crypto::{
-    CryptoError, CryptoProvider, KeLengths, KeMethod, PendingKe, Secret, SecureRandom,
+    CryptoError, CryptoProvider, KeLengths, KeMethod, KeyExchange, PendingKe, Secret, SecureRandom,
     SignatureScheme, SignatureVerifier,
 };
 use ike_proto::keys::signed_octets::SignedOctets;
@@ -62,7 +62,7 @@ pub static HQC_192: CheapKe = CheapKe::new(KeMethodId(1902), 4522, 9026);
 /// The real ciphers and PRFs with these key exchanges.
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
-        ke: vec![&CURVE_25519, &ECP_256, &MODP_2048, &MODP_3072],
+        ke: of(&[&CURVE_25519, &ECP_256, &MODP_2048, &MODP_3072]),
         ..pq_kem::provider()
     })
 }
@@ -70,7 +70,7 @@ pub fn provider() -> Arc<CryptoProvider> {
 /// The same with ML-KEM-768.
 pub fn hybrid() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
-        ke: vec![&CURVE_25519, &ECP_256, &MODP_2048, &MODP_3072, &ML_KEM_768],
+        ke: of(&[&CURVE_25519, &ECP_256, &MODP_2048, &MODP_3072, &ML_KEM_768]),
         ..pq_kem::provider()
     })
 }
@@ -78,7 +78,7 @@ pub fn hybrid() -> Arc<CryptoProvider> {
 /// The same with every key exchange of this module, and signatures by [`Signer`].
 pub fn post_quantum() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
-        ke: vec![
+        ke: of(&[
             &CURVE_25519,
             &ECP_256,
             &MODP_2048,
@@ -88,7 +88,7 @@ pub fn post_quantum() -> Arc<CryptoProvider> {
             &FRODOKEM_976,
             &BIKE_L3,
             &HQC_192,
-        ],
+        ]),
         verifiers: vec![&CheapVerifier],
         ..pq_kem::provider()
     })
@@ -97,7 +97,7 @@ pub fn post_quantum() -> Arc<CryptoProvider> {
 /// The same with curves enough for seven additional key exchanges.
 pub fn chains() -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
-        ke: vec![
+        ke: of(&[
             &CURVE_25519,
             &ECP_256,
             &ECP_384,
@@ -107,10 +107,15 @@ pub fn chains() -> Arc<CryptoProvider> {
             &ML_KEM_768,
             &ML_KEM_1024,
             &FRODOKEM_976,
-        ],
+        ]),
         verifiers: vec![&CheapVerifier],
         ..pq_kem::provider()
     })
+}
+
+/// These methods of this module.
+fn of(methods: &[&'static dyn KeMethod]) -> Vec<KeyExchange> {
+    methods.iter().copied().map(KeyExchange::from).collect()
 }
 
 /// Every backend there is.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::{digest, hmac};
 use ike_proto::crypto::{
-    CipherKey, CipherProvider, CipherSuite, CryptoProvider, Frame, KeMethod, PendingKe,
+    CipherKey, CipherProvider, CipherSuite, CryptoProvider, Frame, KeyExchange, PendingKe,
     SignatureScheme, SigningKey,
 };
 use ike_proto::wire::registry::{EncrId, PrfId};
@@ -39,8 +39,8 @@ pub struct Floor {
 }
 
 enum Step {
-    Initiate(&'static dyn KeMethod),
-    Respond(&'static dyn KeMethod, Vec<u8>),
+    Initiate(KeyExchange),
+    Respond(KeyExchange, Vec<u8>),
     Complete(Arc<dyn PendingKe>, Vec<u8>),
     HmacKey(hmac::Algorithm, Vec<u8>),
     Hmac(Box<hmac::Key>, Vec<u8>),

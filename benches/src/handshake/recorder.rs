@@ -7,8 +7,8 @@ use std::sync::Arc;
 use ike_proto::PeerCredentials;
 use ike_proto::crypto::{
     CipherKey, CipherLengths, CipherProvider, CipherSuite, CryptoError, CryptoProvider, Frame,
-    KeLengths, KeMethod, PendingKe, Prf, Secret, SecureRandom, SignatureScheme, SignatureVerifier,
-    SigningKey,
+    KeLengths, KeMethod, KeyExchange, PendingKe, Prf, Secret, SecureRandom, SignatureScheme,
+    SignatureVerifier, SigningKey,
 };
 use ike_proto::wire::der::{self, Der};
 use ike_proto::wire::registry::{KeMethodId, PrfId};
@@ -26,9 +26,9 @@ pub struct Recorded {
 #[derive(Clone)]
 pub enum Call {
     /// The initiator's half of a key exchange.
-    Initiate(&'static dyn KeMethod),
+    Initiate(KeyExchange),
     /// The responder's, with the initiator's public value.
-    Respond(&'static dyn KeMethod, Vec<u8>),
+    Respond(KeyExchange, Vec<u8>),
     /// The initiator's end of it, with the responder's public value.
     Complete(Arc<dyn PendingKe>, Vec<u8>),
     /// A PRF, with key and input.
@@ -108,10 +108,10 @@ pub fn judged(peer: &PeerCredentials, trust: &TrustStore) {
     }
 }
 
-/// The backends of `inner`, recorded. They are never freed: one provider serves for all suites.
+/// The backends of `inner`, recorded. Those of symmetric algorithms and of signatures are never freed: one provider serves for all suites.
 pub fn provider(inner: CryptoProvider) -> CryptoProvider {
     CryptoProvider {
-        ke: inner.ke.into_iter().map(|ke| leak(RecordedKe(ke)) as &dyn KeMethod).collect(),
+        ke: inner.ke.into_iter().map(|ke| KeyExchange::new(RecordedKe(ke))).collect(),
         prf: inner.prf.into_iter().map(|prf| leak(RecordedPrf(prf)) as &dyn Prf).collect(),
         ciphers: leak(RecordedCiphers(inner.ciphers)),
         verifiers: inner
@@ -132,7 +132,7 @@ fn leak<T>(value: T) -> &'static T {
 }
 
 #[derive(Debug)]
-struct RecordedKe(&'static dyn KeMethod);
+struct RecordedKe(KeyExchange);
 
 impl KeMethod for RecordedKe {
     fn id(&self) -> KeMethodId {
@@ -144,7 +144,7 @@ impl KeMethod for RecordedKe {
     }
 
     fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Arc<dyn PendingKe>, CryptoError> {
-        note(|| Call::Initiate(self.0));
+        note(|| Call::Initiate(self.0.clone()));
         Ok(Arc::new(RecordedPending(self.0.initiate(rng)?)))
     }
 
@@ -153,7 +153,7 @@ impl KeMethod for RecordedKe {
         peer: &[u8],
         rng: &mut dyn SecureRandom,
     ) -> Result<(Vec<u8>, Secret), CryptoError> {
-        note(|| Call::Respond(self.0, peer.to_vec()));
+        note(|| Call::Respond(self.0.clone(), peer.to_vec()));
         self.0.respond(peer, rng)
     }
 }

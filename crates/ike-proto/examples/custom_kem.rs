@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 use ike_proto::config::proposal::ProposalConfig;
 use ike_proto::config::{ChildConfig, ConnectionConfig, EndpointConfig, PreSharedKey};
 use ike_proto::crypto::{
-    CryptoError, CryptoProvider, KeLengths, KeMethod, PendingKe, Secret, SecureRandom,
+    CryptoError, CryptoProvider, KeLengths, KeMethod, KeyExchange, PendingKe, Secret, SecureRandom,
 };
 use ike_proto::dataplane::{Capabilities, Reply};
 use ike_proto::wire::registry::{KeMethodId, ProtocolId, TransformType};
@@ -22,8 +22,8 @@ const OURS: KeMethodId = KeMethodId(60_001);
 /// Two methods of the backend, one after the other in each payload.
 #[derive(Debug)]
 struct Both {
-    first: &'static dyn KeMethod,
-    second: &'static dyn KeMethod,
+    first: KeyExchange,
+    second: KeyExchange,
 }
 
 impl Both {
@@ -129,11 +129,10 @@ fn drain(host: &mut Endpoint, now: Now) -> Vec<(Path, Arc<[u8]>)> {
 }
 
 fn host() -> Endpoint {
-    // A backend lives as long as the program.
     let mut crypto: CryptoProvider = pq_kem::provider();
-    let backend = |id| crypto.ke(id).expect("the backend has it");
+    let backend = |id| crypto.ke(id).cloned().expect("the backend has it");
     let (first, second) = (backend(KeMethodId::CURVE_25519), backend(KeMethodId::ML_KEM_768));
-    crypto.ke.insert(0, Box::leak(Box::new(Both { first, second })));
+    crypto.ke.insert(0, KeyExchange::new(Both { first, second }));
 
     let mut connection = ConnectionConfig::new("site");
     // Proposals are written with the backend's names. One name is then replaced by the number.

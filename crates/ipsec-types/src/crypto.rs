@@ -10,8 +10,10 @@ use ike_wire::registry::{EncrId, IntegId, KeMethodId, PrfId};
 
 pub mod sign;
 
+mod exchange;
 mod secret;
 
+pub use exchange::KeyExchange;
 pub use secret::Secret;
 pub use sign::{Scheme, SchemeRegister, SignatureScheme, SignatureVerifier, SigningKey};
 
@@ -232,7 +234,7 @@ pub trait CipherProvider: Send + Sync + fmt::Debug {
 #[derive(Clone)]
 pub struct CryptoProvider {
     /// Key exchange methods, in order of preference.
-    pub ke: Vec<&'static dyn KeMethod>,
+    pub ke: Vec<KeyExchange>,
     /// Pseudorandom functions.
     pub prf: Vec<&'static dyn Prf>,
     /// Cipher suites.
@@ -248,8 +250,8 @@ pub struct CryptoProvider {
 impl CryptoProvider {
     /// The key exchange method `id`.
     #[inline]
-    pub fn ke(&self, id: KeMethodId) -> Option<&'static dyn KeMethod> {
-        self.ke.iter().copied().find(|m| m.id() == id)
+    pub fn ke(&self, id: KeMethodId) -> Option<&KeyExchange> {
+        self.ke.iter().find(|m| m.id() == id)
     }
 
     /// The pseudorandom function `id`.

@@ -31,7 +31,7 @@
 #![deny(missing_docs)]
 #![deny(unsafe_code)]
 
-use ipsec_types::crypto::{CryptoProvider, SchemeRegister, SecureRandom};
+use ipsec_types::crypto::{CryptoProvider, KeyExchange, SchemeRegister, SecureRandom};
 
 pub mod hash;
 pub mod ke;
@@ -50,7 +50,7 @@ mod data;
 /// whether it is offered at all is the configuration's decision.
 pub fn provider() -> CryptoProvider {
     CryptoProvider {
-        ke: ke::ALL.to_vec(),
+        ke: ke::ALL.iter().copied().map(KeyExchange::from).collect(),
         prf: prf::ALL.to_vec(),
         ciphers: &sym::Ciphers,
         verifiers: sign::VERIFIERS.to_vec(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ike_wire::registry::KeMethodId;
 use ipsec_types::crypto::{
-    CryptoError, CryptoProvider, KeLengths, KeMethod, PendingKe, Secret, SecureRandom,
+    CryptoError, CryptoProvider, KeLengths, KeMethod, KeyExchange, PendingKe, Secret, SecureRandom,
 };
 
 /// The number, of the range for private use (RFC 7296 §3.3.2): `kem60001` in proposals.
@@ -14,15 +14,16 @@ pub const JOINED: KeMethodId = KeMethodId(60_001);
 /// Two methods, one after the other in each payload.
 #[derive(Debug)]
 pub struct Joined {
-    first: &'static dyn KeMethod,
-    second: &'static dyn KeMethod,
+    first: KeyExchange,
+    second: KeyExchange,
 }
 
 impl Joined {
     /// X25519 and ML-KEM-768 of `provider`; `None` if it lacks one of them.
-    pub fn of(provider: &CryptoProvider) -> Option<Self> {
-        let first = provider.ke(KeMethodId::CURVE_25519)?;
-        Some(Self { first, second: provider.ke(KeMethodId::ML_KEM_768)? })
+    pub fn of(provider: &CryptoProvider) -> Option<KeyExchange> {
+        let first = provider.ke(KeMethodId::CURVE_25519)?.clone();
+        let second = provider.ke(KeMethodId::ML_KEM_768)?.clone();
+        Some(KeyExchange::new(Self { first, second }))
     }
 }
 

@@ -1,8 +1,12 @@
 //! What is in questions and answers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use ike_proto::crypto::KeMethod;
+use ike_proto::crypto::{
+    CryptoError, CryptoProvider, KeLengths, KeMethod, KeyExchange, PendingKe, Secret, SecureRandom,
+};
+use ike_proto::wire::registry::KeMethodId;
 use ike_proto::{
     Answer, Command, Endpoint, Exchange, Input, Now, Output, Path, Question, RequestId, Ticket,
 };
@@ -48,12 +52,65 @@ fn a_step_is_wanted_as_long_as_somebody_waits() {
     assert!(!theirs.is_wanted(), "the half-open SA is gone");
 }
 
+/// A method that the program has made lives as long as a provider or a question has it, and no longer.
+///
+/// Fault: in `KeyExchange::new`, forget a second copy of the method.
+#[test]
+fn a_method_of_the_program_lives_as_long_as_it_is_needed() {
+    let alive = Arc::new(());
+    let ke = vec![KeyExchange::new(OfTheProgram(Arc::clone(&alive)))];
+    let crypto = Arc::new(CryptoProvider { ke, ..pq_kem::provider() });
+    let mut endpoint = endpoint_with(crypto, 1, 2);
+    initiate(&mut endpoint, now(0));
+    let (_, exchange) = asked(&mut endpoint);
+    drop(endpoint);
+    let answer = exchange.perform(&mut Seeded::new(1));
+    assert!(matches!(answer, Answer::Exchanged(_)));
+    assert_eq!(Arc::strong_count(&alive), 2, "the question has it");
+    drop(exchange);
+    assert_eq!(Arc::strong_count(&alive), 1, "nobody has it");
+}
+
+/// MODP_2048 as a value of the program's own.
+#[derive(Debug)]
+struct OfTheProgram(#[expect(dead_code, reason = "it is counted")] Arc<()>);
+
+impl KeMethod for OfTheProgram {
+    fn id(&self) -> KeMethodId {
+        cheap::MODP_2048.id()
+    }
+
+    fn lengths(&self) -> KeLengths {
+        cheap::MODP_2048.lengths()
+    }
+
+    fn is_slow(&self) -> bool {
+        cheap::MODP_2048.is_slow()
+    }
+
+    fn initiate(&self, rng: &mut dyn SecureRandom) -> Result<Arc<dyn PendingKe>, CryptoError> {
+        cheap::MODP_2048.initiate(rng)
+    }
+
+    fn respond(
+        &self,
+        peer: &[u8],
+        rng: &mut dyn SecureRandom,
+    ) -> Result<(Vec<u8>, Secret), CryptoError> {
+        cheap::MODP_2048.respond(peer, rng)
+    }
+}
+
 fn endpoint(host: u8, other: u8) -> Endpoint {
+    endpoint_with(cheap::provider(), host, other)
+}
+
+fn endpoint_with(crypto: Arc<CryptoProvider>, host: u8, other: u8) -> Endpoint {
     let mut side = ike_tests::setup::side(host, other);
     side.ike_proposals(&["aes128gcm16-prfsha256-modp2048"]);
     let (config, capabilities) = (side.config(), side.plane.capabilities);
     let rng = Box::new(Seeded::new(u64::from(host)));
-    Endpoint::new(config, cheap::provider(), rng, capabilities)
+    Endpoint::new(config, crypto, rng, capabilities)
 }
 
 fn initiate(endpoint: &mut Endpoint, now: Now) {

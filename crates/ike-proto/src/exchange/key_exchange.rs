@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::Refusal;
-use crate::crypto::{CryptoError, KeMethod, PendingKe, Secret};
+use crate::crypto::{CryptoError, KeyExchange, PendingKe, Secret};
 use crate::ike_sa::context::Context;
 use crate::question::Exchange;
 use crate::wire::registry::{KeMethodId, NotifyType};
@@ -47,7 +47,7 @@ impl Context<'_> {
     /// The responder's public value by `method`, and the secret. `peer` has the right length.
     pub(crate) fn respond_to(
         &mut self,
-        method: &'static dyn KeMethod,
+        method: &KeyExchange,
         peer: &[u8],
     ) -> Result<(Vec<u8>, Secret), Undone> {
         if !method.is_slow() {

@@ -72,6 +72,14 @@ mod tests {
         (0..n).map(|i| selector(at * 300 + i + 1)).collect()
     }
 
+    /// `n` children with the selectors `theirs` at both ends.
+    fn others(
+        theirs: &[TrafficSelector],
+        n: usize,
+    ) -> impl Iterator<Item = [&[TrafficSelector]; 2]> {
+        std::iter::repeat_n([theirs, theirs], n)
+    }
+
     /// A peer with 255 selectors in each of its children has a bounded number of them compared.
     ///
     /// Fault: in `may_meet`, let `left` stay as it is.
@@ -79,13 +87,10 @@ mod tests {
     fn what_is_too_much_to_compare_may_meet() {
         let any = vec![TrafficSelector::any_v4()];
         let (new, few, many) = (list(0, 1), list(1, 10), list(1, 255));
-        let others =
-            |theirs: &'static [TrafficSelector], n| std::iter::repeat_n([theirs, theirs], n);
-        let (few, many): (&'static [_], &'static [_]) = (few.leak(), many.leak());
-        assert!(!may_meet([&new, &any], others(few, COMPARISONS / 10)), "all are compared");
-        assert!(may_meet([&new, &any], others(few, COMPARISONS / 10 + 1)), "one too many");
-        assert!(may_meet([&list(2, 255), &any], others(many, 1)), "65,025 comparisons");
-        assert!(may_meet([&list(1, 1), &any], others(few, 1)), "they meet");
-        assert!(!may_meet([&new, &any], others(few, 0)), "there is no other one");
+        assert!(!may_meet([&new, &any], others(&few, COMPARISONS / 10)), "all are compared");
+        assert!(may_meet([&new, &any], others(&few, COMPARISONS / 10 + 1)), "one too many");
+        assert!(may_meet([&list(2, 255), &any], others(&many, 1)), "65,025 comparisons");
+        assert!(may_meet([&list(1, 1), &any], others(&few, 1)), "they meet");
+        assert!(!may_meet([&new, &any], others(&few, 0)), "there is no other one");
     }
 }

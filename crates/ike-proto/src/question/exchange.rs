@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use super::Answer;
-use crate::crypto::{CryptoError, KeMethod, PendingKe, Secret, SecureRandom};
+use crate::crypto::{CryptoError, KeyExchange, PendingKe, Secret, SecureRandom};
 use crate::wire::registry::KeMethodId;
 
-/// One step of a key exchange by a [slow](KeMethod::is_slow) method, to be done on any thread. It contains a
+/// One step of a key exchange by a [slow](crate::crypto::KeMethod::is_slow) method, to be done on any thread. It contains a
 /// private key, or makes one.
 pub struct Exchange {
-    method: &'static dyn KeMethod,
+    method: KeyExchange,
     step: Step,
     stranger: bool,
     /// Dead when no SA waits for the exchange any more.
@@ -52,24 +52,20 @@ pub(crate) enum Outcome {
 }
 
 impl Exchange {
-    pub(crate) fn initiate(method: &'static dyn KeMethod) -> Self {
+    pub(crate) fn initiate(method: &KeyExchange) -> Self {
         Self::of(method, Step::Initiate)
     }
 
-    pub(crate) fn respond(method: &'static dyn KeMethod, peer: &[u8]) -> Self {
+    pub(crate) fn respond(method: &KeyExchange, peer: &[u8]) -> Self {
         Self::of(method, Step::Respond(peer.to_vec()))
     }
 
-    pub(crate) fn complete(
-        method: &'static dyn KeMethod,
-        half: &Arc<dyn PendingKe>,
-        peer: &[u8],
-    ) -> Self {
+    pub(crate) fn complete(method: &KeyExchange, half: &Arc<dyn PendingKe>, peer: &[u8]) -> Self {
         Self::of(method, Step::Complete(Arc::clone(half), peer.to_vec()))
     }
 
-    fn of(method: &'static dyn KeMethod, step: Step) -> Self {
-        Self { method, step, stranger: false, claim: Weak::new() }
+    fn of(method: &KeyExchange, step: Step) -> Self {
+        Self { method: method.clone(), step, stranger: false, claim: Weak::new() }
     }
 
     /// The exchange is wanted as long as the returned claim lives. `stranger` is the value of

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use frodo_kem_rs::{Algorithm, DecryptionKey, EncryptionKey};
 use ike_wire::registry::FrodoNumbers;
 use ike_wire::registry::KeMethodId;
-use ipsec_types::crypto::{CryptoError, KeLengths, KeMethod, PendingKe, Secret, SecureRandom};
+use ipsec_types::crypto::{
+    CryptoError, KeLengths, KeMethod, KeyExchange, PendingKe, Secret, SecureRandom,
+};
 use zeroize::Zeroizing;
 
 /// A FrodoKEM parameter set under a transform ID: the encapsulation key one way, the ciphertext the
@@ -186,17 +188,13 @@ pub static EFRODOKEM: [FrodoKem; 6] = [
     FrodoKem::new(FrodoSet::EphemeralShake1344, KeMethodId::EFRODOKEM_1344_SHAKE),
 ];
 
-/// `ke` with FrodoKEM under other numbers, for peers that use those. To be called once, at the start of a program: the
-/// methods that it makes stay in memory.
-pub fn renumbered(
-    ke: Vec<&'static dyn KeMethod>,
-    numbers: FrodoNumbers,
-) -> Vec<&'static dyn KeMethod> {
+/// `ke` with FrodoKEM under other numbers, for peers that use those.
+pub fn renumbered(ke: Vec<KeyExchange>, numbers: FrodoNumbers) -> Vec<KeyExchange> {
     let sets = || FRODOKEM.iter().chain(&EFRODOKEM);
-    let other = |method: &'static dyn KeMethod| -> &'static dyn KeMethod {
+    let other = |method: KeyExchange| {
         let id = numbers.of(method.id());
         match sets().find(|set| set.id == method.id() && set.id != id) {
-            Some(set) => Box::leak(Box::new(FrodoKem::new(set.set, id))),
+            Some(set) => KeyExchange::new(FrodoKem::new(set.set, id)),
             None => method,
         }
     };
@@ -214,7 +212,7 @@ mod tests {
         let usual = crate::provider().ke;
         let moved = renumbered(usual.clone(), numbers);
         assert_eq!(moved.len(), usual.len());
-        let lengths = |all: &[&'static dyn KeMethod], id: u16| {
+        let lengths = |all: &[KeyExchange], id: u16| {
             let found: Vec<_> = all.iter().filter(|method| method.id().0 == id).collect();
             assert_eq!(found.len(), 1, "{id}");
             found[0].lengths()

@@ -1,13 +1,13 @@
 //! The backends that every test runs over.
 
-use ipsec_types::crypto::{KeMethod, SignatureScheme, SignatureVerifier, SigningKey};
+use ipsec_types::crypto::{KeMethod, KeyExchange, SignatureScheme, SignatureVerifier, SigningKey};
 use pq_kem::ke::{ML_KEM_512, ML_KEM_768, ML_KEM_1024};
 use pq_kem::sign::{KeyType, generate, load_private_key};
 
 /// Every method of every backend.
-pub fn key_exchanges() -> Vec<&'static dyn KeMethod> {
+pub fn key_exchanges() -> Vec<KeyExchange> {
     let mut all = pq_kem::provider().ke;
-    all.extend(ml_kem_backends().into_iter().skip(1).flatten());
+    all.extend(ml_kem_backends().into_iter().skip(1).flatten().map(KeyExchange::from));
     all
 }
 

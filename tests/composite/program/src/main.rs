@@ -12,9 +12,6 @@ fn main() -> ExitCode {
         eprintln!("{why}");
         return ExitCode::FAILURE;
     }
-    if let Some(method) = Joined::of(&provider) {
-        // It lives as long as the program.
-        provider.ke.push(Box::leak(Box::new(method)));
-    }
+    provider.ke.extend(Joined::of(&provider));
     ike_daemon::main_with(provider)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ike_proto::Command;
-use ike_proto::crypto::CryptoProvider;
+use ike_proto::crypto::{CryptoProvider, KeMethod};
 use ike_proto::dataplane::Event as PlaneEvent;
 use ike_proto::wire::registry::ExchangeType;
 use ike_tests::network::Conditions;
@@ -28,7 +28,8 @@ fn setup(seed: u64, addke: usize) -> Setup {
     let methods = chain(addke);
     setup.both(|side| {
         let mut ke = cheap::post_quantum().ke.clone();
-        ke.push(&cheap::MODP_3072);
+        let another: &'static dyn KeMethod = &cheap::MODP_3072;
+        ke.push(another.into());
         side.crypto =
             Arc::new(CryptoProvider { ke, ..CryptoProvider::clone(&cheap::post_quantum()) });
         side.ike_proposals(&[&format!("aes256gcm16-prfsha256-x25519{methods}")]);
