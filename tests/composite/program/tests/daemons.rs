@@ -23,6 +23,8 @@ fn stderr(output: &Output) -> String {
 /// The folders of two hosts below one, and the CAs there.
 struct Hosts {
     folder: PathBuf,
+    /// The `auth` of each host itself.
+    local: [&'static str; 2],
     /// Further options of the connection, for each host.
     options: [&'static [&'static str]; 2],
     _turn: MutexGuard<'static, ()>,
@@ -42,7 +44,7 @@ impl Hosts {
         let folder =
             std::env::temp_dir().join(format!("ike-composite-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let this = Self { folder, options: [&[]; 2], _turn: turn };
+        let this = Self { folder, local: [SCHEME; 2], options: [&[]; 2], _turn: turn };
         for host in ["left", "right"] {
             for kind in ["x509", "x509ca", "private", "pubkey"] {
                 fs::create_dir_all(this.folder.join(host).join(kind)).expect("a folder");
@@ -78,6 +80,23 @@ impl Hosts {
         this
     }
 
+    /// Another key and another CA of `host`, by built-in schemes.
+    fn certify_plainly(&self, host: &str) {
+        self.pki("--gen --type ed25519 --out plain.key");
+        self.pki("--self --ca --in plain.key --dn CN=Plain --out plain.pem");
+        for file in ["private/own.key", "x509/own.pem"] {
+            fs::remove_file(self.folder.join(host).join(file)).expect("the file");
+        }
+        self.pki(&format!("--gen --type ecdsa --out {host}/private/own.key"));
+        self.pki(&format!(
+            "--issue --in {host}/private/own.key --cacert plain.pem --cakey plain.key --dn CN={host} --san {host}.example.org --out {host}/x509/own.pem"
+        ));
+        for host in ["left", "right"] {
+            let to = self.folder.join(host).join("x509ca/plain.pem");
+            fs::copy(self.folder.join("plain.pem"), to).expect("a copy");
+        }
+    }
+
     fn pki(&self, line: &str) -> String {
         let output = program()
             .current_dir(&self.folder)
@@ -95,7 +114,8 @@ impl Hosts {
             "left" => ("right", "127.0.7.1", "127.0.7.2"),
             _ => ("left", "127.0.7.2", "127.0.7.1"),
         };
-        let options = self.options[usize::from(host != "left")];
+        let at = usize::from(host != "left");
+        let (local, options) = (self.local[at], self.options[at]);
         let (ours, theirs) = match raw {
             true => (format!("pubkeys = {host}.pub"), format!("pubkeys = {peer}.pub")),
             false => ("certs = own.pem".to_owned(), String::new()),
@@ -106,7 +126,7 @@ impl Hosts {
                 format!(
                     "charon {{\n port = 45017\n port_nat_t = 45018\n retransmit_timeout = 0.3\n retransmit_tries = 2\n}}\n\
                      connections {{\n site {{\n local_addrs = {address}\n remote_addrs = {other}\n remote_port = 45018\n{}\n\
-                     local {{\n auth = {SCHEME}\n id = {host}.example.org\n {ours}\n}}\n\
+                     local {{\n auth = {local}\n id = {host}.example.org\n {ours}\n}}\n\
                      remote {{\n auth = {remote}\n id = {peer}.example.org\n {theirs}\n}}\n\
                      children {{\n net {{\n local_ts = 10.1.0.0/16\n remote_ts = 10.1.0.0/16\n}}\n}}\n}}\n}}\n",
                     options.join("\n"),
@@ -124,7 +144,7 @@ impl Hosts {
                     format!(
                         "[charon]\nport = 45017\nport_nat_t = 45018\nretransmit_timeout = 0.3\nretransmit_tries = 2\n\
                          [connections.site]\nlocal_addrs = '{address}'\nremote_addrs = '{other}'\nremote_port = 45018\n{}\n\
-                         [connections.site.local]\nauth = '{SCHEME}'\nid = '{host}.example.org'\n{ours}\n\
+                         [connections.site.local]\nauth = '{local}'\nid = '{host}.example.org'\n{ours}\n\
                          [connections.site.remote]\nauth = '{remote}'\nid = '{peer}.example.org'\n{theirs}\n\
                          [connections.site.children.net]\nlocal_ts = '10.1.0.0/16'\nremote_ts = '10.1.0.0/16'\n",
                         options.join("\n"),
@@ -263,7 +283,7 @@ fn a_chain_of_the_scheme_authenticates_both_ends_by_configuration_alone() {
     assert!(hosts.pki("--print --in inter.crl").contains("CN=Inter"));
 }
 
-/// Faults: in `check_strength` of ike-pki, return at once for `any`; in the engine, leave `must_be_named` out.
+/// Fault: in `Search::signature` of ike-pki, verify by all schemes of the program.
 #[test]
 fn the_scheme_is_refused_where_it_is_not_named() {
     let hosts = Hosts::new("unnamed", [SCHEME; 3]);
@@ -347,23 +367,63 @@ fn a_wrong_half_is_refused_with_the_scheme_and_the_certificate_or_auth() {
     }
 }
 
-/// A reload takes the scheme out of what `auth` says about paths: the peer would be refused now, and its IKE SA ends.
+/// A reload takes the scheme out of what `auth` says about paths: its peer's key is not trusted any more, and the IKE SA
+/// ends. The scheme of AUTH is as the method: an IKE SA that has used it stays up, and the answer names it.
 ///
-/// Faults: in `Judged::trust`, leave `all_named` out; in `Keeper::evidence`, `Same` for `SchemeRemoved`.
+/// Faults: in `Judged::trust`, leave `all_named` out; in `Keeper::evidence`, `Same` for `SchemeRemoved`; in `excludes`, end
+/// what has an AUTH that the connection does not allow; in `differs`, do not compare the connection.
 #[test]
 fn an_ike_sa_ends_when_auth_no_longer_names_the_scheme_of_its_path() {
     let hosts = Hosts::new("reload", [SCHEME; 3]);
     let [left, right] = hosts.start(Format::Toml, [SCHEME; 2], false);
     let up = left.ask(&["up", "net", "--timeout", "20"]);
     assert!(up.status.success(), "{}", stderr(&up));
-    for (auth, stays) in [(&*format!("pubkey-{SCHEME}"), true), (&format!("ike:{SCHEME}"), false)] {
+    for (auth, stays) in [
+        (&*format!("pubkey-{SCHEME}"), true),
+        (&format!("{SCHEME}-ike:ed25519"), true),
+        (&format!("ike:{SCHEME}"), false),
+    ] {
         hosts.configure("right", Format::Toml, auth, false);
         let reloaded = right.ask(&["reload"]);
         assert!(reloaded.status.success(), "{}", stderr(&reloaded));
         let sas = right.sas().to_string();
         assert_eq!(sas.contains("ESTABLISHED"), stays, "{auth}: {sas}");
+        let named = [reloaded.stdout, reloaded.stderr].concat();
+        let named = String::from_utf8_lossy(&named).into_owned();
+        let line = "connection site: 1 IKE SA has settings that the file has changed";
+        assert_eq!(named.contains(line), stays, "{auth}: {named}");
     }
     right.wait_for("`auth` names the signature scheme of its peer's certificates no longer");
+}
+
+/// EAP-TLS has the signature schemes of TLS alone. A path with the scheme is refused, and a key of the scheme is not shown,
+/// at either end and with a line that says so.
+///
+/// Faults: in `Answerer::judge_by`, leave `SchemeInEap` out; in `tls::own_key`, take the first credential.
+#[test]
+fn eap_tls_takes_neither_a_path_nor_a_key_of_the_scheme() {
+    let refused = format!("has signature scheme {SCHEME}, which EAP does not take");
+    let no_key = "no certificate with a key of RSA, ECDSA or Ed25519 for TLS";
+    let (path, key) = ([SCHEME, SCHEME, "ecdsa"], ["ecdsa", "ecdsa", SCHEME]);
+    for (name, types, local, of_gateway, says, line) in [
+        ("client-path", path, ["eap-tls", "pubkey"], "pubkey", "right", &*refused),
+        ("gateway-path", path, ["eap-tls", "eap-tls"], "eap-tls", "left", &refused),
+        ("client-key", key, ["eap-tls", "pubkey"], "pubkey", "left", no_key),
+        ("gateway-key", key, ["eap-tls", "eap-tls"], "eap-tls", "right", no_key),
+    ] {
+        let mut hosts = Hosts::new(name, types);
+        hosts.local = local;
+        hosts.certify_plainly(if name.starts_with("client") { "right" } else { "left" });
+        let [left, right] = hosts.start(Format::Toml, [of_gateway, "eap-tls"], false);
+        let up = left.ask(&["up", "net", "--timeout", "20"]);
+        assert!(!up.status.success(), "{name}");
+        let says = if says == "left" { &left } else { &right };
+        says.wait_for(line);
+        for daemon in [&left, &right] {
+            let sas = daemon.sas().to_string();
+            assert!(!sas.contains("ESTABLISHED"), "{name}: {sas}");
+        }
+    }
 }
 
 /// The program's key exchange method goes by its number, which is offered only where it is named (RFC 7296 §3.3.2).
