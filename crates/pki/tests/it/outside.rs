@@ -191,7 +191,7 @@ pub(crate) fn verdict(
     verify_peer(&id(LEAF), &shown, policy, trust, now())
 }
 
-/// Faults: in `check_strength`, return at once for `any` (the unnamed one is accepted); in `Signed::check`, leave
+/// Faults: in `Search::signature`, verify by all schemes (the unnamed one is accepted); in `Signed::check`, leave
 /// `of_signature` out (nothing is accepted); in `TrustStore::add`, ask the certificate itself (the root is no anchor).
 #[test]
 fn a_chain_of_the_scheme_is_accepted_where_auth_names_it() {
@@ -230,6 +230,8 @@ fn a_chain_of_the_scheme_is_accepted_where_auth_names_it() {
 }
 
 /// `auth = ike:…` says nothing about the path, and the engine judges the key of the peer by it.
+///
+/// Fault: in `check_strength`, give `of_certificate` the key of the certificate itself.
 #[test]
 fn the_key_of_a_peer_is_judged_by_the_engine_where_auth_leaves_paths_free() {
     let ed25519 = SignatureScheme::Ed25519;

@@ -96,8 +96,7 @@ fn curved() -> SignatureScheme {
     SignatureScheme::Outside(OutsideScheme::from(Arc::new(Curved) as Arc<dyn Scheme>))
 }
 
-/// Faults: in `Signed::check`, take the built-in algorithms first; in `Schemes::of_signature`, do not ask the key; in
-/// `check_strength`, give `of_certificate` the key of the certificate itself.
+/// Faults: in `Signed::check`, take the built-in algorithms first; in `Schemes::of_signature`, do not ask the key.
 #[test]
 fn the_key_of_the_issuer_says_by_which_scheme_a_certificate_is_signed() {
     let all = [curved(), curved(), curved()];

@@ -67,11 +67,17 @@ fn private_keys_whose_parts_do_not_fit_are_refused() {
     let curve = [0xa0, 11, 0x06, 9, 0x2b, 36, 3, 3, 2, 8, 1, 1, 7];
     assert_eq!(ec(&scalar), Ok(()));
     assert_eq!(ec(&[&scalar[..], &curve].concat()), Ok(()));
+    let whole = [&[0x30, scalar.len() as u8], &scalar[..]].concat();
+    let key = brainpool().private_key(&whole).unwrap();
+    let point = SubjectPublicKeyInfo::parse(key.public_key()).unwrap().key;
+    let public = [&[0xa1, 68, 0x03, 66, 0][..], point].concat();
+    assert_eq!(ec(&[&scalar[..], &public].concat()), Ok(()));
     let mut of_another = curve;
     of_another[12] = 8;
     for (what, fields) in [
         ("curve", [&scalar[..], &of_another].concat()),
-        ("end", [&scalar[..], &curve, &[5, 0]].concat()),
+        ("no public key", [&scalar[..], &curve, &[5, 0]].concat()),
+        ("end", [&scalar[..], &public, &[5, 0]].concat()),
         ("short", [&[0x02, 1, 1, 0x04, 31][..], &[7; 31]].concat()),
         ("zero", [&[0x02, 1, 1, 0x04, 32][..], &[0; 32]].concat()),
         ("not below the order", [&[0x02, 1, 1, 0x04, 32][..], &[0xff; 32]].concat()),

@@ -170,7 +170,7 @@ pub(super) fn used(pair: &Pair) -> [String; 2] {
     })
 }
 
-/// Fault: in `SchemeRegister::from_algorithm_identifier`, look among the built-in schemes alone.
+/// Fault: in `CryptoProvider::signature_schemes`, leave out the schemes of the program.
 #[test]
 fn a_scheme_of_the_program_authenticates_both_ends() {
     // Each end has a value of its own.
