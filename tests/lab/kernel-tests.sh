@@ -9,7 +9,7 @@ set -eu
 usage() {
     cat <<USAGE
 usage: kernel-tests.sh [-k KERNEL]… [-a KERNEL_ARGUMENT]… [-t SECONDS] [TEST…]
-  -k KERNEL   of: $LAB_KERNELS (all)
+  -k KERNEL   of: $LAB_KERNELS (all but travel, which is netdevsim's code)
   -a ARG      one more argument on the kernel's command line (ncpus=2 on netdevsim)
   -t SECONDS  for all tests on one kernel (400)
   TEST        a pattern over guest_FILE::TEST, e.g. 'guest_states::*' (all)
@@ -30,7 +30,7 @@ while getopts k:a:t:h opt; do
 done
 shift $((OPTIND - 1))
 # shellcheck disable=SC2206
-[ ${#KERNELS[@]} -gt 0 ] || KERNELS=($LAB_KERNELS)
+[ ${#KERNELS[@]} -gt 0 ] || KERNELS=(${LAB_KERNELS% travel})
 
 OUT=${IKE_LAB_OUT:-$LAB_TOP/target/lab}/kernel-tests
 DAEMON=none

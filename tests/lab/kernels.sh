@@ -1,11 +1,22 @@
 # The kernels guests can run. Sourced by the host-side scripts, never run.
 # shellcheck shell=sh
 
-LAB_KERNELS="forky trixie netdevsim"
+LAB_KERNELS="forky trixie netdevsim travel"
+
+# The kernels that are built here, from one source.
+BUILT_KERNELS="netdevsim travel"
 
 # kernel_dir KERNEL: the folder with its `linux` and, if it has modules, `modules`.
 # The kernel of the root's own suite lies in the root.
-kernel_dir() { echo "$LAB_DIR/kernels/$1"; }
+kernel_dir() {
+    case " $BUILT_KERNELS " in
+    *" $1 "*) echo "$LAB_DIR/kernels/built/$1" ;;
+    *) echo "$LAB_DIR/kernels/$1" ;;
+    esac
+}
+
+# kernel_args KERNEL: what its command line always has.
+kernel_args() { [ "$1" != travel ] || echo time-travel; }
 
 kernel_there() {
     case $1 in

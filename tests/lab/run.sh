@@ -14,7 +14,7 @@ usage: run.sh [--list] [--all] [--own] [--keep] [-j N] [-p PLANE] [-k KERNEL] [S
   --keep   keep the logs of scenarios that passed as well
   -j N     guests at a time ($JOBS)
   -p PLANE, -k KERNEL   whatever the scenarios say: the daemon's data plane
-           (userspace, kernel), and the guest's kernel (forky, trixie, netdevsim)
+           (userspace, kernel), and the guest's kernel (travel, forky, trixie, netdevsim)
 IKE_DAEMON names the binary (target/release/ike-daemon), IKE_LAB_OUT the folder
 for logs (target/lab), IKE_LAB_US=strongswan puts a second strongSwan in place of
 the daemon, IKE_LAB_PLANE is another way to say -p, IKE_LAB=skip leaves the lab out.
@@ -70,7 +70,7 @@ runs() {
         fi
         planes=${PLANE:-$planes}
         kernels=${KERNEL:-$kernels}
-        runs_of "$scenario" "${cases:--}" "${planes:-userspace}" "${kernels:-forky}"
+        runs_of "$scenario" "${cases:--}" "${planes:-userspace}" "${kernels:-travel}"
     done <<<"$HEADERS"
 }
 

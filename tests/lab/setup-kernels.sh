@@ -23,21 +23,22 @@ kernel_trixie() {
     mv "$new" "$dir"
 }
 
-# netdevsim: built here from forky's source, with the configuration, the
-# patches and the recipe of tests/lab/kernel, which are its key. The same ones are
+# netdevsim and travel: built here from forky's source, with the configuration, the
+# patches and the recipe of tests/lab/kernel, which are their key. The same ones are
 # not built again, even if the mirror has a newer source by now.
-netdevsim_complete() {
+built_complete() {
     key=$(cat "$LAB_SRC"/kernel/* | sha256sum | cut -d ' ' -f 1)
-    [ -x "$(kernel_dir netdevsim)/linux" ] && [ "$(cat "$(kernel_dir netdevsim)/key" 2>/dev/null)" = "$key" ]
+    for kernel in $BUILT_KERNELS; do [ -x "$(kernel_dir "$kernel")/linux" ] || return 1; done
+    [ "$(cat "$LAB_DIR/kernels/built/key" 2>/dev/null)" = "$key" ]
 }
 
-kernel_netdevsim() {
-    dir=$(kernel_dir netdevsim)
-    if netdevsim_complete; then
-        say "lab: kernel netdevsim is complete"
+kernels_built() {
+    if built_complete; then
+        say "lab: kernels $BUILT_KERNELS are complete"
         return
     fi
-    say "lab: kernel netdevsim into $dir (about 5 minutes of two cores)"
+    dir=$LAB_DIR/kernels/built
+    say "lab: kernels $BUILT_KERNELS into $dir (about 8 minutes of two cores)"
     new=$dir.new
     rm -rf "$new"
     mkdir -p "$new"
@@ -46,11 +47,13 @@ kernel_netdevsim() {
     [ -n "$package" ] || die "the mirror has no linux-source for forky"
     fetch "$package" forky "$new"
     deb_version "$new"/*.deb >"$new/version"
-    "$LAB_SRC/kernel/build.sh" "$new" "$package" >"$LAB_DIR/kernel.log" 2>&1 || {
+    # shellcheck disable=SC2086
+    "$LAB_SRC/kernel/build.sh" "$new" "$package" $BUILT_KERNELS >"$LAB_DIR/kernel.log" 2>&1 || {
         tail -n 20 "$LAB_DIR/kernel.log" >&2
-        die "the kernel netdevsim was not built (whole log: $LAB_DIR/kernel.log)"
+        die "the kernels $BUILT_KERNELS were not built (whole log: $LAB_DIR/kernel.log)"
     }
-    rm -rf "$dir"
+    # The folder of an earlier layout.
+    rm -rf "$dir" "$LAB_DIR/kernels/netdevsim"
     echo "$key" >"$new/key"
     mv "$new" "$dir"
 }

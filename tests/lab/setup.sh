@@ -38,11 +38,11 @@ main() {
 
     # All that needs apt's locks of this machine comes first, so that none are held beside the work of others.
     # shellcheck disable=SC2086,SC2046
-    install_packages $HOST_PACKAGES $(netdevsim_complete || say $BUILD_PACKAGES)
+    install_packages $HOST_PACKAGES $(built_complete || say $BUILD_PACKAGES)
     root
     libreswan
     kernel_trixie
-    kernel_netdevsim
+    kernels_built
     [ $LOAD = no ] || fake_kernel
     versions
 }
@@ -101,7 +101,8 @@ versions() {
             "$LAB_ROOT/var/lib/dpkg/status"
     done
     say "lab: libreswan $(cat "$LAB_ROOT$LIBRESWAN_TO/version")"
-    for kernel in trixie netdevsim; do say "lab: kernel $kernel $(cat "$(kernel_dir $kernel)/version")"; done
+    say "lab: kernel trixie $(cat "$(kernel_dir trixie)/version")"
+    say "lab: kernels $BUILT_KERNELS $(cat "$LAB_DIR/kernels/built/version")"
 }
 
 main "$@"

@@ -111,6 +111,8 @@ counted() {
 # wire EXPRESSION: packets that went over the wire so far and match.
 wire() {
     local side
+    # The capture gets a packet a moment after the wire.
+    pause 0.1
     for side in us them; do tcpdump -n -r "$OUT/wire.$side.pcap" "$@" 2>/dev/null; done | wc -l
 }
 

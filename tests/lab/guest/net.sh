@@ -211,7 +211,7 @@ capture_at() {
 begin_capture() {
     local dev
     case $1 in us) dev=$US_IF ;; them) dev=$THEM_IF ;; esac
-    in_ns "$1" tcpdump -q -U -Z root -n -s 256 -Q out -i "$dev" -w "$OUT/wire.$1.pcap" >/dev/null 2>"$OUT/tcpdump.$1.log" &
+    in_ns "$1" tcpdump --immediate-mode -q -U -Z root -n -s 256 -Q out -i "$dev" -w "$OUT/wire.$1.pcap" >/dev/null 2>"$OUT/tcpdump.$1.log" &
 }
 
 captured() { wait_for 10 says "$OUT/tcpdump.$1.log" listening || fail "no capture: $(cat "$OUT/tcpdump.$1.log")"; }

@@ -3,7 +3,7 @@
 # tunnel mode where one side does not want it.
 # CASES: both ours whole us them
 # PLANE: kernel
-# KERNELS: netdevsim
+# KERNELS: travel
 net_direct
 case $CASE in ours | whole) ours_too ;; esac
 site

@@ -3,7 +3,7 @@
 # and leaves nothing behind.
 # CASES: auto-crypto auto-software packet crypto no-nic
 # PLANE: kernel
-# KERNELS: netdevsim
+# KERNELS: travel
 # What such a NIC sends the capture sees before it is encrypted.
 CLEARTEXT=yes
 net_netdevsim

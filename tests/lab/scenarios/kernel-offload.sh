@@ -2,7 +2,7 @@
 # and the NIC have the same of them, traffic and rekeys go through.
 # CASES: crypto packet
 # PLANE: kernel
-# KERNELS: netdevsim
+# KERNELS: travel
 # What such a NIC sends the capture sees before it is encrypted.
 CLEARTEXT=yes
 net_netdevsim "$CASE"

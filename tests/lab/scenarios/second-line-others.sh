@@ -11,7 +11,7 @@
 # line, or in `end` of run.rs, return Ok (owned); in `plane::start`, do not make way (plane).
 # CASES: class offload vrf foreign bare owned plane
 # PLANE: kernel
-# KERNELS: netdevsim
+# KERNELS: travel
 CLEARTEXT=yes
 case $CASE in offload) net_netdevsim packet ;; *) net_direct ;; esac
 site

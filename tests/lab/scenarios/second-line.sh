@@ -14,7 +14,7 @@
 # CASES: flush killed if-id pass nat host
 # MORE: mark
 # PLANE: kernel
-# KERNELS: netdevsim
+# KERNELS: travel
 CLEARTEXT=yes
 net_direct
 site

@@ -1,7 +1,7 @@
 # UDP and ESP are blocked, as in many a hotel: IKE_SA_INIT is tried over UDP first,
 # then TCP carries all. Where they are not blocked, TCP is not used.
 # CASES: blocked open
-# KERNELS: netdevsim
+# KERNELS: travel
 net_direct
 ours_too
 site

@@ -3,7 +3,7 @@
 # transport mode the policies cover the connection's own addresses.
 # CASES: tcp udp tcp-nat udp-nat transport
 # PLANE: userspace kernel
-# KERNELS: netdevsim
+# KERNELS: travel
 case $CASE in *-nat) net_nat us ;; *) net_direct ;; esac
 ours_too
 site

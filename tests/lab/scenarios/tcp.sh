@@ -3,7 +3,7 @@
 # through a NAT; between the hosts themselves, where policies cover the connection's
 # own addresses; and read by a relay that knows the RFC alone.
 # CASES: direct relay nat transport
-# KERNELS: netdevsim
+# KERNELS: travel
 case $CASE in nat) net_nat us ;; *) net_direct ;; esac
 ours_too
 site

@@ -7,7 +7,7 @@
 # in `SecondLine::start` (crates/ike-daemon), begin none (kernel, masquerade).
 # CASES: masquerade virtual netmap
 # PLANE: userspace kernel
-# KERNELS: netdevsim
+# KERNELS: travel
 CLEARTEXT=yes
 net_direct
 new_ns lan
