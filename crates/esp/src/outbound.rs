@@ -143,7 +143,8 @@ impl Outbound {
     /// As [`Self::handle`] for each of `packets`. `each` is called with the results, in their order. When it is
     /// called for a packet to be sent, that packet is the end of the buffer. Packets of one SA that follow one
     /// another are accounted for together, so this is faster than one by one. For a fragment that completes a packet,
-    /// `each` gets the whole packet, or, where a policy lets it through, each of its fragments.
+    /// `each` gets the whole packet, or, where a policy lets it through, each of its fragments. For TCP segments that are
+    /// too big for the path, `each` gets the smaller ones that replace them.
     #[inline]
     pub fn handle_batch(
         &mut self,
@@ -155,7 +156,9 @@ impl Outbound {
         let Self { shared, cache, fragments, rng, tally, clock } = self;
         let now = clock.tick(shared, now);
         let mut run = Run { sa: None, items: ArrayVec::new() };
-        for &packet in packets {
+        let mut rest = packets;
+        while let Some((&packet, after)) = rest.split_first() {
+            rest = after;
             let other = match judge(shared, cache, packet) {
                 Ok((sa, item)) => {
                     if !run.takes(sa) {
@@ -193,7 +196,7 @@ impl Outbound {
                         continue;
                     }
                 },
-                Other::Misfit(sa) => match fit(shared, now, &sa, packet) {
+                Other::Misfit(sa) => match fit(shared, now, &sa, packet, &mut rest) {
                     Ok(pieces) => {
                         let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
                         let mut alone = Alone { shared, rng: rng.as_mut(), now, out, tally };
@@ -311,14 +314,26 @@ impl Alone<'_> {
 /// An IPv6 packet of 1,280 octets or less is never too big (RFC 8200 §5), and later fragments do not go through an SA that
 /// looks at ports. TCP segments are divided, and the ESP packets of other such packets are fragmented. The same is done while
 /// it is unknown whether the path carries the packet. Then TCP segments are divided for a second more: senders on this host
-/// learn of the size from their route, and lose nothing.
+/// learn of the size from their route, and lose nothing. Segments at the start of `rest` that are divided together with the
+/// packet are taken from it.
 #[cold]
-fn fit(shared: &Shared, now: u64, sa: &Arc<Sa>, packet: &[u8]) -> Result<Vec<Vec<u8>>, u16> {
+fn fit(
+    shared: &Shared,
+    now: u64,
+    sa: &Arc<Sa>,
+    packet: &[u8],
+    rest: &mut &[&[u8]],
+) -> Result<Vec<Vec<u8>>, u16> {
     let mut whole = packet.to_vec();
     let Fit { limit, untried, .. } = sa.fit();
+    let mut segments = || {
+        let (pieces, joined) = segments::divide(packet, rest, limit)?;
+        *rest = rest.get(joined..).unwrap_or_default();
+        Some(pieces)
+    };
     if untried {
         shared.ask_for_probe(sa, now);
-        return Ok(segments::divide(packet, limit).unwrap_or_else(|| vec![whole]));
+        return Ok(segments().unwrap_or_else(|| vec![whole]));
     }
     if packet.len() <= usize::from(limit) {
         mss::lower(&mut whole, limit);
@@ -326,7 +341,7 @@ fn fit(shared: &Shared, now: u64, sa: &Arc<Sa>, packet: &[u8]) -> Result<Vec<Vec
     }
     // A sender that is told sends all again that it has on its way, also what has arrived.
     if sa.was_refitted(now)
-        && let Some(segments) = segments::divide(packet, limit)
+        && let Some(segments) = segments()
     {
         return Ok(segments);
     }
@@ -336,7 +351,7 @@ fn fit(shared: &Shared, now: u64, sa: &Arc<Sa>, packet: &[u8]) -> Result<Vec<Vec
         return Err(most);
     }
     if packet.len() <= usize::from(most)
-        && let Some(segments) = segments::divide(packet, limit)
+        && let Some(segments) = segments()
     {
         return Ok(segments);
     }
@@ -404,7 +419,8 @@ impl<'p> Item<'p> {
             return Err(DropReason::TooBig);
         }
         let Fit { limit, divided, .. } = sa.fit();
-        fields.dont_fragment &= packet.len() <= usize::from(limit) && !divided;
+        let fits = packet.len() <= usize::from(limit);
+        fields.dont_fragment = stays_whole(sa, &fields) && fits && !divided;
         Ok(Self { packet, payload, next_header, fields })
     }
 }
@@ -476,9 +492,10 @@ fn judge<'c, 'p>(
         };
         let packet = packet.get(..ip.total_len).ok_or(Other::Drop(DropReason::Malformed))?;
         let fragment = sa.contents == Contents::Payload && ip.fragment != Fragment::None;
-        let Fit { limit, narrow, divided, .. } = sa.fit();
+        let Fit { limit, narrow, divided, untried } = sa.fit();
         let fits = packet.len() <= usize::from(limit);
-        if !fragment && (!fits || narrow && mss::opens(packet, &ip)) {
+        // On an untried path, the answer to a probe comes with that to the SYN.
+        if !fragment && (!fits || (narrow || untried) && mss::opens(packet, &ip)) {
             return Err(Other::Misfit(Arc::clone(sa)));
         }
         let (next_header, payload, mut fields) = match sa.contents {
@@ -489,9 +506,16 @@ fn judge<'c, 'p>(
             Contents::Payload if ip.fragment != Fragment::None => return Err(Other::Fragment),
             Contents::Payload => transport_payload(sa, packet).map_err(Other::Drop)?,
         };
-        fields.dont_fragment &= !divided;
+        fields.dont_fragment = stays_whole(sa, &fields) && !divided;
         Ok((sa, Item { packet, payload, next_header, fields }))
     })
+}
+
+/// True if an ESP packet under `fields` that fits the path of `sa` must not be divided. Over IPv6 no router divides, so a packet
+/// that fits needs no fragments.
+#[inline(always)]
+fn stays_whole(sa: &Sa, fields: &Fields) -> bool {
+    fields.dont_fragment || sa.path.dst.is_ipv6()
 }
 
 /// Takes in a fragment; the whole packet if it was the last to come.

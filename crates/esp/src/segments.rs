@@ -22,30 +22,93 @@ const CWR: u8 = 0x80;
 /// In the octet before.
 const AE: u8 = 0x01;
 
+/// A TCP segment that may be divided.
+struct Segment<'a> {
+    ip: IpPacket,
+    /// Those of IP and TCP.
+    headers: &'a [u8],
+    payload: &'a [u8],
+    flags: u8,
+    /// The flag CWR belongs to a counter.
+    counts: bool,
+}
+
 /// Divides the TCP segment `packet` into packets of `most` octets at the most. `None` if it is none, or cannot be divided:
 /// it opens or resets a connection, has urgent data or a wrong checksum, or is signed (RFC 2385, RFC 5925).
-pub(crate) fn divide(packet: &[u8], most: u16) -> Option<Vec<Vec<u8>>> {
-    let ip = IpPacket::parse(packet).ok()?;
-    let packet = packet.get(..ip.total_len)?;
-    let segment = packet.get(ip.base_len..)?;
-    if ip.base_next != proto::TCP || ip.fragment != Fragment::None {
-        return None;
+///
+/// The segments at the start of `after` that continue it are divided together with it, and the number of them is returned.
+/// A sender hands over a run of equal segments. Each by itself would leave a small piece, whose headers cost a tenth of the
+/// path.
+pub(crate) fn divide(packet: &[u8], after: &[&[u8]], most: u16) -> Option<(Vec<Vec<u8>>, usize)> {
+    let first = Segment::parse(packet)?;
+    let room = usize::from(most).checked_sub(first.headers.len()).filter(|room| *room >= LEAST)?;
+    let (mut payload, mut flags) = (first.payload.to_vec(), first.flags);
+    let mut joined = 0;
+    for packet in after {
+        let next = Segment::parse(packet).filter(|next| first.goes_on(flags, payload.len(), next));
+        let Some(next) = next else { break };
+        payload.extend_from_slice(next.payload);
+        flags = first.flags | next.flags;
+        joined += 1;
     }
-    let (header, flags) = (usize::from(segment.get(12)? >> 4) * 4, *segment.get(13)?);
-    let options = segment.get(TCP_HEADER..header)?;
-    if flags & (SYN | RST | URG) != 0 || mss::is_signed(options) || !is_whole(&ip, segment) {
-        return None;
-    }
-    let (headers, payload) = packet.split_at_checked(ip.base_len + header)?;
-    let room = usize::from(most).checked_sub(headers.len()).filter(|room| *room >= LEAST)?;
+    let headers = &mut first.headers.to_vec();
+    *headers.get_mut(first.ip.base_len + 13)? = flags;
     let last = payload.len().checked_sub(1)? / room;
-    let counter = counts_ce(segment, options);
     let pieces = payload.chunks(room).enumerate().map(|(number, data)| {
         let of_last = if number == last { 0 } else { FIN | PSH };
-        let of_first = if number == 0 || counter { 0 } else { CWR };
-        piece(&ip, headers, (number, number * room), data, of_last | of_first)
+        let of_first = if number == 0 || first.counts { 0 } else { CWR };
+        piece(&first.ip, headers, (number, number * room), data, of_last | of_first)
     });
-    pieces.collect()
+    Some((pieces.collect::<Option<_>>()?, joined))
+}
+
+impl<'a> Segment<'a> {
+    fn parse(packet: &'a [u8]) -> Option<Self> {
+        let ip = IpPacket::parse(packet).ok()?;
+        let packet = packet.get(..ip.total_len)?;
+        let segment = packet.get(ip.base_len..)?;
+        if ip.base_next != proto::TCP || ip.fragment != Fragment::None {
+            return None;
+        }
+        let (header, flags) = (usize::from(segment.get(12)? >> 4) * 4, *segment.get(13)?);
+        let options = segment.get(TCP_HEADER..header)?;
+        if flags & (SYN | RST | URG) != 0 || mss::is_signed(options) || !is_whole(&ip, segment) {
+            return None;
+        }
+        let counts = counts_ce(segment, options);
+        let (headers, payload) = packet.split_at_checked(ip.base_len + header)?;
+        Some(Self { ip, headers, payload, flags, counts })
+    }
+
+    /// True if `next` has the octets that follow the `octets` of this segment, and the same headers. `flags` are those of the
+    /// segment before `next`: a segment with FIN or PSH is the last of a run.
+    fn goes_on(&self, flags: u8, octets: usize, next: &Self) -> bool {
+        let own = if self.counts { self.flags } else { self.flags & !CWR };
+        let same = next.flags & !(FIN | PSH) == own && next.counts == self.counts;
+        let sequence = self.sequence().zip(u32::try_from(octets).ok());
+        let follows = sequence
+            .is_some_and(|(first, octets)| next.sequence() == Some(first.wrapping_add(octets)));
+        let [own, next] = [self, next].map(Self::fixed);
+        flags & (FIN | PSH) == 0 && same && follows && own == next
+    }
+
+    fn sequence(&self) -> Option<u32> {
+        let sequence = self.headers.get(self.ip.base_len + 4..)?.first_chunk()?;
+        Some(u32::from_be_bytes(*sequence))
+    }
+
+    /// The headers without what differs from one segment of a run to the next: lengths, identification, sequence number, flags
+    /// and checksums.
+    fn fixed(&self) -> Vec<u8> {
+        let mut headers = self.headers.to_vec();
+        let tcp = self.ip.base_len;
+        let of_ip: &[_] = if self.ip.dst.is_ipv4() { &[2..6, 10..12] } else { &[4..6, 4..6] };
+        let of_tcp = [tcp + 4..tcp + 8, tcp + 13..tcp + 14, tcp + 16..tcp + 18];
+        for field in of_ip.iter().cloned().chain(of_tcp) {
+            headers.get_mut(field).unwrap_or_default().fill(0);
+        }
+        headers
+    }
 }
 
 /// True if AE, CWR and ECE are the ACE field, the counter of AccECN (RFC 9768 §3.2.2), and not the flags of RFC 3168. AE has
@@ -133,7 +196,8 @@ mod tests {
         for v6 in [false, true] {
             for (octets, most) in [(1, 1240), (1388, 1240), (1388, 800), (60_000, 1240)] {
                 let whole = segment(v6, 0x10 | FIN | PSH | CWR, &stamp, octets);
-                let pieces = divide(&whole, most).unwrap();
+                let (pieces, joined) = divide(&whole, &[], most).unwrap();
+                assert_eq!(joined, 0);
                 let headers = whole.len() - octets;
                 assert_eq!(pieces.len(), octets.div_ceil(usize::from(most) - headers));
                 let (mut data, mut ids) = (Vec::new(), Vec::new());
@@ -164,6 +228,53 @@ mod tests {
         }
     }
 
+    /// What a sender hands over at once is divided at once.
+    ///
+    /// Faults: in `divide`, join none, or leave out the last flags; in `goes_on`, leave out a condition; in `fixed`, leave out a
+    /// field (nothing is joined), or blank the acknowledgment.
+    #[test]
+    fn a_run_of_segments_is_divided_together() {
+        const ACK: u8 = 0x10;
+        let stamp = [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2];
+        for v6 in [false, true] {
+            let whole = segment(v6, ACK | FIN | PSH | CWR, &stamp, 6000);
+            let headers = whole.len() - 6000;
+            let (run, _) = divide(&whole, &[], 1220).unwrap();
+            let run: Vec<_> = run.iter().map(Vec::as_slice).collect();
+            let (pieces, joined) = divide(run[0], &run[1..], 1180).unwrap();
+            assert_eq!(joined, run.len() - 1);
+            assert_eq!(pieces, divide(&whole, &[], 1180).unwrap().0);
+            let pieces = |after: &[&[u8]]| {
+                let (pieces, joined) = divide(run[0], after, 1180).unwrap();
+                assert_eq!(pieces.len(), (joined * 1220 + 1220 - headers).div_ceil(1180 - headers));
+                joined
+            };
+            assert_eq!([pieces(&run[1..3]), pieces(&run[2..]), pieces(&[])], [2, 0, 0]);
+            // Another acknowledgment, window, service, address or port.
+            let (tos, source) = if v6 { (1, 8) } else { (1, 12) };
+            let tcp = headers - TCP_HEADER - stamp.len();
+            for at in [tcp + 9, tcp + 14, tos, source, tcp, headers - 1] {
+                let mut other = run[1].to_vec();
+                other[at] ^= 1;
+                let ip = IpPacket::parse(&other).unwrap();
+                ip::fix_checksum(ip.src, ip.dst, proto::TCP, &mut other[tcp..]);
+                assert_eq!(pieces(&[&other, run[2]]), 0, "octet {at}");
+            }
+            // Flags, on the segment and on the one before it.
+            for flag in [CWR, FIN, PSH, 0x40] {
+                let mut other = run[1].to_vec();
+                other[tcp + 13] |= flag;
+                let ip = IpPacket::parse(&other).unwrap();
+                ip::fix_checksum(ip.src, ip.dst, proto::TCP, &mut other[tcp..]);
+                let last = usize::from(flag & (FIN | PSH) != 0);
+                assert_eq!(pieces(&[&other, run[2]]), last, "flag {flag:x}");
+            }
+            let mut damaged = run[1].to_vec();
+            *damaged.last_mut().unwrap() ^= 1;
+            assert_eq!(pieces(&[&damaged]), 0);
+        }
+    }
+
     /// In RFC 3168, CWR says once that the sender has slowed down. In AccECN it is a bit of a counter that each segment has.
     ///
     /// Faults: in `divide`, let `counter` be false: the other end counts marks that no packet had. Let it be true: CWR in each
@@ -184,7 +295,7 @@ mod tests {
                 let ip = IpPacket::parse(&whole).unwrap();
                 whole[ip.base_len + 12] |= ae;
                 ip::fix_checksum(ip.src, ip.dst, proto::TCP, &mut whole[ip.base_len..]);
-                let pieces = divide(&whole, 800).unwrap();
+                let (pieces, _) = divide(&whole, &[], 800).unwrap();
                 let seen = |piece: &Vec<u8>| {
                     [piece[ip.base_len + 12] & AE, piece[ip.base_len + 13] & 0xc0]
                 };
@@ -202,16 +313,16 @@ mod tests {
         let authentication = [&[1, 1, 29, 16][..], &[7; 14], &[1, 0]].concat();
         for v6 in [false, true] {
             for flags in [SYN, SYN | 0x10, RST, 0x10 | URG] {
-                assert_eq!(divide(&segment(v6, flags, &[], 1400), 1000), None, "{flags:x}");
+                assert_eq!(divide(&segment(v6, flags, &[], 1400), &[], 1000), None, "{flags:x}");
             }
             for signed in [&md5, &authentication] {
-                assert_eq!(divide(&segment(v6, 0x10, signed, 1400), 1000), None);
+                assert_eq!(divide(&segment(v6, 0x10, signed, 1400), &[], 1000), None);
             }
-            assert_eq!(divide(&segment(v6, 0x10, &[], 1400), 290), None);
-            assert_eq!(divide(&segment(v6, 0x10, &[], 0), 1000), None);
+            assert_eq!(divide(&segment(v6, 0x10, &[], 1400), &[], 290), None);
+            assert_eq!(divide(&segment(v6, 0x10, &[], 0), &[], 1000), None);
             let mut damaged = segment(v6, 0x10, &[], 1400);
             *damaged.last_mut().unwrap() ^= 1;
-            assert_eq!(divide(&damaged, 1000), None);
+            assert_eq!(divide(&damaged, &[], 1000), None);
         }
         let udp = ip::header(
             "10.1.0.1".parse().unwrap(),
@@ -221,6 +332,6 @@ mod tests {
             1400,
         );
         let (head, len) = udp.unwrap();
-        assert_eq!(divide(&[&head[..len], &[0; 1400]].concat(), 1000), None);
+        assert_eq!(divide(&[&head[..len], &[0; 1400]].concat(), &[], 1000), None);
     }
 }

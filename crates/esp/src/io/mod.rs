@@ -41,6 +41,7 @@ mod encap;
 mod errors;
 mod exemptions;
 mod guard;
+mod outer_fragments;
 mod raw;
 mod routed;
 mod sender;

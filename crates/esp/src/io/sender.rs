@@ -8,7 +8,8 @@ use ipsec_types::dataplane::Encapsulation;
 use tracing::debug;
 
 use super::encap::{EncapSocket, choose};
-use super::raw::PlainEsp;
+use super::outer_fragments::{fragments, is_divisible};
+use super::raw::{ClearSockets, PlainEsp};
 use super::streams::Streams;
 use crate::buffer::Buffer;
 use crate::outbound::{Outgoing, Sealed};
@@ -29,6 +30,8 @@ pub(super) struct Sockets {
     pub(super) encap: Vec<Arc<EncapSocket>>,
     pub(super) plain: Vec<Arc<PlainEsp>>,
     pub(super) streams: Option<Arc<dyn Streams>>,
+    /// For fragments, which bring their own headers.
+    pub(super) raw: Option<Arc<ClearSockets>>,
 }
 
 /// Packets for one destination, of one length but for the last.
@@ -117,6 +120,19 @@ impl Sockets {
     }
 
     async fn send(&self, to: &Outgoing, contents: &[u8], segment: usize) -> io::Result<()> {
+        let Some(raw) = self.raw.as_ref().filter(|_| is_divisible(to)) else {
+            return self.send_whole(to, contents, segment).await;
+        };
+        for esp in contents.chunks(segment.max(1)) {
+            match fragments(to, esp) {
+                Some(pieces) => pieces.iter().try_for_each(|piece| raw.send(to.dst, piece))?,
+                None => self.send_whole(to, esp, esp.len()).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_whole(&self, to: &Outgoing, contents: &[u8], segment: usize) -> io::Result<()> {
         match to.encap {
             Some(Encapsulation::Udp(ports)) => {
                 let socket = choose(&self.encap, to.src, ports.src_port)

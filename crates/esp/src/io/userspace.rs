@@ -105,8 +105,8 @@ impl UserspacePlane {
         let early = Early::new(plane.clone(), fed.clone());
         let plain_esp = !plain.is_empty();
         let tcp_esp = streams.is_some();
-        let sockets = Sockets { encap, plain, streams };
         let clear = clear.map(Arc::new);
+        let sockets = Sockets { encap, plain, streams, raw: clear.clone() };
 
         let (removals, seen) = watch::channel(());
         let mut tasks = JoinSet::new();
