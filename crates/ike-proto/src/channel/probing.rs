@@ -67,9 +67,9 @@ impl Probing {
         Ok(u16::try_from(size).unwrap_or(u16::MAX))
     }
 
-    /// Handles the retransmission timer of a probe: the request is sent again without padding. False if the request in flight
-    /// is no probe.
-    pub(super) fn fall_back(channel: &mut Channel, io: &mut Io<'_>) -> bool {
+    /// Sends the request of a probe again without padding, because its retransmission timer has run out or something cannot
+    /// wait. False if the request in flight is no probe, or was sent again before.
+    pub(crate) fn fall_back(channel: &mut Channel, io: &mut Io<'_>) -> bool {
         let Some((_, message_id)) = channel.window.outstanding() else { return false };
         if !channel.window.is_probing() {
             return false;

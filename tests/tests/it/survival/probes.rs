@@ -114,6 +114,27 @@ fn a_lost_probe_is_no_dead_peer() {
     }
 }
 
+/// A daemon that ends waits two round trips for the answer to its Delete. A lost probe has the window meanwhile.
+///
+/// Fault: in `Established::pump`, leave `fall_back` out: the Delete waits for the retransmission timer of the probe.
+#[test]
+fn a_lost_probe_does_not_hold_up_a_delete() {
+    let mut setup = Setup::new(4);
+    setup.conditions.delay = Duration::from_millis(100);
+    let mut pair = setup.build();
+    pair.establish();
+    narrow(&mut pair, 1300);
+    ask(&mut pair, 1500);
+    pair.run_for(Duration::from_millis(1));
+    assert_eq!(probes(&pair).len(), 1);
+    let ike = pair.ike_id(A);
+    pair.command(A, Command::TerminateIke(ike));
+    // The answer to the request without padding, and half a round trip of the Delete.
+    pair.run_for(Duration::from_millis(310));
+    assert_eq!(pair.hosts[B].ike_downs().len(), 1, "{}", pair.story());
+    assert_eq!(probes(&pair).len(), 1);
+}
+
 /// Fault: in `Window::on_response_authenticated`, take every answer to a probe for that of the probe itself.
 #[test]
 fn an_answer_to_a_probe_that_was_sent_again_shows_no_size() {

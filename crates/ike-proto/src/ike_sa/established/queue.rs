@@ -1,6 +1,7 @@
 //! The queue of requests: when each is sent, and what its response is for.
 
 use crate::channel::Channel;
+use crate::channel::probing::Probing;
 use crate::child::{ChildSa, Phase};
 use crate::dataplane::{Flow, Processing};
 use crate::event::Failure;
@@ -52,6 +53,10 @@ impl Established {
 
     /// Sends the next queued request, if the window is free.
     pub(crate) fn pump(&mut self, stem: &mut Stem<'_>, ctx: &mut Context<'_>) {
+        if self.queue.all().any(|task| matches!(task, Task::DeleteIke { .. })) {
+            // A lost probe would hold the window until the retransmission timer, and a daemon that ends does not wait so long.
+            Probing::fall_back(stem.channel, &mut ctx.io);
+        }
         loop {
             let sent = self.sent.is_some() || stem.channel.window().outstanding().is_some();
             if !sent && self.queue.all().next().is_none() {
