@@ -123,11 +123,11 @@ note "rate: $share % ($shares)"
 # Inner IPv6 of 1,280 octets and less counts as a packet that is not divided inside (RFC 8200 §5).
 lengths=(1200 4000)
 if [ $frags = nofrags ] && [ $encap != tcp ]; then
-    if [ $mode = transport ]; then
+    if [ $ip = 40 ] && [ $path -lt 1364 ]; then
+        lengths=()
+    elif [ $mode = transport ]; then
         lengths=()
         [ $((1200 + 8)) -gt $room ] || lengths=(1200)
-    elif [ $ip = 40 ] && [ $path -lt 1364 ]; then
-        lengths=()
     fi
 fi
 # 10 is IP_MTU_DISCOVER, 23 is IPV6_MTU_DISCOVER, and 0 turns path MTU discovery off.

@@ -10,7 +10,7 @@
 # CASES: toml swanctl
 # MORE: toml-200 swanctl-200
 # PLANE: kernel userspace
-# KERNELS: netdevsim
+# KERNELS: travel
 # TIMEOUT: 3000
 CLEARTEXT=yes
 rounds=10

@@ -28,7 +28,7 @@ sub inside {
 my %flowing;
 sub flows_on {
     %flowing = map { $_ => 1 } @_;
-    traffic('send', sort keys %flowing);
+    traffic_answer('send', sort keys %flowing);
 }
 sub served { return map { flow($_) } grep { is_served($_) } children() }
 

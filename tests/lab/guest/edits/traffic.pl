@@ -1,5 +1,5 @@
 # Pings between chosen pairs of addresses, and counts what is not answered. Commands on standard input, a line each:
-#   send FROM TO [FROM TO]...   these pairs from now on, every 50 ms each
+#   send FROM TO [FROM TO]...   these pairs from now on, every 50 ms each; answers once the packets before have their answers
 #   once FROM TO [FROM TO]...   one packet for each pair, which nobody waits for
 #   count                       waits for the answers of what was sent, and answers with a line: FROM TO SENT LOST; ...
 #   answered FROM TO...         one packet for each pair every 50 ms until all are answered, at most 10 s; the pairs that are not
@@ -86,6 +86,12 @@ sub settle {
     }
 }
 
+# Waits for what is on its way, so that no change that follows meets it. What is lost has no answer.
+sub await_answers {
+    my $end = now() + 0.2;
+    receive(0.01) while now() < $end && grep { now() - $_->[1] < 0.2 } values %waits;
+}
+
 sub until_answered {
     my %open = map { $_ => 1 } @_;
     my $end = now() + 10;
@@ -110,7 +116,7 @@ while (1) {
     }
     while ($rest =~ s/^(.*)\n//) {
         my ($verb, @words) = split / /, $1;
-        if ($verb eq 'send') { @flows = pairs(@words); $due = now() }
+        if ($verb eq 'send') { @flows = pairs(@words); await_answers(); print "\n"; $due = now() }
         elsif ($verb eq 'once') { ping($_, 0) for pairs(@words) }
         elsif ($verb eq 'answered') { print until_answered(pairs(@words)), "\n" }
         elsif ($verb eq 'count') {
